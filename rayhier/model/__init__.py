@@ -1,1 +1,1 @@
-"""The mathematics in plain torch: encoder, head, routers, losses. Nothing here knows Ray or storage formats."""
+"""Models in plain torch: encoder, routers, cross-encoder and losses; nothing here uses Ray or reads an index."""

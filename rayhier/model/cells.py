@@ -1,7 +1,8 @@
-"""Cells around centroids, which place documents: each independently, in training or when it is added later.
+"""Centroids that say which leaves a document lies in: the leaves whose centroids are nearest to its vector.
 
-With very many leaves, a document is compared only with those in the nearest groups of centroids: a document, unlike
-a query, lies close to its centroid.
+Every document is placed by itself, so that documents added later get leaves as in training. With very many leaves, a
+document is compared only with the centroids in the nearest groups of centroids: unlike a query, it lies close to its
+centroid.
 
 Shapes: N texts, M embedding size, L leaves, G groups of leaves, P groups compared, C leaves of a document.
 """
@@ -13,24 +14,28 @@ from torch.nn import functional as F
 from rayhier.model.encoded import Encoded
 
 SCALE = 20.0
-"""Factor of a cosine before the softmax: p = softmax(20 cos)."""
+"""Factor of cosines before the softmax that makes them probabilities of leaves: p = softmax(20 cos)."""
 PROBES = 16
-"""Number of nearest groups in which a document's leaves are searched."""
+"""Number of nearest groups of leaves with which a document is compared."""
 
 
 class Cells(nn.Module):
-    """Centroids of the leaves, prices of crowded leaves, and the border that decides which documents lie in two."""
+    """The leaves' centroids, by which documents are placed, with prices that divert documents from crowded leaves.
+
+    A document lies in the leaf with the greatest cosine minus price, and also in the second best if that is nearly as
+    good.
+    """
 
     centroid_LM: Tensor
-    """Unit vectors [leaves, m]; zero for a leaf without documents."""
+    """Centroids of the leaves, unit vectors [leaves, m]; zero for a leaf without documents."""
     price_L: Tensor
-    """Price of each leaf [leaves], which is subtracted from a document's cosine to the centroid."""
+    """Amounts [leaves] that are subtracted from a document's cosines to the centroids, higher for crowded leaves."""
     border: Tensor
-    """A document lies in a second leaf if its two best cosines, after price, differ by no more than this."""
+    """Scalar: a document lies in a second leaf if its two greatest (cosine - price) differ by at most this much."""
     group_GM: Tensor
-    """Centroids of groups of leaves [groups, m]; empty where every leaf is compared."""
+    """Centroids of groups of leaves [groups, m]; no rows where a document is compared with every leaf."""
     group_L: Tensor
-    """Group of each leaf [leaves]."""
+    """Number of the group in which each leaf lies [leaves]."""
 
     def __init__(self, leaves: int, dimension: int, groups: int = 0) -> None:
         super().__init__()
@@ -44,14 +49,17 @@ class Cells(nn.Module):
 
     @property
     def compared(self) -> int:
-        """Approximate number of leaves and groups that a document is compared with."""
+        """Approximate number of centroids, of leaves and of groups, with which a document is compared."""
         if not self.groups:
             return self.leaves
         largest = max(len(leaf_G) for leaf_G in self._leaves_of_groups())
         return min(self.leaves, self.groups + PROBES * largest)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` leaves [N, C] nearest to a document after price, best first, and log softmax(20 cos) [N, C]."""
+        """Find the `count` leaves with the greatest (cosine - price) for each document.
+
+        Returns leaves [n, count], best first, and their log-probabilities [n, count], log softmax(20 (cosine - price)).
+        """
         unit_NM = F.normalize(encoded.vectors, dim=1)
         if self.groups <= PROBES:
             return self._among_all(unit_NM, count)
@@ -68,7 +76,7 @@ class Cells(nn.Module):
         return leaf_NC, log_p_NC
 
     def _near(self, unit_NM: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Best leaves of the nearest groups; the softmax's sum over all leaves is estimated from these groups."""
+        """Find the best leaves in the nearest groups; the softmax's sum over all leaves is estimated from these."""
         group_NP = (unit_NM @ self.group_GM.T).topk(PROBES, dim=1).indices
         near_NPC = unit_NM.new_full((*group_NP.shape, count), -torch.inf)
         leaf_NPC = torch.zeros(near_NPC.shape, dtype=torch.long, device=unit_NM.device)

@@ -24,24 +24,24 @@ from rayhier.storage.cross_encoder_folder import KEY, SCALE
 from rayhier.storage.model_folder import WEIGHTS
 
 START_SCALE = 20.0
-"""Scale of an untrained `emb` head."""
+"""Factor of the cosine in an `emb` head before training."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 NEW = ("classifier.", "score.", "pre_classifier.", "bert.pooler.", "pooler.", "roberta.pooler.")
-"""Beginnings of the names of weights that only training on pairs makes."""
+"""Prefixes of the names of weights that a transformer lacks until it is trained on pairs."""
 SPREAD = 0.02
-"""Standard deviation of new weights."""
+"""Standard deviation of weights that are drawn at random."""
 FIRST_READ = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "ElectraLayer")
-"""Layers of models whose classifiers read the first token alone, built alike."""
+"""Class names of transformer layers, built alike, of models whose classifiers read only the first token."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Token ids of pairs [n, t], 1 on tokens, and the segment of each token: 1 query, 2 document, 0 neither."""
+    """Tokens of n (query, document) pairs, padded to t tokens: ids, and a mask that is 1 on tokens, 0 on padding."""
 
     ids_NT: Tensor
     mask_NT: Tensor
     type_NT: Tensor
-    """Token types that the transformer was trained with; all 0 for one without."""
+    """Token types [n, t], by which the transformer tells query from document; all 0 where it has none."""
     segment_NT: Tensor
 
     def to(self, device: torch.device) -> "Pairs":
@@ -50,16 +50,16 @@ class Pairs:
 
 
 class ScoreLayer(nn.Linear):
-    """The last layer, in float32 under any precision of the transformer: bfloat16 gives many best scores alike."""
+    """A linear layer that computes scores in float32 under any precision: bfloat16 would make many scores equal."""
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Compute scores [n, 1] of vectors [n, m]."""
+        """Compute scores [n, 1] from pairs' vectors [n, m]."""
         with torch.autocast(x_NM.device.type, enabled=False):
             return F.linear(x_NM.float(), self.weight.float(), None if self.bias is None else self.bias.float())
 
 
 class CrossEncoder(nn.Module):
-    """Pairs -> scores; `tokenizer` makes the pairs' token ids."""
+    """A model that scores pairs of a query and a document; its `tokenizer` makes token ids of a pair."""
 
     def __init__(self, transformer: Any, tokenizer: Any, head: Head, scale: float = START_SCALE) -> None:
         super().__init__()
@@ -71,18 +71,21 @@ class CrossEncoder(nn.Module):
 
     def forward(self, pairs: Pairs) -> Tensor:
         """Compute float32 scores [n] of pairs."""
-        given = {"input_ids": pairs.ids_NT, "attention_mask": pairs.mask_NT}
+        inputs = {"input_ids": pairs.ids_NT, "attention_mask": pairs.mask_NT}
         if self.types:
-            given["token_type_ids"] = pairs.type_NT
+            inputs["token_type_ids"] = pairs.type_NT
         if self.head == "cls":
-            logits_N1: Tensor = self.transformer(**given).logits
+            logits_N1: Tensor = self.transformer(**inputs).logits
             return logits_N1[:, 0].float()
-        hidden_NTM: Tensor = self.transformer(**given).last_hidden_state.float()
+        hidden_NTM: Tensor = self.transformer(**inputs).last_hidden_state.float()
         query_NM, item_NM = (_mean(hidden_NTM, pairs.segment_NT == segment) for segment in (1, 2))
         return self.scale * F.cosine_similarity(query_NM, item_NM, dim=-1)
 
     def tokenise(self, queries: Sequence[str], items: Sequence[str], max_length: int) -> list[tuple[Any, ...]]:
-        """Tokenise pairs: token ids, token types and segments of each, cut to `max_length` tokens."""
+        """Tokenise each query with the item (document) at the same position, cut to `max_length` tokens.
+
+        Returns for each pair its token ids, token types, and segments: 1 in the query, 2 in the document, 0 elsewhere.
+        """
         encoding = self.tokenizer(
             list(queries),
             list(items),
@@ -98,7 +101,7 @@ class CrossEncoder(nn.Module):
         return list(zip(encoding["input_ids"], encoding["token_type_ids"], segments, strict=True))
 
     def padded(self, tokens: Sequence[tuple[Any, ...]]) -> Pairs:
-        """Pad the tokens of pairs on the right to the longest of them."""
+        """Make tensors of pairs that `tokenise` returned, padded on the right to the longest pair."""
         longest = max(len(ids) for ids, _, _ in tokens)
         ids_NT, types_NT, segment_NT, mask_NT = np.zeros((4, len(tokens), longest), np.int64)
         ids_NT += self.tokenizer.pad_token_id or 0
@@ -108,8 +111,8 @@ class CrossEncoder(nn.Module):
         return Pairs(*(torch.from_numpy(array) for array in (ids_NT, mask_NT, types_NT, segment_NT)))
 
 
-def _mean(hidden_NTM: Tensor, here_NT: Tensor) -> Tensor:
-    weight_NT1 = here_NT.unsqueeze(-1).float()
+def _mean(hidden_NTM: Tensor, segment_NT: Tensor) -> Tensor:
+    weight_NT1 = segment_NT.unsqueeze(-1).float()
     return (hidden_NTM * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
 
 
@@ -120,10 +123,11 @@ def load_cross_encoder(
     seed: int | None = None,
     layers: int | None = None,
 ) -> CrossEncoder:
-    """Load a cross-encoder from a folder, with only the first `layers` layers (None: all).
+    """Load a cross-encoder from a folder; with `layers`, only the first so many layers of its transformer.
 
-    With a `seed` the weights of a head that the folder lacks are drawn from it, as training starts. Raises InputError
-    where weights are missing otherwise, the model has more than one output, or fewer layers than are to be kept.
+    With a `seed`, weights of the head that the folder lacks are drawn at random, for training to start from. Raises
+    InputError where weights are missing otherwise, where the model has more than one output, or where it has fewer
+    layers than `layers`.
     """
     from transformers import AutoTokenizer
 
@@ -142,7 +146,7 @@ def load_cross_encoder(
 
 
 def _keep_layers(transformer: Any, count: int) -> None:
-    """Drop all layers but the first; InputError where there are fewer, or the architecture's are not known."""
+    """Drop all layers after the first `count`; InputError where the model has fewer, or its layers are not known."""
     for place, module in transformer.named_modules():
         if isinstance(module, nn.ModuleList) and place.endswith(LAYERS):
             if count > len(module):
@@ -158,10 +162,10 @@ def _keep_layers(transformer: Any, count: int) -> None:
 
 
 def _last_layer_for_first_token(transformer: Any) -> None:
-    """Let a classifier's last layer compute for the first token alone, the only token that the classifier reads.
+    """Make a classifier's last layer compute the first token only, since the classifier reads no other token.
 
-    The layer then costs little more than its keys and values: with six layers, pairs are read a sixth faster. Training
-    computes all tokens, and so do models with unknown layers.
+    The layer then costs little more than its keys and values: with six layers, pairs are read a sixth faster. In
+    training, and in models whose layers are not known, all tokens are computed.
     """
     layers = [module for module in transformer.modules() if type(module).__name__ in FIRST_READ]
     if not layers:
@@ -213,7 +217,7 @@ def _classifier(folder: Path, dtype: torch.dtype, seed: int | None) -> Any:
 
 
 def _score_in_float32(model: Any) -> None:
-    """Let the layer that gives the score compute in float32."""
+    """Replace the layer with a single output, which gives the score, by one that computes in float32."""
     for name, module in reversed(list(model.named_modules())):
         if isinstance(module, nn.Linear) and module.out_features == 1:
             layer = ScoreLayer(module.in_features, 1, bias=module.bias is not None)
@@ -224,7 +228,7 @@ def _score_in_float32(model: Any) -> None:
 
 
 def save_cross_encoder(model: CrossEncoder, max_length: int, folder: Path) -> None:
-    """Write a cross-encoder as sentence-transformers' CrossEncoder reads it; `emb` adds its scale."""
+    """Write a cross-encoder as a folder that sentence-transformers' CrossEncoder loads; head `emb` adds its scale."""
     folder.mkdir(parents=True, exist_ok=True)
     model.transformer.config.sentence_transformers = {"activation_fn": IDENTITY}
     model.transformer.save_pretrained(folder)

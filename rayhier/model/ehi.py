@@ -1,7 +1,8 @@
-"""EHI's router (Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", 3.3).
+"""EHI's router: a tree of learned classifiers, whose beam search finds the leaves for a text.
 
-At height h (1..H) the input is x = [onehot(i_{h-1}); …; onehot(i_1); E(t)], then k = x + ReLU(U_h x) and
-p̂_h = softmax(W_h k); a child's probability is p̂_h times its parent's. W_h and U_h serve all nodes of a level.
+Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", 3.3. At height h (1..H) the
+input is x = [onehot(i_{h-1}); …; onehot(i_1); E(t)], then k = x + ReLU(U_h x) and p̂_h = softmax(W_h k); a child's
+probability is p̂_h times its parent's. W_h and U_h serve all nodes of a level.
 
 Shapes: N texts, M embedding size, B branching, H height, K beam, C children.
 """
@@ -21,7 +22,10 @@ U_STD = 1e-3
 
 
 class EhiRouter(TreeRouter):
-    """A tree of B^H leaves over unit vectors of size M."""
+    """EHI's router: a tree with `branching` children a node and `height` levels, over unit vectors of size `dimension`.
+
+    `residual` says whether each level has the layer U_h (`relu`) or not (`none`).
+    """
 
     def __init__(self, dimension: int, branching: int, height: int, residual: Literal["relu", "none"]) -> None:
         super().__init__(dimension, branching, height)
@@ -33,10 +37,10 @@ class EhiRouter(TreeRouter):
             # Weights of exactly zero would never change: ReLU'(0) = 0.
             nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
         self.cells = Cells(branching**height, dimension)
-        """Means of each leaf's training documents; no prices, and a border that gives every document a second leaf."""
+        """Centroids of each leaf's training documents, without prices; every document gets a second leaf by them."""
 
     def config(self) -> dict[str, Any]:
-        """Settings that rebuild this router before its weights are loaded."""
+        """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         return {
             "type": "ehi",
             "dimension": self.dimension,
@@ -47,11 +51,15 @@ class EhiRouter(TreeRouter):
 
     @torch.no_grad()
     def warm_start(self, centroids_BM: Tensor) -> None:
-        """Begin as IVF: W_1 = 20 x unit centroids [B, M], so that the best child is the nearest centroid."""
+        """Begin as k-means IVF: set W_1 to 20 x unit centroids [B, M], whose nearest is then the best child."""
         self.W[0].weight.copy_(WARM_SCALE * centroids_BM)  # type: ignore[operator]
 
     def path_embedding(self, x_NM: Tensor) -> Tensor:
-        """T(t) = [p_1; …; p_H], [N, B·H]: each level's distribution, along the argmax path only."""
+        """Compute path embeddings T(t) = [p_1; …; p_H] [n, B·H] of texts' vectors [n, m].
+
+        p_h are the probabilities of the B children at level h of the path that takes the most probable child at each
+        level.
+        """
         taken_N1 = x_NM.new_ones(len(x_NM), 1)
         input_ND = x_NM
         levels = []
@@ -63,7 +71,11 @@ class EhiRouter(TreeRouter):
         return torch.cat(levels, dim=1)
 
     def given_path(self, x_NM: Tensor, path_NH: Tensor) -> list[Tensor]:
-        """Log-probabilities [N, B] of the children, at each level, of the nodes on given paths [N, H]."""
+        """Compute log-probabilities of children along given paths: for each level a tensor [n, B].
+
+        `path_NH` holds the child, 0 to B - 1, that each text's path takes at each level; each level's probabilities are
+        those of the children of the node reached before it, and sum to 1.
+        """
         input_ND = x_NM
         levels = []
         for level in range(self.height):
@@ -72,10 +84,10 @@ class EhiRouter(TreeRouter):
         return levels
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Beam search: the best `beam` children of every level's survivors.
+        """Find the most probable leaves of texts by beam search, which keeps the best `beam` nodes of each level.
 
-        Returns leaf ids [N, K] (the path as digits to base B, the root's child first), best first, and
-        log-probabilities [N, K], K = min(beam, B^H).
+        Returns leaf numbers [n, k] (the path as digits to base B, the root's child first), best first, and
+        log-probabilities [n, k], k = min(beam, B^H).
         """
         x_NM = encoded.vectors
         leaf_NK = torch.zeros(len(x_NM), 1, dtype=torch.long, device=x_NM.device)
@@ -93,11 +105,11 @@ class EhiRouter(TreeRouter):
         return leaf_NK, logp_NK
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """The best `count` leaves [N, C] of a document, routed like a query, and log-probabilities [N, C]."""
+        """Route documents like queries: the best `count` leaves [n, count] and their log-probabilities [n, count]."""
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:
-        """Multiply-adds of routing one text: U_h and W_h at every node that the beam expands."""
+        """Count the multiply-adds of routing one text: U_h and W_h at every node that the beam expands."""
         total = 0
         for level in range(self.height):
             width = self.dimension + self.branching * level

@@ -1,4 +1,4 @@
-"""Encoded texts, as routers read them: one vector each, and where a router reads tokens, its scores of these."""
+"""Encoded texts as routers take them: a vector of each text, and for some routers scores of its tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from torch import Tensor
 from rayhier.arrays import Floats, Ints
 
 Reader = Callable[[Tensor, Tensor], Tensor]
-"""Tokens' vectors [n, t, m] and a mask [n, t], 1 on tokens -> scores [n, w], a router's only input from tokens."""
+"""A router's function from tokens' vectors [n, t, m] and a mask [n, t], 1 on tokens, to texts' scores [n, w]."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Encoded texts, row by row."""
+    """Texts as routers take them, a row for each text."""
 
     vectors: Tensor
-    """Vectors [n, m]."""
+    """The texts' vectors [n, m]."""
     token_scores: Tensor | None = None
-    """Scores [n, w] that the router's reader gives the texts' tokens, for routers that read tokens."""
+    """Scores [n, w] that the router's reader computed from the texts' tokens; None where a router reads vectors."""
 
     @classmethod
     def of(cls, vector_NM: Floats) -> Self:
-        """Encoded texts with vectors [n, m] only."""
+        """Wrap vectors [n, m], without scores from tokens."""
         return cls(torch.from_numpy(np.asarray(vector_NM)))
 
     @property
     def numpy(self) -> Floats:
-        """Vectors [n, m] as a float32 array."""
+        """The vectors [n, m] as a float32 array."""
         return np.asarray(self.vectors.float().cpu().numpy())
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Encoded:
         return Encoded(self.vectors[place], None if self.token_scores is None else self.token_scores[place])
 
     def to(self, device: torch.device) -> "Encoded":
-        """Copy to a device; float16 vectors become float32."""
+        """Copy the texts' tensors to a device; float16 vectors become float32."""
         vectors = self.vectors.to(device)
         token_scores = None if self.token_scores is None else self.token_scores.to(device)
         return Encoded(vectors.float() if vectors.dtype == torch.float16 else vectors, token_scores)

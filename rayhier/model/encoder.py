@@ -1,4 +1,4 @@
-"""The text encoder: transformer -> pooling -> the folder's modules, a trained head among them -> vector.
+"""The text encoder: a transformer, pooling, and further layers, such as a trained head, make a vector of each text.
 
 Reads and writes folders in sentence-transformers' layout, weights in safetensors only. A trained
 residual head E(x) = x + W x is stored as that layout's `Dense` module with the weight I + W and no
@@ -24,15 +24,18 @@ from rayhier.storage.model_folder import INDEX, WEIGHTS, weight_files
 from rayhier.storage.model_layout import ACTIVATIONS, MODES, PROMPTS, Activation, DenseStep, Layout, read_layout
 
 DENSE = "2_Dense"
-"""Folder of a trained head; the modules of the base encoder are in `base/`."""
+"""Subfolder of a trained head; the base encoder's own modules after pooling are in `base/`."""
 DENSE_WEIGHT = "linear.weight"
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 LAYERS = ("encoder.layer", "transformer.layer", "layers")
-"""Names of the list of layers in the models of `transformers`: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT."""
+"""Names of the list of layers in models of `transformers`: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT."""
 
 
 class ResidualHead(nn.Module):
-    """E(x) = x + W x, for cosine as a unit vector (ours). W starts at 0, which gives the base encoder's vectors."""
+    """A linear layer with a residual on a frozen encoder's vectors: E(x) = x + W x, at unit length for cosine (ours).
+
+    W starts at 0, which gives the base encoder's vectors.
+    """
 
     def __init__(self, dimension: int, similarity: Similarity = "cosine") -> None:
         super().__init__()
@@ -40,13 +43,13 @@ class ResidualHead(nn.Module):
         self.similarity = similarity
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Trained vectors [n, m] of base vectors [n, m]; unit vectors for cosine."""
+        """Compute trained vectors [n, m] from base vectors [n, m]; unit vectors for cosine."""
         mapped_NM = x_NM + x_NM @ self.weight.T
         return F.normalize(mapped_NM, dim=-1) if self.similarity == "cosine" else mapped_NM
 
 
 class Dense(nn.Module):
-    """y = activation(D x + b), the `Dense` module of sentence-transformers."""
+    """A layer y = activation(D x + b), sentence-transformers' module `Dense`."""
 
     def __init__(self, matrix_OM: Tensor, bias_O: Tensor | None = None, activation: Activation = "identity") -> None:
         super().__init__()
@@ -58,23 +61,23 @@ class Dense(nn.Module):
                 self.linear.bias.copy_(bias_O)
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Map vectors [n, m] to [n, o]."""
+        """Map vectors [n, m] to vectors [n, o]."""
         y_NO: Tensor = self.linear(x_NM)
         return torch.tanh(y_NO) if self.activation == "tanh" else y_NO
 
 
 class Normalize(nn.Module):
-    """Scales vectors to unit length."""
+    """A layer that scales vectors to unit length."""
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Unit vectors [n, m] of vectors [n, m]."""
+        """Scale vectors [n, m] to unit length."""
         return F.normalize(x_NM, dim=-1)
 
 
 class Encoder(nn.Module):
-    """Token ids -> vectors, unit vectors for cosine; `tokenizer` makes the ids of `layout.prompt` + text.
+    """A text encoder from a sentence-transformers folder: token ids to vectors, of unit length for cosine.
 
-    Raises InputError where weights are missing.
+    Its `tokenizer` makes the ids of `layout.prompt` + text. Raises InputError where weights are missing.
     """
 
     def __init__(self, folder: Path, dtype: torch.dtype, similarity: Similarity = "cosine") -> None:
@@ -89,23 +92,24 @@ class Encoder(nn.Module):
         self.steps = nn.Sequential(*load_steps(layout, similarity))
 
     def forward(self, ids_NT: Tensor, mask_NT: Tensor) -> Tensor:
-        """Float32 vectors [n, m] of token ids [n, t]; `mask` is 1 on tokens, 0 on padding."""
+        """Compute float32 vectors [n, m] of texts from token ids [n, t]; the mask is 1 on tokens, 0 on padding."""
         return self.pool(self.hidden(ids_NT, mask_NT), mask_NT)
 
     def hidden(self, ids_NT: Tensor, mask_NT: Tensor) -> Tensor:
-        """Vectors [n, t, m] of the tokens themselves: the transformer's last hidden states."""
+        """Compute the tokens' vectors [n, t, m], the transformer's last hidden states; the mask is 1 on tokens."""
         hidden_NTM: Tensor = self.transformer(input_ids=ids_NT, attention_mask=mask_NT).last_hidden_state
         return hidden_NTM
 
     def pool(self, hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Float32 vectors [n, m] of texts whose tokens have vectors [n, t, m]."""
+        """Compute float32 vectors [n, m] of texts from their tokens' vectors [n, t, m]."""
         pooled_NM: Tensor = self.steps(POOL[self.layout.pooling](hidden_NTM, mask_NT))
         return pooled_NM
 
     def trainable(self, which: Literal["last_layer", "all"]) -> list[nn.Parameter]:
-        """Freeze all but the last transformer layer, or only an unused pooler; returns the parameters that train.
+        """Freeze the parameters outside the last transformer layer, or with `all` none; return those that train.
 
-        Raises InputError where the last layer of the architecture is not known.
+        The transformer's pooler, which is not used, is always frozen. Raises InputError where `which` is `last_layer`
+        and the architecture's layers are not known.
         """
         chosen: nn.Module = self if which == "all" else self._last_layer()
         self.requires_grad_(requires_grad=False)
@@ -130,13 +134,13 @@ class Encoder(nn.Module):
 
 
 def mean(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-    """Compute the mean [n, m] of the tokens' vectors, in float32."""
+    """Compute the mean [n, m] of each text's token vectors, in float32; the mask is 1 on tokens, 0 on padding."""
     weight_NT1 = mask_NT.unsqueeze(-1).float()
     return (hidden_NTM.float() * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
 
 
 def first(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-    """Return the first token's vector [n, m], in float32, whichever side is padded."""
+    """Return each text's first token vector [n, m], in float32, whichever side is padded; the mask is 1 on tokens."""
     at_N = mask_NT.int().argmax(dim=1)
     return hidden_NTM[torch.arange(len(at_N), device=at_N.device), at_N].float()
 
@@ -145,8 +149,8 @@ POOL = {"mean": mean, "cls": first}
 
 
 def load_tokenizer(layout: Layout) -> Any:
-    """Load the tokenizer of a folder."""
-    from transformers import AutoTokenizer  # a second of CPU, which workers that encode no text save
+    """Load the tokenizer of an encoder's folder, which `layout` describes."""
+    from transformers import AutoTokenizer  # takes a second, which workers without texts save
 
     tokenizer = AutoTokenizer.from_pretrained(layout.transformer, **LOCAL)
     if layout.lowercase:
@@ -157,7 +161,7 @@ def load_tokenizer(layout: Layout) -> Any:
 
 
 def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
-    """Load the transformer of a folder; InputError where weights are missing, as these would be random."""
+    """Load the transformer of a folder; InputError where weights are missing, which would otherwise be random."""
     from transformers import AutoModel
     from transformers.utils import logging
 
@@ -177,21 +181,21 @@ def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def positions(transformer: Any) -> int:
-    """Return a transformer's number of positions for tokens; RoBERTa reserves the first, up to the padding's."""
+    """Return the most tokens that a transformer reads; RoBERTa reserves its first positions, up to the padding's."""
     table = getattr(getattr(transformer, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     return int(getattr(transformer.config, "max_position_embeddings", 512)) - (0 if padding is None else padding + 1)
 
 
 def load_steps(layout: Layout, similarity: Similarity) -> list[nn.Module]:
-    """Load the modules after pooling; for cosine a `Normalize` ends them, even where the folder has none."""
+    """Load the layers after pooling; for cosine the last is `Normalize`, even where the folder has none."""
     steps: list[nn.Module] = [load_dense(step) if isinstance(step, DenseStep) else Normalize() for step in layout.steps]
     ends_normal = bool(steps) and isinstance(steps[-1], Normalize)
     return steps if ends_normal or similarity == "dot" else [*steps, Normalize()]
 
 
 def load_dense(step: DenseStep) -> Dense:
-    """Load a Dense module of a folder; InputError where its weights do not fit its config."""
+    """Load a `Dense` layer; InputError where its weights do not fit its config."""
     tensors = load_file(step.folder / WEIGHTS)
     matrix, bias = tensors.get(DENSE_WEIGHT), tensors.get("linear.bias")
     if matrix is None or tuple(matrix.shape) != (step.out_features, step.in_features):
@@ -203,7 +207,7 @@ def load_dense(step: DenseStep) -> Dense:
 
 
 def load_head(folder: Path) -> ResidualHead | None:
-    """Load the trained head of a folder that `save_encoder` or `save_trained` wrote; None where it has no head."""
+    """Load the trained head of a folder that `save_encoder` wrote; None where the folder has none."""
     file = folder / DENSE / WEIGHTS
     if not file.is_file():
         return None
@@ -220,7 +224,10 @@ def _similarity(folder: Path) -> Similarity:
 
 
 def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, *, trained: bool = True) -> None:
-    """Write the base encoder, and its head if `trained`, as a sentence-transformers folder."""
+    """Write a base encoder, with its head if `trained`, as a sentence-transformers folder.
+
+    `max_length` is the number of tokens to which programs that load the folder cut a text.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     layout = read_layout(base)
     copied = [layout.transformer / "config.json", layout.transformer / INDEX, *weight_files(layout.transformer)]
@@ -240,7 +247,10 @@ def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, 
 
 
 def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
-    """Write a trained encoder with its transformer, in its precision, as a sentence-transformers folder."""
+    """Write an encoder whose transformer was trained, in its precision, as a sentence-transformers folder.
+
+    `max_length` is the number of tokens to which programs that load the folder cut a text.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     encoder.transformer.save_pretrained(folder)
     encoder.tokenizer.save_pretrained(folder)
@@ -255,7 +265,7 @@ def _write_modules(
     max_length: int,
     similarity: Similarity,
 ) -> None:
-    """Write everything but transformer and tokenizer; `steps` are the modules after pooling, with their folders."""
+    """Write all files but transformer and tokenizer; `steps` are the layers after pooling, with their subfolders."""
     places = [("Transformer", ""), ("Pooling", "1_Pooling"), *((type(step).__name__, place) for place, step in steps)]
     listed = [
         {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{kind}"}

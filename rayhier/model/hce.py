@@ -1,4 +1,4 @@
-"""HCE's hierarchy: trainable centroids of a tree's nodes, told apart from their siblings.
+"""HCE's loss: a query must choose, at each level of a tree of documents, its answer's node among the node's siblings.
 
 "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Eq. 5-7.
 
@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 
 class Hierarchy(nn.Module):
-    """Centroids of the nodes of levels 1..T, top down, and which nodes are siblings."""
+    """Trainable centroids of the nodes in the upper levels of a tree of documents, and which nodes are siblings."""
 
     def __init__(self, counts: Sequence[int], dimension: int) -> None:
-        """Make levels of `counts` nodes over vectors of size `dimension`; training sets the centroids."""
+        """Make zero centroids of size `dimension`, `counts` nodes a level, top down; training sets the centroids."""
         super().__init__()
         self.centroids = nn.ParameterList(nn.Parameter(torch.zeros(count, dimension)) for count in counts)
         self._siblings: list[Tensor] = []
@@ -27,33 +27,36 @@ class Hierarchy(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Device of the centroids; the CPU where there are none."""
+        """Device of the centroids; the CPU where the hierarchy has no levels."""
         return self.centroids[0].device if len(self) else torch.device("cpu")
 
     def arrange(self, parents: Sequence[Tensor], alive: Sequence[Tensor]) -> None:
-        """Set the siblings: `parents` [K] of each level's nodes, and `alive` [K], True for nodes with documents."""
+        """Set which nodes are siblings, by a pair of tensors [nodes] for each level, from the top.
+
+        `parents` are the numbers of the nodes' parents in the level above; `alive` is True for nodes with documents.
+        """
         self._siblings = [siblings(*level).to(self.device) for level in zip(parents, alive, strict=True)]
         self._parents = [parent_K.to(self.device) for parent_K in parents]
 
     def loss(self, query_NM: Tensor, node_NT: Tensor, temperature: float) -> Tensor:
         """Sum over queries and levels the cross-entropy of q·c/τ over the siblings of the answer's node (Eq. 5).
 
-        `node_NT` are the nodes above each query's answer, level by level; an only child contributes 0.
+        `node_NT` [queries, levels] are the nodes above each query's answer, from the top; an only child adds 0.
         """
         total = query_NM.new_zeros(())
         for level, centroid_KM in enumerate(self.centroids):
             node_N = node_NT[:, level]
             sibling_NS = self._siblings[level][self._parents[level][node_N]]
-            told_U, place_NS = torch.unique(sibling_NS.clamp(min=0), return_inverse=True)
-            score_NU = query_NM @ F.normalize(centroid_KM[told_U], dim=1).T
+            near_U, place_NS = torch.unique(sibling_NS.clamp(min=0), return_inverse=True)
+            score_NU = query_NM @ F.normalize(centroid_KM[near_U], dim=1).T
             score_NS = score_NU.gather(1, place_NS).masked_fill(sibling_NS < 0, -torch.inf) / temperature
-            own_N = (sibling_NS == node_N.unsqueeze(1)).int().argmax(dim=1)
-            total = total + F.cross_entropy(score_NS, own_N, reduction="sum")
+            target_N = (sibling_NS == node_N.unsqueeze(1)).int().argmax(dim=1)
+            total = total + F.cross_entropy(score_NS, target_N, reduction="sum")
         return total
 
 
 def siblings(parent_K: Tensor, alive_K: Tensor) -> Tensor:
-    """List the children with documents [parents, S] of each node of the level above; -1 where a node has fewer.
+    """List each parent node's children that hold documents: [parents, most children], with -1 after the last child.
 
     >>> siblings(torch.tensor([0, 1, 0, 0]), torch.tensor([True, True, False, True]))
     tensor([[ 0,  3],
@@ -61,9 +64,9 @@ def siblings(parent_K: Tensor, alive_K: Tensor) -> Tensor:
     """
     child_A = alive_K.nonzero()[:, 0]
     child_A = child_A[torch.argsort(parent_K[child_A], stable=True)]
-    own_A = parent_K[child_A]
-    count_P = torch.bincount(own_A, minlength=int(parent_K.max()) + 1)
-    place_A = torch.arange(len(child_A)) - (count_P.cumsum(0) - count_P)[own_A]
+    parent_A = parent_K[child_A]
+    count_P = torch.bincount(parent_A, minlength=int(parent_K.max()) + 1)
+    place_A = torch.arange(len(child_A)) - (count_P.cumsum(0) - count_P)[parent_A]
     table_PS = torch.full((len(count_P), int(count_P.max())), -1, dtype=torch.long)
-    table_PS[own_A, place_A] = child_A
+    table_PS[parent_A, place_A] = child_A
     return table_PS

@@ -1,14 +1,14 @@
 """The learned IVF (ours): k-means leaves, and a router that learns which leaves hold the answers of a query.
 
-A query is transformed, y = x + U ReLU(V x), and a leaf's density is exp(w·y + b): how likely one document in the leaf
+A query x is transformed, y = x + U ReLU(V x), and a leaf's density is exp(w·y + b): how likely one document in the leaf
 is an answer. Density times the leaf's size is the leaf's probability, which training fits. Leaves are visited in the
 order of density, because the cost of a search is the number of documents, not of leaves. W begins at 20 x the centroids
 and U at 0, which is k-means IVF.
 
 With many small leaves a search visits fewer documents, but scoring all leaves would cost more than that saves. So a
-flat router (height 1) first screens the leaves by a projection of W to a few dimensions, then scores the best in full.
-A taller router has weights at every node and keeps the best nodes of each level; inner nodes only exclude leaves, and
-the remaining leaves are scored as in a flat router.
+flat router (height 1) first compares a query with all leaves in few dimensions, the screen, then scores the best leaves
+in full. A taller router has weights at every node and keeps the best nodes of each level; inner nodes only exclude
+leaves, and the remaining leaves are scored as in a flat router.
 
 Documents are placed by centroids alone (cells.py).
 
@@ -27,17 +27,22 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.tree import TreeRouter
 
 SHORTLIST = 4
-"""Leaves scored in full, after the screen, per leaf that is visited."""
+"""Leaves scored in full after the screen, a cheap first comparison, for each leaf that a query visits."""
 SHARES = 100
-"""Steps between the lowest and the highest of the quantiles that `calibrate` stores."""
+"""Number of intervals between the quantiles that `calibrate` stores."""
 CALIBRATED = 1024
 """Pairs of a query and an answer that `calibrate` scores at a time."""
 WIDER = 2
-"""Inner nodes kept at each level, per leaf that is visited."""
+"""Number of inner nodes kept at each level, for each leaf that a query visits."""
 
 
 class LearnedIvfRouter(TreeRouter):
-    """A tree of B^H leaves over vectors of size M; queries are routed by weights, documents placed by centroids."""
+    """The learned IVF's router: learned weights choose the leaves for queries, centroids the leaves for documents.
+
+    The tree has `branching` children a node and `height` levels. `rank` is the number of hidden units that transform
+    queries; `screen` the dimensions of the first, cheap comparison with all leaves (0: none); `groups` the number of
+    groups of centroids among which a document's nearest are found (0: all centroids are compared).
+    """
 
     log_size_L: Tensor
     screen_PM: Tensor
@@ -62,13 +67,16 @@ class LearnedIvfRouter(TreeRouter):
         self.register_buffer("reach_T", torch.full((SHARES + 1,), torch.inf))
 
     def config(self) -> dict[str, Any]:
-        """Settings that rebuild this router before its weights are loaded."""
+        """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
         return {"type": "learned_ivf", **shape, "rank": self.rank, "screen": self.screen, "groups": self.cells.groups}
 
     @torch.no_grad()
     def begin(self, centroid_LM: Tensor, scale: float = SCALE) -> None:
-        """Start as k-means IVF: leaves from centroids, siblings side by side, and inner nodes from their means."""
+        """Start as k-means IVF: leaves' weights are `scale` x their centroids [leaves, m], inner nodes' from means.
+
+        Leaves with the same parent follow one another in `centroid_LM`.
+        """
         self.cells.centroid_LM.copy_(centroid_LM)
         level_KM = centroid_LM
         for W, b in zip(reversed(self.W), reversed(self.b), strict=True):
@@ -79,7 +87,7 @@ class LearnedIvfRouter(TreeRouter):
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Compute the screen once W is final: the projection to the principal components of the leaves' weights."""
+        """Compute the screen once W is final: project the leaves' weights to their first principal components."""
         if self.screen:
             W = self.W[-1].double()
             directions_MM = torch.linalg.eigh(W.T @ W).eigenvectors.flip(1)
@@ -88,15 +96,15 @@ class LearnedIvfRouter(TreeRouter):
 
     @property
     def calibrated(self) -> bool:
-        """Return True if `calibrate` has stored quantiles of the density of answers' leaves."""
+        """True if `calibrate` has stored how probable the router finds the leaves of judged answers."""
         return bool(self.reach_T.isfinite().all())
 
     @torch.no_grad()
     def calibrate(self, x_NM: Tensor, row_P: Tensor, leaf_PR: Tensor) -> None:
-        """Store quantiles, lowest first, over answers: of its leaves' log(p / n), the largest for each answer.
+        """Store quantiles, over judged answers, of log(p / n), the largest over the leaves in which an answer lies.
 
-        p is the router's probability that the leaf holds an answer, n the leaf's number of documents.
-        A pair is a query, `row_P` of `x_NM`, and an answer, which lies in the leaves `leaf_PR` [p, r].
+        p is the router's probability that the leaf holds an answer, n the leaf's number of documents. A pair is a
+        query, row `row_P` of `x_NM`, and an answer, which lies in the leaves `leaf_PR` [pairs, 1 or 2].
         """
         if len(row_P):
             density_P = torch.empty(len(row_P))
@@ -107,35 +115,39 @@ class LearnedIvfRouter(TreeRouter):
             self.reach_T.copy_(torch.quantile(density_P, shares))
 
     def bend(self, x_NM: Tensor) -> Tensor:
-        """Transformed query that is compared with leaves: x + U ReLU(V x)."""
+        """Transform queries' vectors [n, m] before they are compared with leaves: x + U ReLU(V x)."""
         return x_NM + F.relu(x_NM @ self.V.T) @ self.U.T
 
     def log_probs(self, x_NM: Tensor) -> list[Tensor]:
-        """Log-probabilities [N, B^h], level by level, that a node holds the answer to a query; leaves last."""
+        """Compute log-probabilities that nodes hold the answers of queries: [n, nodes] for each level, leaves last."""
         y_NM = self.bend(x_NM)
         logits = [y_NM @ W.T + b for W, b in zip(self.W, self.b, strict=True)]
         logits[-1] = logits[-1] + self.log_size_L
         return [F.log_softmax(logits_NC, dim=1) for logits_NC in logits]
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Choose the leaves [N, K] that queries visit, densest first, with log-probabilities [N, K], K = min(beam, L).
+        """Choose the leaves that queries visit, by the probability of an answer per document in the leaf.
 
+        Returns leaves [n, k], best first, and log-probabilities [n, k] of an answer in the leaf, k = min(beam, leaves).
         With a screen, or where inner nodes exclude leaves, the softmax's sum over all leaves is an estimate.
         """
         y_NM, beam = self.bend(encoded.vectors), min(beam, self.n_leaves)
         return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, beam)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` leaves [N, C] nearest to a document after price, best first, and log softmax(20 cos) [N, C]."""
+        """Find the `count` leaves whose centroids are nearest to each document, with crowded leaves counted as farther.
+
+        Returns leaves [n, count], best first, and log-probabilities [n, count].
+        """
         return self.cells.place(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:
-        """Multiply-adds of routing one query: `bend`, then screen and the leaves it passes, or all expanded nodes."""
+        """Count the multiply-adds of routing one query that visits `beam` leaves."""
         bend = 2 * self.rank * self.dimension
         if self.height == 1:
             return bend + self._screened(min(beam, self.n_leaves))
-        kept = [1, *(min(WIDER * beam, int(self.branching**level)) for level in range(1, self.height))]
-        return bend + sum(kept) * self.branching * self.dimension
+        expanded = [1, *(min(WIDER * beam, int(self.branching**level)) for level in range(1, self.height))]
+        return bend + sum(expanded) * self.branching * self.dimension
 
     def _screened(self, beam: int) -> int:
         if not self._screens(beam):
@@ -144,7 +156,7 @@ class LearnedIvfRouter(TreeRouter):
         return projection + self.n_leaves * self.screen + SHORTLIST * beam * self.dimension
 
     def _screens(self, beam: int) -> bool:
-        """Return True if screening first costs less than scoring all leaves in full."""
+        """Return True if a comparison in few dimensions first costs less than scoring all leaves in full."""
         full = self.n_leaves * self.dimension
         two = self.screen * (self.dimension + self.n_leaves) + SHORTLIST * beam * self.dimension
         return self.screen > 0 and two < full
@@ -179,7 +191,7 @@ class LearnedIvfRouter(TreeRouter):
 
 
 def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:
-    """Scores w·y + b [N, S] of some nodes of a level; for many texts one product with all nodes beats gathering."""
+    """Compute scores w·y + b [n, s] of the nodes `node_NS`; for many texts a product with all nodes is faster."""
     if node_NS.numel() >= len(W):
         return (y_NM @ W.T + b).gather(1, node_NS)
     # For one query, twice as fast as W[node_NS] and an einsum.
@@ -187,9 +199,10 @@ def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:
-    """Sum over pairs -w log(p), p the probability of any leaf of the answer.
+    """Compute the sum over pairs of -w log(p): p is the total probability of the leaves in which the answer lies.
 
-    A pair is a query, `row_P` of `log_p_NL`, and an answer in the leaves `leaf_PR` [p, r]; equal leaves count once.
+    A pair is a query, row `row_P` of the leaves' log-probabilities `log_p_NL`, and an answer in the leaves `leaf_PR`
+    [pairs, r] with the weight w in `weight_P`; equal leaves of an answer count once.
 
     >>> log_p = torch.tensor([[0.5, 0.3, 0.2]]).log()
     >>> row, leaves = torch.tensor([0, 0]), torch.tensor([[0, 1], [2, 2]])

@@ -1,4 +1,4 @@
-"""EHI's losses (Eq. 2-6), averaged over all valid (query, other document) pairs of the batch.
+"""EHI's losses (Eq. 2-6), averaged over all (query, negative document) pairs of the batch.
 
 One worker's share of a batch is N pairs, the rows; the documents of all workers' pairs are the D columns. Each part of
 the loss is the share's sum over the whole batch's count, so that the workers' losses and gradients add up.
@@ -17,30 +17,30 @@ from rayhier.spec.train.ehi import Loss
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs of the losses on one worker."""
+    """One worker's share of a batch: vectors (M) and path embeddings (T) of queries, answers and other documents."""
 
     query_NM: Tensor
     positive_NM: Tensor
     hard_NM: Tensor | None
-    """Vectors of a mined negative per query."""
+    """Vector [n, m] of a mined negative document for each query."""
     hard_N: Tensor | None
-    """Booleans [n], True where a query has a mined negative."""
+    """Booleans [n], True where a query has a mined negative; rows without it are ignored."""
     query_NT: Tensor
     positive_NT: Tensor
     document_DM: Tensor
-    """Vectors of the positives of the whole batch."""
+    """Vectors [d, m] of the answers in the whole batch, all workers' together."""
     document_DT: Tensor
     negative_ND: Tensor
-    """Booleans [n, d], True where document j is a negative of query i: no known positive of the query."""
+    """Booleans [n, d], True where document j is a negative of query i: not known as its answer."""
     pairs: Tensor
-    """Number of valid (query, negative) pairs in the whole batch."""
+    """Number of (query, negative) pairs in the whole batch, without mined negatives."""
     hard: Tensor
     """Number of mined negatives in the whole batch."""
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The three losses, before weighting, and their weighted sum."""
+    """EHI's three losses before weighting, and their weighted sum."""
 
     semantic: Tensor
     indexing: Tensor
@@ -49,7 +49,11 @@ class Losses:
 
 
 def ehi_losses(batch: Batch, spec: Loss) -> Losses:
-    """L = λ1·tri(E(q), E(d+), E(d-)) + λ2·tri(T(q), T(d+), T(d-)) + λ3·(unlike documents apart), Eq. 6."""
+    """Compute EHI's loss (Eq. 6) and its parts: λ1·semantic + λ2·indexing + λ3·intra-leaf, with the weights of `spec`.
+
+    Semantic: triplets on encoder vectors. Indexing: triplets on path embeddings. Intra-leaf: keeps documents that are
+    not similar out of the same leaf.
+    """
     semantic = semantic_loss(batch, spec.margin)
     indexing = indexing_loss(batch, spec.margin)
     intra_leaf = intra_leaf_loss(batch, spec)
@@ -58,7 +62,7 @@ def ehi_losses(batch: Batch, spec: Loss) -> Losses:
 
 
 def semantic_loss(batch: Batch, margin: float) -> Tensor:
-    """Triplets on encoder vectors (Eq. 2); the mined negative of a query is one more column of its row."""
+    """Compute the mean triplet loss on encoder vectors (Eq. 2), over in-batch and mined negatives."""
     scores = batch.query_NM @ batch.document_DM.T
     valid = batch.negative_ND
     if batch.hard_NM is not None and batch.hard_N is not None:
@@ -69,14 +73,14 @@ def semantic_loss(batch: Batch, margin: float) -> Tensor:
 
 
 def indexing_loss(batch: Batch, margin: float) -> Tensor:
-    """Triplets on path embeddings (Eq. 5): in-batch documents alone."""
+    """Compute the mean triplet loss on path embeddings (Eq. 5), over in-batch negatives only."""
     positive_N1 = _rowwise(batch.query_NT, batch.positive_NT)
     scores_ND = batch.query_NT @ batch.document_DT.T
     return triplet(scores_ND, positive_N1, batch.negative_ND, margin) / batch.pairs.clamp(min=1)
 
 
 def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: float) -> Tensor:
-    """Sum of [s_ic - s_i+ + margin]_+ over the valid (i, c).
+    """Sum [s_ic - s_i+ + margin]_+ over the valid (i, c): scores of row i's candidates against its positive's score.
 
     >>> scores = torch.tensor([[0.9, 0.7], [0.1, 0.5]])
     >>> triplet(scores, scores.diagonal().unsqueeze(1), ~torch.eye(2, dtype=torch.bool), 0.3)
@@ -86,7 +90,7 @@ def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: fl
 
 
 def intra_leaf_loss(batch: Batch, spec: Loss) -> Tensor:
-    """Sum the loss of documents less similar than τ in the same leaf.
+    """Compute the mean loss of documents that are less similar than τ (`spec.unlike`) but lie in the same leaf.
 
     `product` (Eq. 5): 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-).
     `triplet` (Algorithm 1, our reading): the same gate on [T(d+)·T(d-) - T(q)·T(d+) + γ]_+.

@@ -1,4 +1,4 @@
-"""Place documents in leaves: the leaf that a router chooses, and for documents near a border a second one."""
+"""Places documents in leaves: each in the leaf that a router chooses, and where a second leaf is as near, in both."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from rayhier.model.router import Router, place_all
 from rayhier.model.spill import CANDIDATES, Spill, second_leaves
 
 PLACED = 16_384
-"""Documents per batch, whose candidate leaves are in memory together."""
+"""Number of documents placed at a time, whose candidate leaves are in memory together."""
 
 
 def parts(n: int) -> list[slice]:
-    """Cut n documents into slices of PLACED, at least one slice.
+    """Cut n documents into slices of at most 16,384, and at least one slice.
 
     >>> parts(20_000)
     [slice(0, 16384, None), slice(16384, 20000, None)]
@@ -21,9 +21,9 @@ def parts(n: int) -> list[slice]:
 
 
 def place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple[Ints, Floats]:
-    """Place documents: leaves [n, r], first leaf first, and their log-probabilities [n, r]; r = `leaves`, 1 or 2.
+    """Place documents in `leaves` leaves each, 1 or 2: leaves [n, leaves], first leaf first, with log-probabilities.
 
-    A document without a second leaf has the first leaf twice. Vectors may be float16; each batch becomes float32.
+    A document without a second leaf has its first leaf twice. Vectors may be float16; each batch becomes float32.
     """
     batches = [_place(router, encoded[part], leaves, spill) for part in parts(len(encoded))]
     leaf_NR, log_prob_NR = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
@@ -38,7 +38,11 @@ def _place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple
 
 
 def choose(router: Router, document_NM: Floats, leaf_NC: Ints, leaves: int, spill: Spill) -> Ints:
-    """Choose a document's leaves: their positions [n, r] among its nearest leaves [n, c], which are best first."""
+    """Choose each document's leaves among its nearest leaves `leaf_NC`, best first: returns their columns [n, leaves].
+
+    The first leaf is column 0; where `leaves` is 2, `spill` is the rule for the second leaf, and column 0 again means
+    none.
+    """
     first_N = np.zeros(len(leaf_NC), dtype=np.int64)
     if leaves == 1:
         return first_N[:, None]

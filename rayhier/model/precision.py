@@ -1,4 +1,4 @@
-"""Choice of the encoder's device and precision."""
+"""Chooses the device and the number format (float32, bfloat16, float16) in which the encoder computes."""
 
 import functools
 import time
@@ -11,13 +11,13 @@ from rayhier.spec import InputError
 from rayhier.spec.encoder import Device, Precision
 
 ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
-"""Tokens per device type, and widths, of the layers that are timed: those of a small encoder."""
+"""Tokens for each type of device, and the two widths, of the layers that are timed: those of a small encoder."""
 ROUNDS = 4
-"""Rounds of timing; the first is slow, since it initialises libraries, and the shortest counts."""
+"""Rounds of timing, of which the fastest counts; the first is slow, since it initialises libraries."""
 
 
 def resolve_device(device: Device) -> torch.device:
-    """Choose the device: `auto` is CUDA where this process has it, else the CPU; InputError if `cuda` is missing."""
+    """Choose the device: `auto` is CUDA where this process has it, else the CPU. InputError if `cuda` is missing."""
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         raise InputError("encoder.device: got 'cuda', but this process sees no CUDA device; allowed: auto or cpu")
@@ -25,7 +25,7 @@ def resolve_device(device: Device) -> torch.device:
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:
-    """Choose the number format: `auto` is bfloat16 or float32, whichever is faster; measured once per process.
+    """Choose the number format: `auto` is bfloat16 or float32, whichever is faster, measured once per process.
 
     Where the device has no bfloat16 multiplication in hardware, `auto` is float32, and nothing is measured.
     """
@@ -50,7 +50,7 @@ def _faster(device: torch.device) -> torch.dtype:
 
 @torch.inference_mode()
 def seconds(device: torch.device) -> dict[torch.dtype, float]:
-    """Time two linear layers alternately in bfloat16 and float32: the shortest seconds of each; takes about 0.1 s."""
+    """Time two linear layers in bfloat16 and in float32: returns the fastest of several rounds each, in seconds."""
     rows = ROWS[device.type]
     operands = {
         dtype: tuple(torch.ones(shape, dtype=dtype, device=device) for shape in ((rows, M), (INNER, M), (M, INNER)))

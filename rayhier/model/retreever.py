@@ -5,8 +5,9 @@ inner node says how probably a text goes left; all splits are computed in one pa
 distribution, and each node is the sum of its children, so that the 2^h numbers of level h represent a text coarsely
 and those of the leaves finely.
 
-Shapes: N texts, C others, T tokens, M embedding size, D depth, S = 2^D - 1 splits, L = 2^D leaves, H hidden units, A
-heads, E size of a head. Splits are breadth first: the children of split s are 2s + 1, to the left, and 2s + 2.
+Shapes: N texts, C texts that they are compared with, T tokens, M embedding size, D depth, S = 2^D - 1 splits, L = 2^D
+leaves, H hidden units, A heads, E size of a head. Splits are breadth first: the children of split s are 2s + 1, to the
+left, and 2s + 2.
 """
 
 from abc import ABC, abstractmethod
@@ -26,53 +27,53 @@ from rayhier.spec.router.retreever import Aggregation
 from rayhier.spec.train.retreever import Comparison
 
 DEEPEST = 0.7
-"""Standard deviation of the scores of the deepest splits at the start; a level up it is √2 smaller."""
+"""Standard deviation, at the start, of the scores of the deepest splits; it is √2 smaller at each level above."""
 HEADS, HEAD = 8, 64
 """Heads of attention, and the size of each."""
 ANCESTRY = 8
-"""Hidden units with which attention weighs a split's score by those of its ancestors."""
+"""Hidden units of the small network that adds to a split's score by its ancestors' scores."""
 HIDDEN = 128
-"""Hidden units of a trunk that all splits share."""
+"""Hidden units that all splits of type `mlp` share."""
 SETTLED_AT_ONCE = 1_024
-"""Splits whose scores of all texts are in memory at a time, as a tree starts."""
+"""Splits whose scores for all texts are in memory at a time, when training starts."""
 STORED_AT_ONCE = 1_024
-"""Texts whose leaves' probabilities are computed at a time."""
+"""Texts whose leaf probabilities are computed at a time."""
 DROPPED = 0.2
-"""Share of the hidden units of a trunk that a training step leaves out."""
+"""Dropout of the hidden units that all splits share."""
 
 
 class Trunk(nn.Module):
-    """Hidden units over texts' vectors that all splits share."""
+    """A layer of hidden units over a text's vector, which all splits of a tree share."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
         self.hidden, self.dropout = nn.Linear(dimension, HIDDEN), nn.Dropout(DROPPED)
 
     def forward(self, vector_NM: Tensor) -> Tensor:
-        """Hidden units [N, H] of vectors [N, M]."""
+        """Compute hidden units [n, 128] of vectors [n, m]."""
         return torch.as_tensor(self.dropout(F.relu(self.hidden(vector_NM))))
 
 
 class Splits(nn.Module):
-    """Scores of every split for texts by their vectors: how far a text goes left (> 0) or right."""
+    """A hyperplane over texts' vectors for each split of a tree: a score above 0 sends a text left, else right."""
 
     def __init__(self, dimension: int, depth: int, trunk: Trunk | None = None) -> None:
-        """Make a hyperplane for each split, over the vectors or over a trunk's HIDDEN outputs."""
+        """Make 2^depth - 1 hyperplanes over vectors of size `dimension`, or over the hidden units of `trunk`."""
         super().__init__()
         self.depth, self.trunk = depth, trunk
         self.planes = nn.Linear(dimension if trunk is None else HIDDEN, 2**depth - 1)
 
     def forward(self, vector_NM: Tensor) -> Tensor:
-        """Scores [N, S]."""
+        """Compute the scores [n, splits] of texts at every split."""
         scores: Tensor = self.planes(vector_NM if self.trunk is None else self.trunk(vector_NM))
         return scores
 
     @torch.no_grad()
     def scale(self, vector_NM: Tensor) -> Tensor:
-        """Move and scale scores: over these texts each has mean 0, and DEEPEST as deviation where it is deepest.
+        """Shift and scale each split's scores: over these texts mean 0 and the standard deviation of its level.
 
-        Returns the removed means [S]. ValueError where a split scores all texts alike: equal distributions have no
-        gradient.
+        Returns the means that were removed [splits]. Raises ValueError where a split scores all texts alike: equal
+        distributions have no gradient.
         """
         was_training = self.training
         self.eval()
@@ -85,16 +86,16 @@ class Splits(nn.Module):
 
 
 class AttentionSplits(nn.Module):
-    """Scores of every split by attention from its learned embedding to the vectors of a text's tokens."""
+    """Scores of every split of a tree, by attention from the split's learned embedding to a text's tokens."""
 
     path_SD: Tensor
-    held_SD: Tensor
+    within_SD: Tensor
 
     def __init__(self, dimension: int, depth: int, aggregation: Aggregation = "ancestors") -> None:
-        """Make embeddings of all splits over one attention without biases; `aggregation` makes scores of its outputs.
+        """Make embeddings of 2^depth - 1 splits over one attention; `aggregation` says how its outputs become scores.
 
-        `shared`: one linear map for all splits. `linear`: one for each. `ancestors`: a small MLP for each besides, over
-        the scores of the split and its ancestors.
+        `shared`: one linear map for all splits. `linear`: one for each split. `ancestors`: one for each split, plus a
+        small MLP for each over the scores of the split and its ancestors.
         """
         super().__init__()
         splits, width = 2**depth - 1, HEADS * HEAD
@@ -109,14 +110,14 @@ class AttentionSplits(nn.Module):
         split_S1, up_D = torch.arange(splits)[:, None], torch.arange(depth)
         above_SD = ((split_S1 + 1) >> up_D) - 1
         self.register_buffer("path_SD", above_SD.clamp(min=0), persistent=False)
-        self.register_buffer("held_SD", (above_SD >= 0).float(), persistent=False)
+        self.register_buffer("within_SD", (above_SD >= 0).float(), persistent=False)
 
     def forward(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Scores [N, S] of texts by the vectors of their tokens; `mask` is 1 on tokens, 0 on padding."""
+        """Compute texts' scores [n, splits] at every split from their tokens' vectors [n, t, m] and a mask [n, t]."""
         score_NS = self._own(token_NTM, mask_NT)
         if self.aggregation != "ancestors":
             return score_NS
-        above_NSD = score_NS[:, self.path_SD] * self.held_SD
+        above_NSD = score_NS[:, self.path_SD] * self.within_SD
         hidden_NSH = F.relu(torch.einsum("nsd,sdh->nsh", above_NSD, self.weight_SDH) + self.bias_SH)
         return score_NS + torch.einsum("nsh,sh->ns", hidden_NSH, self.output_SH)
 
@@ -125,9 +126,9 @@ class AttentionSplits(nn.Module):
         key_NATE, value_NATE = (
             part(token_NTM.float()).unflatten(2, (HEADS, HEAD)).transpose(1, 2) for part in (self.key, self.value)
         )
-        seen_N11T = mask_NT.bool()[:, None, None]
+        mask_N11T = mask_NT.bool()[:, None, None]
         read_NASE = F.scaled_dot_product_attention(
-            query_ASE.expand(len(token_NTM), -1, -1, -1), key_NATE, value_NATE, seen_N11T
+            query_ASE.expand(len(token_NTM), -1, -1, -1), key_NATE, value_NATE, mask_N11T
         )
         read_NSX = read_NASE.transpose(1, 2).flatten(2)
         if self.aggregation == "shared":
@@ -136,10 +137,10 @@ class AttentionSplits(nn.Module):
 
     @torch.no_grad()
     def scale(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Move and scale each split's score from attention: over these texts mean 0, deviation DEEPEST if deepest.
+        """Shift and scale each split's scores: over these texts mean 0 and the standard deviation of its level.
 
-        With `shared`, all splits together; with `ancestors`, before their scores are added. Returns the removed means
-        [S]. ValueError where a split scores all texts alike.
+        With `shared`, all splits are scaled together; with `ancestors`, before ancestors' scores are added. Returns the
+        means that were removed [splits]. Raises ValueError where a split scores all texts alike.
         """
         score_NS = self._own(token_NTM, mask_NT)
         shared = self.aggregation == "shared"
@@ -149,24 +150,24 @@ class AttentionSplits(nn.Module):
 
 @torch.no_grad()
 def _settle(planes: nn.Linear, mean_S: Tensor, spread_S: Tensor, depth: int) -> Tensor:
-    """Make scores' means 0 and their deviations those that splits start with; returns the means that were removed."""
+    """Shift and scale splits to mean scores of 0 and the deviations of the start; returns the removed means."""
     if not bool((spread_S > 0).all()):
         flat = int((~(spread_S > 0)).sum())
         raise ValueError(f"{flat} of {len(spread_S)} splits give all texts one score; allowed: splits that differ")
-    wanted_S = deviations(depth) if len(spread_S) > 1 else torch.tensor([DEEPEST])
-    factor_S = wanted_S.to(spread_S) / spread_S
+    target_S = deviations(depth) if len(spread_S) > 1 else torch.tensor([DEEPEST])
+    factor_S = target_S.to(spread_S) / spread_S
     planes.bias.sub_(mean_S).mul_(factor_S)
     planes.weight.mul_(factor_S[:, None])
     return mean_S * factor_S
 
 
 def _spread(score_NS: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations [s] of scores [n, s]."""
+    """Compute means and standard deviations [s] of scores [n, s]."""
     return score_NS.mean(dim=0), score_NS.std(dim=0, correction=0)
 
 
 def level_of_splits(depth: int) -> Tensor:
-    """Level [S] of every split, 0 at the root.
+    """Return the level [splits] of every split in a tree of `depth` levels, 0 at the root.
 
     >>> level_of_splits(3)
     tensor([0, 1, 1, 2, 2, 2, 2])
@@ -175,7 +176,7 @@ def level_of_splits(depth: int) -> Tensor:
 
 
 def deviations(depth: int) -> Tensor:
-    """Standard deviation [S] that every split's scores start with.
+    """Return the standard deviation [splits] of every split's scores at the start of training.
 
     >>> deviations(3)
     tensor([0.3500, 0.4950, 0.4950, 0.7000, 0.7000, 0.7000, 0.7000])
@@ -184,22 +185,27 @@ def deviations(depth: int) -> Tensor:
 
 
 def products(score_NS: Tensor) -> list[Tensor]:
-    """Log-probabilities [N, 2^h] of the nodes of levels 1 to D: the product of the splits' sigmoids along a path.
+    """Compute log-probabilities of the nodes at levels 1 to depth from splits' scores [n, splits].
+
+    Returns a tensor [n, 2^h] for each level h. A node's probability is the product along its path of sigmoid(score)
+    where the path goes left, sigmoid(-score) where it goes right.
 
     >>> [level.exp() for level in products(torch.tensor([[0.0, torch.inf, -torch.inf]]))]
     [tensor([[0.5000, 0.5000]]), tensor([[0.5000, 0.0000, 0.0000, 0.5000]])]
     """
     levels, above_NK = [], score_NS.new_zeros(len(score_NS), 1)
     while (begin := above_NK.shape[1] - 1) < score_NS.shape[1]:
-        own_NK = score_NS[:, begin : 2 * begin + 1]
-        both_NK2 = torch.stack([F.logsigmoid(own_NK), F.logsigmoid(-own_NK)], dim=2)
+        score_NK = score_NS[:, begin : 2 * begin + 1]
+        both_NK2 = torch.stack([F.logsigmoid(score_NK), F.logsigmoid(-score_NK)], dim=2)
         above_NK = (above_NK.unsqueeze(2) + both_NK2).flatten(1)
         levels.append(above_NK)
     return levels
 
 
 def sums(leaf_NL: Tensor) -> list[Tensor]:
-    """Log-probabilities [N, 2^h] of the nodes of levels 1 to D from those of the leaves: parents sum their children.
+    """Compute log-probabilities of the nodes at levels 1 to depth from the leaves' [n, leaves].
+
+    Returns a tensor [n, 2^h] for each level h. A node's probability is the sum of its children's.
 
     >>> [level.exp() for level in sums(torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log())]
     [tensor([[0.3000, 0.7000]]), tensor([[0.1000, 0.2000, 0.3000, 0.4000]])]
@@ -211,13 +217,13 @@ def sums(leaf_NL: Tensor) -> list[Tensor]:
 
 
 class LearnedPropagation(nn.Module):
-    """An MLP for every leaf over the probabilities of the splits on its path, added to the log of their product."""
+    """Leaf probabilities by small MLPs, one for each leaf, which correct the product of probabilities on its path."""
 
     path_LD: Tensor
     sign_LD: Tensor
 
     def __init__(self, depth: int, hidden: int = 16, dropout: float = 0.1) -> None:
-        """Make 2^D small MLPs whose output starts at zero, where the leaves are those of the product."""
+        """Make an MLP for each of 2^depth leaves; its output starts at 0, which keeps the product on the path."""
         super().__init__()
         leaves = 2**depth
         self.weight_LDH = nn.Parameter(torch.randn(leaves, depth, hidden) / depth**0.5)
@@ -229,7 +235,7 @@ class LearnedPropagation(nn.Module):
         self.register_buffer("sign_LD", 1.0 - 2.0 * ((leaf_L1 >> (up_D - 1)) & 1), persistent=False)
 
     def forward(self, score_NS: Tensor) -> list[Tensor]:
-        """Log-probabilities [N, 2^h] of the nodes of levels 1 to D."""
+        """Compute log-probabilities of the nodes at levels 1 to depth from splits' scores: [n, 2^h] for level h."""
         probability_NLD = torch.sigmoid(score_NS[:, self.path_LD] * self.sign_LD)
         hidden_NLH = F.relu(torch.einsum("nld,ldh->nlh", probability_NLD, self.weight_LDH) + self.bias_LH)
         added_NL = torch.einsum("nlh,lh->nl", self.dropout(hidden_NLH), self.output_LH)
@@ -237,7 +243,7 @@ class LearnedPropagation(nn.Module):
 
 
 class NodeTree(nn.Module):
-    """A text's distribution over the nodes of each level, from its scores at the splits."""
+    """A binary tree that gives a text's distribution over the nodes of each level."""
 
     def __init__(
         self,
@@ -245,22 +251,28 @@ class NodeTree(nn.Module):
         propagation: LearnedPropagation | None = None,
         dropout: float = 0.0,
     ) -> None:
-        """Join splits and a propagation, by default products; `dropout` is the share of scores set to 0 in training."""
+        """Join splits with a rule for the leaves' probabilities: `propagation`, or by default products along the path.
+
+        `dropout` is the share of scores that a training step sets to 0.
+        """
         super().__init__()
         self.splits, self.propagation, self.dropout = splits, propagation, nn.Dropout(dropout)
 
     def forward(self, *read: Tensor) -> list[Tensor]:
-        """Compute log-probabilities [N, 2^h] of the nodes of levels 1 to D, from the input of the splits."""
+        """Compute log-probabilities of the nodes at levels 1 to depth from the splits' input: [n, 2^h] for level h."""
         return self.levels(self.splits(*read))
 
     def levels(self, score_NS: Tensor) -> list[Tensor]:
-        """Log-probabilities [N, 2^h] of the nodes of levels 1 to D from scores of the splits."""
+        """Compute log-probabilities of the nodes at levels 1 to depth from splits' scores: [n, 2^h] for level h."""
         dropped_NS = self.dropout(score_NS)
         return products(dropped_NS) if self.propagation is None else list(self.propagation(dropped_NS))
 
 
 def represent(probability_NK: Tensor, similarity: Comparison, offset_K: Tensor | None = None) -> Tensor:
-    """Represent texts at a level by probabilities p [N, K], or for cosine by K p - 1 + `offset_K` at unit length."""
+    """Make texts' vectors [n, k] from their probabilities p [n, k] at a level's k nodes, for comparison.
+
+    For `tv` (total variation) they are p; for cosine k·p - 1 + `offset_K` at unit length.
+    """
     if similarity == "tv":
         return probability_NK
     centred_NK = probability_NK * probability_NK.shape[1] - 1
@@ -268,7 +280,7 @@ def represent(probability_NK: Tensor, similarity: Comparison, offset_K: Tensor |
 
 
 def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Comparison) -> Tensor:
-    """Similarity [N, C] of represented texts: negative total variation -½‖a - b‖₁ (Eq. 1), or the cosine.
+    """Compute similarities [n, c] of texts' vectors at a level: for `tv` -½‖a - b‖₁ (Eq. 1), else the cosine.
 
     >>> similarities(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0], [0.5, 0.5]]), "tv")
     tensor([[-0.5000, -0.0000]])
@@ -279,39 +291,39 @@ def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Comparison) ->
 
 
 class Representations(nn.Module, ABC):
-    """Representations of a text at several sizes: first its scores, then from these a vector of each size."""
+    """A model of vectors at several sizes: it computes scores of a text, and from these a vector of each size."""
 
     similarity: Comparison
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Number of a text's scores, W."""
+        """Number of scores of a text."""
 
     @property
     @abstractmethod
     def counts(self) -> Sequence[int]:
-        """Numbers of each size, small first."""
+        """Sizes of the vectors, smallest first."""
 
     @property
     def floats(self) -> int:
-        """Numbers that are in memory for each text while it is represented."""
+        """Most numbers in memory for a text while its vectors are computed."""
         return self.width
 
     @abstractmethod
     def scores(self, *read: Tensor) -> Tensor:
-        """Compute scores [N, W] of texts from their vectors, or from their tokens' vectors and a mask."""
+        """Compute scores [n, width] of texts, from their vectors, or from their tokens' vectors and a mask."""
 
     @abstractmethod
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
-        """Compute the representations [N, size] of every size from scores [N, W], coarse first."""
+        """Compute vectors [n, size] of every size from scores [n, width], smallest first."""
 
 
 class TreeLevels(Representations):
-    """Levels of a tree as representations, of 2, 4, … 2^D numbers; the scores are those of its splits."""
+    """Levels of a tree as representations of a text: vectors of 2, 4, … 2^depth numbers, from the splits' scores."""
 
     def __init__(self, tree: NodeTree, similarity: Comparison) -> None:
-        """Represent texts by a tree's levels, to be compared by `similarity`."""
+        """Represent texts by a tree's levels, whose vectors are compared by `similarity`: total variation or cosine."""
         super().__init__()
         self.tree, self.similarity = tree, similarity
         self.offset_L: nn.Parameter | None = None
@@ -320,9 +332,9 @@ class TreeLevels(Representations):
 
     @torch.no_grad()
     def begin(self, removed_S: Tensor) -> None:
-        """Start the offset of the cosine from the mean scores [S] that were removed from the splits.
+        """Set the start of the learned offset for cosine from the mean scores [splits] that `scale` removed.
 
-        Splits are centred so that leaves are even. But the common part of all texts belongs to their cosine: without
+        Splits are centred so that leaves are even. But the cosine of texts needs what all texts have in common: without
         it, coarse levels and the deepest have lower recall (docs/LOG.md).
         """
         if self.offset_L is not None:
@@ -330,36 +342,36 @@ class TreeLevels(Representations):
 
     @property
     def width(self) -> int:
-        """Number of splits, S."""
+        """Number of splits, 2^depth - 1."""
         return len(level_of_splits(self.tree.splits.depth))
 
     @property
     def counts(self) -> Sequence[int]:
-        """Nodes of each level, 2, 4, … 2^D."""
+        """Number of nodes at each level: 2, 4, … 2^depth."""
         return [2**level for level in range(1, self.tree.splits.depth + 1)]
 
     @property
     def floats(self) -> int:
-        """Numbers in memory for each text: one a leaf, times the hidden units where the tree has a propagation."""
+        """Most numbers in memory for a text: one for each leaf, times the hidden units where leaves have an MLP."""
         hidden = 1 if self.tree.propagation is None else self.tree.propagation.output_LH.shape[1]
         return int(2**self.tree.splits.depth * hidden)
 
     def scores(self, *read: Tensor) -> Tensor:
-        """Scores [N, S] of the splits for texts."""
+        """Compute scores [n, splits] of texts from the input of the splits: vectors, or tokens' vectors and a mask."""
         return torch.as_tensor(self.tree.splits(*read))
 
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
-        """Compute the representations [N, 2^h], level by level, from scores [N, S]."""
+        """Compute vectors [n, 2^h] for each level h from scores [n, splits], coarsest first."""
         return [self.represent(level_NK.exp()) for level_NK in self.tree.levels(score_NW)]
 
     def represent(self, probability_NK: Tensor) -> Tensor:
-        """Represent texts at a level [N, 2^h] by the probabilities of its nodes."""
+        """Make texts' vectors [n, 2^h] from their probabilities at the nodes of level h."""
         offset_K = None if self.offset_L is None else self.offset_L.reshape(probability_NK.shape[1], -1).mean(dim=1)
         return represent(probability_NK, self.similarity, offset_K)
 
 
 def stored(log_p_NL: Tensor) -> npt.NDArray[np.float16]:
-    """Convert log-probabilities of the leaves to stored probabilities [N, L]: times L/2, to fit float16 at any depth.
+    """Convert log-probabilities of the leaves to stored ones [n, leaves]: times leaves/2, to fit float16 at any depth.
 
     >>> stored(torch.tensor([[0.25, 0.75]]).log())
     array([[0.25, 0.75]], dtype=float16)
@@ -368,7 +380,7 @@ def stored(log_p_NL: Tensor) -> npt.NDArray[np.float16]:
 
 
 def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
-    """Compute probabilities [N, 2^h] of a level's nodes from the leaves' (`stored`): parents sum children.
+    """Compute probabilities [n, 2^level] of a level's nodes from leaves' probabilities as `stored` returns them.
 
     >>> at_level(np.array([[0.25, 0.25, 0.5, 1.0]], np.float16), 1)
     array([[0.25, 0.75]], dtype=float32)
@@ -378,7 +390,7 @@ def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
 
 
 class RetreeverRouter(nn.Module):
-    """A tree whose leaves hold the documents that most probably lie in them; its levels represent texts."""
+    """ReTreever's router: sends a text to the leaves where it most probably lies; its tree's levels represent texts."""
 
     def __init__(
         self,
@@ -390,7 +402,11 @@ class RetreeverRouter(nn.Module):
         dropout: float,
         similarity: Comparison,
     ) -> None:
-        """Make a tree over vectors, or tokens' vectors, of size M, whose levels are compared by `similarity`."""
+        """Make a binary tree of `depth` levels over vectors, or tokens' vectors, of size `dimension`.
+
+        `aggregation` is for attention splits (AttentionSplits); `dropout` is the share of splits' scores that a
+        training step sets to 0; `similarity` compares texts by a level's probabilities.
+        """
         super().__init__()
         self._config = {
             "dimension": dimension,
@@ -409,25 +425,25 @@ class RetreeverRouter(nn.Module):
         learned = LearnedPropagation(depth) if propagation == "learned" else None
         self.representations = TreeLevels(NodeTree(node_scores, learned, dropout), similarity)
         self.cells = Cells(2**depth, dimension)
-        """Means of each leaf's training documents; no prices, and a border that gives every document a second leaf."""
+        """Centroids of each leaf's training documents, without prices; every document gets a second leaf by them."""
 
     def config(self) -> dict[str, Any]:
-        """Settings that rebuild this router before its weights are loaded."""
+        """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         return {"type": "retreever", **self._config}
 
     @property
     def splits(self) -> Splits | AttentionSplits:
-        """Splits at the inner nodes."""
+        """The tree's splits, which say how probably a text goes left at each inner node."""
         return self.representations.tree.splits
 
     @property
     def n_leaves(self) -> int:
-        """Number of leaves, 2^D."""
+        """Number of leaves, 2^depth."""
         return int(2**self.levels)
 
     @property
     def levels(self) -> int:
-        """Number of levels, D."""
+        """Number of levels below the root, the tree's depth."""
         return self.splits.depth
 
     @property
@@ -437,35 +453,35 @@ class RetreeverRouter(nn.Module):
 
     @property
     def reader(self) -> Reader | None:
-        """Function that scores a text's tokens: the splits, where they use attention; else None."""
+        """The splits, where they use attention and so read tokens; None where they read vectors."""
         return self.splits if isinstance(self.splits, AttentionSplits) else None
 
     def nodes(self, encoded: Encoded) -> list[Tensor]:
-        """Log-probabilities [N, 2^h] of the nodes of levels 1 to D."""
+        """Compute log-probabilities of texts in the nodes at levels 1 to depth: a tensor [n, 2^h] for each level h."""
         score_NS = self.splits(encoded.vectors) if encoded.token_scores is None else encoded.token_scores
         return self.representations.tree.levels(score_NS)
 
     @torch.inference_mode()
     def leaves(self, encoded: Encoded) -> npt.NDArray[np.float16]:
-        """Probabilities [N, L] of the leaves for texts, as an index stores them, computed in batches."""
+        """Compute texts' leaf probabilities [n, leaves] as an index stores them: float16, times leaves/2."""
         begins = range(0, max(1, len(encoded)), STORED_AT_ONCE)
         parts = (encoded[begin : begin + STORED_AT_ONCE].to(self.device) for begin in begins)
         return np.concatenate([stored(self.nodes(part)[-1]) for part in parts])
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """The most probable leaves [N, K] and their log-probabilities [N, K], K = min(beam, 2^D).
+        """Find the most probable leaves [n, k] of texts and their log-probabilities [n, k], k = min(beam, leaves).
 
-        All splits are computed in one pass, so that no beam over the levels can miss any.
+        All splits are computed in one pass, so that a beam misses none.
         """
         log_p_NK, leaf_NK = self.nodes(encoded)[-1].topk(min(beam, self.n_leaves), dim=1)
         return leaf_NK, log_p_NK
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """The most probable leaves [N, C] of a document, as of a query, and their log-probabilities [N, C]."""
+        """Route documents like queries: their `count` best leaves [n, count] and log-probabilities [n, count]."""
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:  # noqa: ARG002  all splits are scored whatever the beam
-        """Multiply-adds of routing one text: every split, and where all share hidden units, these.
+        """Count the multiply-adds of routing one text: all splits, and the hidden units that they share.
 
         Attention is counted for one token.
         """

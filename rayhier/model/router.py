@@ -1,4 +1,4 @@
-"""Interface of the routers of all methods, which send texts to leaves; saving and loading them."""
+"""Interface of all methods' routers, which choose leaves for queries and documents; saving and loading of routers."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from rayhier.model.retreever import RetreeverRouter
 
 
 class Router(Protocol):
-    """A tree of `levels` levels below the root, with `n_leaves` leaves."""
+    """A tree that chooses leaves for texts: the leaves that a query visits and those where a document lies."""
 
     @property
     def n_leaves(self) -> int:
@@ -30,7 +30,7 @@ class Router(Protocol):
 
     @property
     def reader(self) -> Reader | None:
-        """Function that scores a text's tokens, for `Encoded.token_scores`; None where the router reads its vector."""
+        """Function that computes `Encoded.token_scores` from texts' tokens; None where the router reads vectors."""
 
     @property
     def device(self) -> torch.device:
@@ -38,16 +38,16 @@ class Router(Protocol):
 
     @property
     def cells(self) -> Cells:
-        """Centroids by which second leaves are chosen; by a learned IVF, first leaves too."""
+        """Centroids of the leaves, which choose documents' second leaves; in a learned IVF their first leaves too."""
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Leaves [n, beam] that a query visits, best first, and their log-probabilities [n, beam]."""
+        """Choose the leaves [n, k] that queries visit, best first, and log-probabilities [n, k]; k is `beam`."""
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Leaves [n, count] where a document belongs, best first, and their log-probabilities [n, count]."""
+        """Choose leaves [n, count] for documents, best first, with log-probabilities [n, count]."""
 
     def multiply_adds(self, beam: int) -> int:
-        """Multiply-adds of routing one text, with all nodes that the beam expands."""
+        """Count the multiply-adds of routing one query that visits `beam` leaves."""
 
 
 CONFIG = "config.json"
@@ -55,18 +55,21 @@ WEIGHTS = "router.safetensors"
 
 
 TrainedRouter = EhiRouter | LearnedIvfRouter | RetreeverRouter
-"""Routers that training makes and `save_router` writes."""
+"""The routers that training makes and `save_router` writes."""
 
 
 def save_router(router: TrainedRouter, folder: Path) -> None:
-    """Write `config.json` and `router.safetensors`."""
+    """Write a router's settings and weights to a folder: `config.json` and `router.safetensors`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(json.dumps(router.config(), indent=1) + "\n")
     save_file({name: tensor.contiguous() for name, tensor in router.state_dict().items()}, folder / WEIGHTS)
 
 
 def load_router(folder: Path, device: torch.device | None = None) -> Router:
-    """Load a router that `save_router` wrote, ready to route on a device, by default the CPU."""
+    """Load a router that `save_router` wrote, ready to route on a device, by default the CPU.
+
+    Raises ValueError where its type is unknown.
+    """
     config = json.loads((folder / CONFIG).read_text())
     router: nn.Module
     match config.pop("type"):
@@ -76,39 +79,45 @@ def load_router(folder: Path, device: torch.device | None = None) -> Router:
             router = LearnedIvfRouter(**config)
         case "retreever":
             router = RetreeverRouter(**config)
-        case other:
-            raise ValueError(f"{folder / CONFIG}: router type {other!r}; allowed: 'ehi', 'learned_ivf', 'retreever'")
+        case kind:
+            raise ValueError(f"{folder / CONFIG}: router type {kind!r}; allowed: 'ehi', 'learned_ivf', 'retreever'")
     router.load_state_dict(load_file(folder / WEIGHTS))
     return router.to(device).eval().requires_grad_(requires_grad=False)
 
 
 def own_beams(router: Router, target: float) -> Router:
-    """Wrap a router so that queries stop where an answer is improbable; ValueError where it was not calibrated."""
-    if not isinstance(router, LearnedIvfRouter):  # spec.router.calibrates refuses the others earlier
+    """Wrap a router so that each query stops where an answer has become improbable.
+
+    The share `target` of dev queries' answers stays within reach. Raises ValueError where the router is no learned IVF,
+    or was trained without judged queries.
+    """
+    if not isinstance(router, LearnedIvfRouter):  # spec.router.calibrates refuses other routers earlier
         raise ValueError("only a learned_ivf router knows how probable an answer is")
     return OwnBeam(router, target)
 
 
 UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
-"""Message of a router that reads tokens where only vectors are given."""
+"""Error message where a router reads tokens but only vectors are known."""
 FLOATS_AT_ONCE = 1 << 26
-"""Most scores of leaves that are in memory at a time."""
+"""Most scores of leaves in memory at a time; limits the batches of `route_all` and `place_all`."""
 
 
 @torch.inference_mode()
 def route_all(router: Router, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-    """Route many queries in batches, so that memory grows neither with queries nor with leaves; results on the CPU.
+    """Choose the leaves [n, beam] that queries visit, best first, with log-probabilities [n, beam], on the CPU.
 
-    ValueError where the router reads tokens, but `encoded` has only vectors.
+    Works in batches, so that memory does not grow with n. Raises ValueError where the router reads tokens, but
+    `encoded` has only vectors.
     """
     return _batched(router, router.route, encoded, beam, router.n_leaves)
 
 
 @torch.inference_mode()
 def place_all(router: Router, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-    """Place many documents in batches, so that memory grows neither with documents nor leaves; results on the CPU.
+    """Choose leaves [n, count] for documents, best first, with log-probabilities [n, count], on the CPU.
 
-    ValueError where the router reads tokens, but `encoded` has only vectors.
+    Works in batches, so that memory does not grow with n. Raises ValueError where the router reads tokens, but
+    `encoded` has only vectors.
     """
     return _batched(router, router.place, encoded, count, router.cells.compared)
 

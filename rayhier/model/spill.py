@@ -1,4 +1,4 @@
-"""Second leaves of documents: the next best leaf, or the one that SOAR chooses.
+"""Choice of a document's second leaf: the next best leaf, or the one that SOAR chooses.
 
 Sun et al., "SOAR: Improved Indexing for Approximate Nearest Neighbor Search" (2023): a query that misses a document's
 first leaf does so because of the residual r = x - c; the second leaf is therefore chosen so that its own residual is
@@ -13,7 +13,7 @@ from rayhier.arrays import Floats
 
 Spill = Literal["soar", "next_best"]
 WEIGHT = 1.0
-"""λ, the weight of the parallel part in SOAR's loss."""
+"""λ, the weight in SOAR's loss of the part of a residual that is parallel to the first leaf's."""
 CANDIDATES = 32
 """Nearest leaves, the first leaf included, among which the second leaf is chosen."""
 VECTORS = 64
@@ -28,12 +28,13 @@ def second_leaves(
     price_L: Floats | None = None,
     border: float | None = None,
 ) -> np.ndarray:
-    """Choose second leaves: positions [n], 1 or more, among each document's candidate leaves [n, c], first leaf first.
+    """Choose each document's second leaf among its nearest leaves [n, c], first leaf first: columns [n], 1 or more.
 
-    With a `border`, a document whose two best cosines, after price, differ by more has no second leaf: position 0.
+    With a `border`, a document has no second leaf, column 0, where its two best (cosine - price) differ by more. Prices
+    [leaves] are subtracted from cosines to crowded leaves.
 
-    `soar` takes the least |r'|² + λ (r'·r / |r|)², r and r' the residuals of the document's direction to the unit
-    centroids [l, m] of the first and of the other leaf; a leaf's price [l], in cosine, counts as distance.
+    `next_best` takes column 1. `soar` takes the least |r'|² + λ (r'·r / |r|)² + 2 price: r and r' are the differences
+    between the document's unit vector and the unit centroids [leaves, m] of its first and of the candidate leaf.
     """
     prices = np.zeros(len(centroids_LM), np.float32) if price_L is None else price_L
     if border is not None:
@@ -49,7 +50,7 @@ def second_leaves(
 
 
 def gaps(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats, price_L: Floats) -> Floats:
-    """Compute the difference [n] between a document's cosines to its first leaf and to the next, after price."""
+    """Compute how much better documents' first leaves are than their next: differences [n] of (cosine - price)."""
     unit_NM = _unit(vectors_NM)
     first_N, next_N = (
         np.einsum("nm,nm->n", unit_NM, centroids_LM[leaf_N]) - price_L[leaf_N] for leaf_N in leaf_NC[:, :2].T
@@ -66,8 +67,8 @@ def _soar(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats, price_L
     residual_NCM = _unit(vectors_NM)[:, None, :] - centroids_LM[leaf_NC]
     first_NM = residual_NCM[:, 0]
     length_N1 = np.maximum(np.linalg.norm(first_NM, axis=1, keepdims=True), 1e-12)
-    other_NCM = residual_NCM[:, 1:]
-    parallel_NC = np.einsum("ncm,nm->nc", other_NCM, first_NM / length_N1)
-    loss_NC = np.square(other_NCM).sum(axis=2) + WEIGHT * np.square(parallel_NC)
+    candidate_NCM = residual_NCM[:, 1:]
+    parallel_NC = np.einsum("ncm,nm->nc", candidate_NCM, first_NM / length_N1)
+    loss_NC = np.square(candidate_NCM).sum(axis=2) + WEIGHT * np.square(parallel_NC)
     # |x - c|² = 2 - 2 cos: a price in cosine counts twice.
     return np.asarray(1 + (loss_NC + 2 * price_L[leaf_NC[:, 1:]]).argmin(axis=1))

@@ -1,11 +1,11 @@
-"""The shape that routers over a complete tree have in common: B^H leaves, B children a node, H levels."""
+"""The common shape of routers over a complete tree: B children a node and H levels make B^H leaves."""
 
 import torch
 from torch import nn
 
 
 class TreeRouter(nn.Module):
-    """A router whose leaves are those of a complete tree over vectors of size M; it reads a text's vector only."""
+    """A router over a complete tree, for vectors of size `dimension`; it reads a text's vector, not its tokens."""
 
     def __init__(self, dimension: int, branching: int, height: int) -> None:
         super().__init__()
@@ -13,17 +13,17 @@ class TreeRouter(nn.Module):
 
     @property
     def reader(self) -> None:
-        """Reader of tokens: none, the router reads a text's vector only."""
+        """None: the router reads a text's vector, not its tokens."""
         return None
 
     @property
     def n_leaves(self) -> int:
-        """Number of leaves, B^H."""
+        """Number of leaves, branching^height."""
         return int(self.branching**self.height)
 
     @property
     def levels(self) -> int:
-        """Number of levels, H."""
+        """Number of levels below the root, the height."""
         return self.height
 
     @property

@@ -1,1 +1,1 @@
-"""Scores of a cross-encoder: of pairs in a search, of pairs ahead of any search, and factors learned from these."""
+"""Scores by a cross-encoder: in a search, ahead of any search, and the factors that are learned from scores."""

@@ -1,7 +1,7 @@
-"""Budgeted search: in rounds, read the documents with the best estimates from earlier scores (Algorithm 1 of AXN).
+"""Search by a cross-encoder within a budget of calls, in rounds (Algorithm 1 of AXN).
 
-The scorer may be anything that scores pairs of a query and a document, by their numbers. The budget is exact, and no
-pair is read twice.
+Each round reads the documents with the best estimates, which come from the scores of earlier rounds. The scorer may be
+anything that scores pairs of a query and a document, by their numbers. The budget is exact, and no pair is read twice.
 """
 
 import threading
@@ -19,11 +19,11 @@ P = TypeVar("P")
 S = TypeVar("S")
 T = TypeVar("T")
 LARGEST = 1e30
-"""Largest score, so that no sum of squares of scores is infinite."""
+"""Largest score allowed, so that no sum of squares of scores is infinite."""
 Score = Callable[[Ints, Ints], Floats | Values]
-"""Queries [n] and rows [n] of their pools -> scores [n] of the pairs."""
+"""Function from queries' numbers [n] and rows [n] of their pools to scores [n] of the pairs."""
 Asking = Generator[tuple[Ints, Ints], object, list["Spent"]]
-"""Yields the pairs of each round, queries [n] and rows [n], receives their scores, and returns all results."""
+"""Generator that yields each round's pairs, queries [n] and rows [n], is sent their scores, and returns results."""
 
 
 class ScorerError(RuntimeError):
@@ -32,16 +32,16 @@ class ScorerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Asked:
-    """A query: the scores that order its first round, and the fit that estimates scores from others."""
+    """A query for a scorer: scores that order its first round, and the estimator of all its documents' scores."""
 
     first_P: Values
-    """Scores [p] whose order the first round follows."""
+    """Scores [p] of the pool's documents; the first round reads the documents with the highest."""
     fit: Fit
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Result of a query's calls: every document of its pool, read ones by score, then the others by estimate."""
+    """The result for a query: all documents of its pool (those that may be read), first those read, then the others."""
 
     row_P: Ints
     """Rows [p] of the pool, best first: the documents read by score, then the others by estimate."""
@@ -53,32 +53,32 @@ class Spent:
 
 @dataclass(frozen=True)
 class Spending:
-    """Rules for a query's calls: budget, rounds and time; a call of this object runs them."""
+    """A budget of calls (documents that a scorer reads) for each query, in rounds; calling the object spends it."""
 
     budget: int
-    """Calls of a query."""
+    """Documents that the scorer reads for a query."""
     rounds: int = 5
-    """Rounds that divide the calls equally; the last has the remainder too."""
+    """Number of rounds; each has an equal part of the calls, the last also the remainder."""
     seconds: float | None = None
-    """Time that the scorer may take for a round of all queries; None: any."""
+    """Longest time, in seconds, that the scorer may take for a round of all queries; None: no limit."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError where there are fewer calls than rounds, or no round."""
+        """Raise ValueError where there is no round, or fewer calls than rounds."""
         if self.rounds < 1 or self.budget < self.rounds:
             raise ValueError(
                 f"budget: got {self.budget} calls in {self.rounds} rounds; allowed: at least one round, and a call each"
             )
 
     def __call__(self, score: Score, queries: Sequence[Asked]) -> list[Spent]:
-        """Spend the calls of every query; all queries' pairs of a round are scored together.
+        """Have `score` score the documents of each query with the best estimates, within the budget.
 
-        Where a pool has fewer documents than the budget allows calls, all of them are read. ScorerError where the
-        scorer fails.
+        Returns each query's result. A round's pairs, of all queries, are scored together. Where a pool has fewer
+        documents than the budget allows calls, all of them are read. Raises ScorerError where the scorer fails.
         """
         return run_sync(self.asking(queries), lambda pairs: within(self.seconds, lambda: score(*pairs)))
 
     def asking(self, queries: Sequence[Asked]) -> Asking:
-        """Spend the calls of every query, with scores that the caller sends for each round's pairs."""
+        """Spend the budget as a generator, which yields each round's pairs (query, row) and is sent their scores."""
         states = [_State(query) for query in queries]
         each = self.budget // self.rounds
         for number in range(self.rounds):
@@ -90,13 +90,13 @@ class Spending:
             query_N = np.repeat(np.arange(len(picks)), [len(pick) for pick in picks])
             score_N = checked((yield query_N, row_N), len(row_N))
             ends = np.cumsum([len(pick) for pick in picks])[:-1]
-            for state, pick, own_S in zip(states, picks, np.split(score_N, ends), strict=True):
-                state.add(pick, own_S)
+            for state, pick, scored_S in zip(states, picks, np.split(score_N, ends), strict=True):
+                state.add(pick, scored_S)
         return [state.spent() for state in states]
 
 
 class _State:
-    """What was read for one query."""
+    """The documents read for one query so far, and their scores."""
 
     def __init__(self, query: Asked) -> None:
         self.asked = query
@@ -108,7 +108,7 @@ class _State:
         return len(self.read_S)
 
     def estimate(self) -> Values:
-        """What all documents are expected to score, by what was read; computed once after each round."""
+        """Estimate the scores [p] of all documents from those read; computed once after each round."""
         if not self.calls:
             return self.asked.first_P
         if self._estimated is None:
@@ -116,14 +116,14 @@ class _State:
         return self._estimated
 
     def pick(self, count: int) -> Ints:
-        """The best unread documents, at most `count`, ties by row."""
+        """Choose the documents not read yet with the best estimates, at most `count`; ties by row."""
         estimate_P = self.estimate().astype(np.float64, copy=True)
         estimate_P[self.read_S] = -np.inf
         left = min(count, len(estimate_P) - self.calls)
         return np.asarray(np.argsort(-estimate_P, kind="stable")[:left])
 
     def add(self, row_S: Ints, score_S: Values) -> None:
-        """Note the scores of documents."""
+        """Keep the scores of documents that were read."""
         if len(row_S):
             self.read_S, self.score_S = np.append(self.read_S, row_S), np.append(self.score_S, score_S)
             self._estimated = None
@@ -140,7 +140,7 @@ class _State:
 
 
 def run_sync(asking: Generator[P, S, T], answer: Callable[[P], S]) -> T:
-    """Run a generator to its end, sending `answer(value)` for each value that it yields; returns its result."""
+    """Run a generator to its end, sending it `answer(value)` for each value that it yields; returns its result."""
     try:
         question = next(asking)
         while True:
@@ -151,7 +151,7 @@ def run_sync(asking: Generator[P, S, T], answer: Callable[[P], S]) -> T:
 
 
 def checked(answer: object, count: int) -> Values:
-    """Convert scores to float64 [count]; ScorerError where `answer` is anything but `count` finite scores."""
+    """Convert a scorer's answer to float64 [count]; ScorerError unless it is `count` finite numbers."""
     try:
         score_N = np.asarray(answer)
         if score_N.dtype.kind not in "fiu":
@@ -173,7 +173,7 @@ def checked(answer: object, count: int) -> Values:
 
 
 def within(seconds: float | None, call: Callable[[], object]) -> object:
-    """Return the result of a call; ScorerError where it raises or takes longer than `seconds` (None: no limit)."""
+    """Return the result of `call`; ScorerError where it raises or takes longer than `seconds` (None: no limit)."""
     try:
         if seconds is None:
             return call()

@@ -1,6 +1,7 @@
-"""Choose pairs to score ahead: queries, and for each its best documents, or for each document its best queries.
+"""Chooses the pairs that a cross-encoder scores ahead of searches.
 
-Works file by file of the corpus, so that memory holds the vectors of one file and of all queries.
+These are each query's best documents, or each document's best queries. The corpus is read file by file, so that memory
+holds the vectors of one file and of all queries.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,9 +21,9 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
 QUERIES = pa.schema([("query_id", pa.string()), ("kind", pa.string()), ("text", pa.string())])
-"""Columns of the queries; `kind` is judged, title or span."""
+"""Columns of the chosen queries; `kind` is judged, title or span."""
 SPAN_WORDS = 64
-"""Words of a span that serves as a query."""
+"""Number of words of a span that serves as a query."""
 FEW = (
     "scores.{}: got {}, but the corpus has only {} {}; allowed: at most as many, or fewer judged queries and more "
     "titles or spans"
@@ -31,7 +32,7 @@ FEW = (
 
 @dataclass(frozen=True)
 class Chosen:
-    """Pairs in one file of the corpus: positions of queries [p], and rows of the file [p]."""
+    """Chosen pairs with documents of one file of the corpus: positions of queries [p], and rows of the file [p]."""
 
     name: str
     query_P: Ints
@@ -39,7 +40,10 @@ class Chosen:
 
 
 def choose_queries(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
-    """Choose as many queries of each kind as the spec sets; InputError where the corpus has fewer."""
+    """Choose as many judged queries, titles and spans as the spec says; InputError where the corpus has fewer.
+
+    Returns a table with columns query_id, kind and text.
+    """
     parts = [_judged(spec, corpus, vectors)]
     for kind, count, text_of in (("title", spec.titles, _title), ("span", spec.spans, _span)):
         if count:
@@ -51,13 +55,13 @@ def _judged(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
     queries = load_queries(corpus, vectors, "train")
     if len(queries) < spec.judged:
         raise InputError(FEW.format("judged", spec.judged, len(queries), "judged train queries"))
-    kept = set(held_queries(queries.ids, spec.judged))
-    rows = [(name, "judged", text) for name, text in zip(queries.ids, queries.texts, strict=True) if name in kept]
+    kept_ids = set(held_queries(queries.ids, spec.judged))
+    rows = [(name, "judged", text) for name, text in zip(queries.ids, queries.texts, strict=True) if name in kept_ids]
     return _table(rows)
 
 
 def _drawn(kind: str, count: int, text_of: Callable[[str, str], str], corpus: Artifact) -> pa.Table:
-    """The first documents by hash of kind and id, whose title or span is not empty, as queries."""
+    """Make queries of the first documents, by a hash of kind and id, whose title or span is not empty."""
     drawn: list[tuple[int, str, str]] = []
     for name in corpus.names("documents/"):
         table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
@@ -77,7 +81,7 @@ def _title(title: str, text: str) -> str:
 
 
 def _span(_: str, text: str) -> str:
-    """Words from the middle of a text that has more than a span's."""
+    """Return words from the middle of a text, or "" where the text has no more words than a span."""
     words = text.split()
     begin = (len(words) - SPAN_WORDS) // 2
     return " ".join(words[begin : begin + SPAN_WORDS]) if len(words) > SPAN_WORDS else ""
@@ -89,7 +93,10 @@ def _table(rows: Sequence[tuple[str, str, str]]) -> pa.Table:
 
 
 def choose_pairs(spec: ScoresSpec, query_QM: Floats, vectors: Artifact) -> Iterator[Chosen]:
-    """Choose the pairs to score for queries with base vectors [q, m], file by file; every pair once."""
+    """Yield the (query, document) pairs to score, each once, file by file of the corpus.
+
+    `query_QM` are the queries' base vectors [q, m].
+    """
     files = vectors.names("documents/")
     if spec.count == "all":
         yield from (_every(name, len(query_QM), vectors) for name in files)
@@ -105,7 +112,10 @@ def _every(name: str, queries: int, vectors: Artifact) -> Chosen:
 
 
 def _keys(name: str, draw: str, query_QM: Floats, vectors: Artifact) -> Values:
-    """What orders pairs [q, n] of queries and a file's documents: the base score, or a draw by the documents' ids."""
+    """Compute the keys [q, n] that order pairs of queries and a file's documents: base scores, or random numbers.
+
+    Random numbers follow from the documents' ids.
+    """
     table = columns.read([vectors.path(name)], ["doc_id", "vector"])
     if draw == "base":
         return np.asarray(query_QM @ columns.matrix(table["vector"]).T, dtype=np.float64)
@@ -123,13 +133,13 @@ def _of_items(name: str, count: int, draw: str, query_QM: Floats, vectors: Artif
 
 
 def _of_queries(files: Sequence[str], count: int, draw: str, query_QM: Floats, vectors: Artifact) -> Iterable[Chosen]:
-    """The best documents of each query over all files, given back file by file."""
+    """Choose the best documents of each query over all files; yields the pairs file by file."""
     key_QK, file_QK, row_QK = np.zeros((len(query_QM), 0)), *np.zeros((2, len(query_QM), 0), np.int64)
     for number, name in enumerate(files):
-        own_QN = _keys(name, draw, query_QM, vectors)
-        key_QK = np.concatenate([key_QK, own_QN], axis=1)
-        file_QK = np.concatenate([file_QK, np.full(own_QN.shape, number)], axis=1)
-        row_QK = np.concatenate([row_QK, np.broadcast_to(np.arange(own_QN.shape[1]), own_QN.shape)], axis=1)
+        file_key_QN = _keys(name, draw, query_QM, vectors)
+        key_QK = np.concatenate([key_QK, file_key_QN], axis=1)
+        file_QK = np.concatenate([file_QK, np.full(file_key_QN.shape, number)], axis=1)
+        row_QK = np.concatenate([row_QK, np.broadcast_to(np.arange(file_key_QN.shape[1]), file_key_QN.shape)], axis=1)
         best_QK = np.argsort(-key_QK, axis=1, kind="stable")[:, :count]
         key_QK, file_QK, row_QK = take(key_QK, best_QK), take(file_QK, best_QK), take(row_QK, best_QK)
     for number, name in enumerate(files):
@@ -138,6 +148,6 @@ def _of_queries(files: Sequence[str], count: int, draw: str, query_QM: Floats, v
 
 
 def texts_of_file(corpus: Artifact, name: str) -> tuple[list[str], list[str]]:
-    """Read ids and texts of a file's documents, for the cross-encoder."""
+    """Read the ids, and the texts that a cross-encoder reads, of the documents in a file of the corpus."""
     table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
     return table["doc_id"].to_pylist(), document_texts(table)

@@ -1,8 +1,8 @@
-"""Learn a vector and a bias for every document from a sparse matrix of scores.
+"""Learns a vector and a bias for every document from a sparse matrix of a cross-encoder's scores.
 
-Transductive vectors are free, and start at the index's vectors; inductive vectors are a map of the index's, which
-documents that are added later have too (Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with
-Cross-Encoders", ICLR 2024). The bias is ours.
+Transductive vectors are free, and start at the index's vectors; inductive vectors are a learned function of the
+index's, which documents that are added later have too (Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN
+Search with Cross-Encoders", ICLR 2024). The bias is ours.
 
 Shapes: Q queries, N documents, M dimensions, X scored pairs.
 """
@@ -19,18 +19,18 @@ from rayhier.scores.estimators import Matching
 from rayhier.spec.cross_encoder import FactorsSpec
 
 SHRINK = 0.5
-"""Shrinkage of a document's mean residual: that of n scores counts n / (n + 0.5)."""
+"""Constant c of the factor n / (n + c) by which a document's mean residual over n scores is shrunk."""
 OWN_LINE = 10
-"""Scores from which a query has a separate intercept and slope."""
+"""Least number of scores with which a query has a separate intercept and slope."""
 MATCHED = 100
-"""Queries whose scores are matched to the base's range."""
+"""Number of queries whose scores are matched to the base's range."""
 GATE = -5.0
-"""Start of an inductive map's gate, before the sigmoid: it begins almost as the identity."""
+"""Start of w in an inductive map, so low that the map begins almost as the identity."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Scored pairs: positions of queries [x] and documents [x], and scores [x]."""
+    """A sparse matrix of scored pairs: positions of queries [x] and of documents [x], and scores [x]."""
 
     query_X: Ints
     item_X: Ints
@@ -41,7 +41,7 @@ class Matrix:
 
 
 class Inductive(nn.Module):
-    """x -> σ(w) MLP(x) + (1 - σ(w)) x, with an MLP of M, 2M and M numbers and GELU."""
+    """A map of vectors, σ(w) MLP(x) + (1 - σ(w)) x, whose MLP has M, 2M and M numbers, with GELU."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -49,14 +49,14 @@ class Inductive(nn.Module):
         self.gate = nn.Parameter(torch.tensor(GATE))
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Map vectors [n, m] of the index to vectors [n, m]."""
+        """Map vectors [n, m] to vectors [n, m]."""
         share = torch.sigmoid(self.gate)
         mapped_NM: Tensor = share * self.net(x_NM) + (1 - share) * x_NM
         return mapped_NM
 
 
 class Table(nn.Module):
-    """Free vectors, which start at given ones."""
+    """Vectors that are learned freely, from a start."""
 
     def __init__(self, start_NM: Tensor) -> None:
         super().__init__()
@@ -65,29 +65,30 @@ class Table(nn.Module):
             self.free.weight.copy_(start_NM)
 
     def forward(self, row_N: Tensor) -> Tensor:
-        """Vectors [n, m] of some rows."""
+        """Return the vectors [n, m] at the given rows."""
         vectors: Tensor = self.free(row_N)
         return vectors
 
 
 def match(matrix: Matrix, base_X: Values) -> Matching:
-    """Match scores to the range of their pairs' base scores [x], by the first 100 queries."""
+    """Fit the map from scores to the range of their pairs' base scores [x], by the first 100 queries."""
     chosen = np.isin(matrix.query_X, np.unique(matrix.query_X)[:MATCHED])
     return Matching.of(matrix.score_X[chosen], base_X[chosen])
 
 
 def base_scores(matrix: Matrix, query_QM: Floats, item_NM: Floats) -> Values:
-    """Compute the inner products [x] of the scored pairs' vectors."""
+    """Compute the base scores [x] of the scored pairs: inner products of queries' and documents' vectors."""
     parts = np.array_split(np.arange(len(matrix)), max(1, len(matrix) // 65_536))
     products = [np.einsum("xm,xm->x", query_QM[matrix.query_X[part]], item_NM[matrix.item_X[part]]) for part in parts]
     return np.concatenate(products).astype(np.float64)
 
 
 def residual_bias(matrix: Matrix, base_X: Values, items: int) -> tuple[Values, float]:
-    """Compute the bias [n] of every document, and the mean slope of scores on the base score, at least 0.
+    """Compute a bias [n] for every document, and the mean slope of scores on the base score, at least 0.
 
-    The bias is the mean residual of a document's n scores after intercept and slope on the base score, times
-    n / (n + 0.5), and 0 without scores. Queries with ten scores have a separate intercept and slope, others share one.
+    The bias is the mean residual of a document's n scores after intercept and slope on the base score, times n / (n +
+    0.5), and 0 without scores. Queries with ten scores or more have a separate intercept and slope, others share one.
+    `items` is the number of documents.
     """
     common_2 = _line(base_X, matrix.score_X)
     line_Q2 = np.tile(common_2, (int(matrix.query_X.max(initial=-1)) + 1, 1))
@@ -104,7 +105,7 @@ def residual_bias(matrix: Matrix, base_X: Values, items: int) -> tuple[Values, f
 
 
 def _line(base_X: Values, score_X: Values) -> Values:
-    """Intercept and slope by least squares; slope 0 where base scores are all alike."""
+    """Fit intercept and slope by least squares; the slope is 0 where base scores are all alike."""
     if not len(base_X):
         return np.zeros(2)
     spread = float(np.var(base_X))
@@ -115,23 +116,27 @@ def _line(base_X: Values, score_X: Values) -> Values:
 def transductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
 ) -> Floats:
-    """Learn free vectors for documents with scores; returns the vectors [n, m] of all, others unchanged.
+    """Learn free vectors for the documents that have scores; returns all documents' vectors [n, m].
 
-    Queries' vectors are free too. `target_X` are the matched scores.
+    Vectors start at those of queries and documents, which documents without scores keep; queries' learned vectors are
+    dropped. `target_X` are the pairs' scores in the base's range.
     """
-    seen_S, place_X = np.unique(matrix.item_X, return_inverse=True)
-    queries, items = Table(torch.from_numpy(query_QM)), Table(torch.from_numpy(item_NM[seen_S]))
+    scored_S, place_X = np.unique(matrix.item_X, return_inverse=True)
+    queries, items = Table(torch.from_numpy(query_QM)), Table(torch.from_numpy(item_NM[scored_S]))
     query_X, item_X = torch.from_numpy(matrix.query_X), torch.from_numpy(place_X)
     _learn([queries, items], lambda rows: (queries(query_X[rows]), items(item_X[rows])), matrix, target_X, spec, seed)
     learned_NM = item_NM.astype(np.float32, copy=True)
-    learned_NM[seen_S] = items.free.weight.detach().numpy()
+    learned_NM[scored_S] = items.free.weight.detach().numpy()
     return learned_NM
 
 
 def inductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
 ) -> tuple[Inductive, Inductive]:
-    """Learn a map of queries' vectors and one of documents' vectors, whose inner products are the matched scores."""
+    """Learn a map of queries' vectors and a map of documents', whose inner products are the target scores [x].
+
+    `target_X` are the pairs' scores in the base's range.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         queries, items = Inductive(query_QM.shape[1]), Inductive(item_NM.shape[1])
@@ -147,7 +152,7 @@ def inductive(
 
 @torch.inference_mode()
 def mapped(inductive_map: Inductive, vector_NM: Floats) -> Floats:
-    """Vectors [n, m] of queries or documents by an inductive map."""
+    """Apply a learned map to vectors [n, m] of queries or of documents, in batches."""
     parts = torch.split(torch.from_numpy(np.ascontiguousarray(vector_NM, dtype=np.float32)), 16_384)
     return torch.cat([inductive_map(part) for part in parts]).numpy() if len(vector_NM) else vector_NM
 
@@ -160,7 +165,7 @@ def _learn(
     spec: FactorsSpec,
     seed: int,
 ) -> None:
-    """Lessen the mean squared error of inner products by AdamW, for as many passes as the spec says."""
+    """Minimise the mean squared error of inner products with AdamW, for as many passes as the spec says."""
     optimizer = torch.optim.AdamW([p for module in modules for p in module.parameters()], lr=spec.rate(len(matrix)))
     target = torch.from_numpy(target_X.astype(np.float32))
     for epoch in range(spec.passes(len(matrix))):

@@ -1,4 +1,4 @@
-"""The factors artifact: a vector and a bias for every document that has scores, joined to an index by document id."""
+"""The factors artifact: a vector and a bias for every document that has scores, found by the document's id."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,37 +19,38 @@ from rayhier.storage.artifact import Artifact
 
 CONFIG, ITEMS = "factors.json", "items.parquet"
 MAPS = ("queries.safetensors", "documents.safetensors")
-"""Inductive maps of queries' and of documents' vectors, in the folder `map/`."""
+"""Files of the learned maps of queries' and of documents' vectors, in the folder `map/`."""
 
 
 class Learned(BaseModel):
-    """Learned numbers that all documents share."""
+    """Numbers learned from a cross-encoder's scores that hold for all documents alike."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     model: str
-    """Fingerprint of the model whose vectors the factors start at."""
+    """Fingerprint of the model whose vectors the factors start from."""
     slope: float
     """Mean slope of scores on the base score."""
     alpha: float
     beta: float
-    """Score matching: β (s - α) has the base's range."""
+    """Factor β that, with `alpha` α, maps scores s to the range of base scores: β (s - α)."""
     biased: bool
     """True if documents have a bias."""
 
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors of documents, opened."""
+    """Opened factors: what was learned of documents from a cross-encoder's scores."""
 
     learned: Learned
     table: pa.Table
-    """Columns doc_id, bias, count, and vector where vectors are free."""
+    """Table with a row for each document that has scores: doc_id, bias, number of scores, and vector where it is
+    free."""
     maps: tuple[Inductive, Inductive] | None = None
-    """Inductive maps of queries' and of documents' vectors."""
+    """Learned maps of queries' and of documents' vectors; None where vectors are free or not learned."""
 
     @classmethod
     def open(cls, factors: Artifact, model: str) -> "Factors":
-        """Open published factors; InputError where they were made for another model than `model`."""
+        """Open published factors; InputError where they were made for another model than `model`, a fingerprint."""
         learned = Learned.model_validate(files.read_json(factors.path(CONFIG)))
         if learned.model != model:
             raise InputError(f"{factors.folder}: was made for model {learned.model}, not {model}; run the spec again")
@@ -61,7 +62,7 @@ class Factors:
 
     @property
     def matching(self) -> Matching:
-        """Score matching, for fits over the documents' vectors."""
+        """The map of scores to the range of base scores."""
         return Matching(self.learned.alpha, self.learned.beta)
 
     @cached_property
@@ -73,12 +74,15 @@ class Factors:
         return columns.matrix(self.table["vector"]) if "vector" in self.table.column_names else None
 
     def rows(self, ids: pa.Array) -> Ints:
-        """Look up the rows [n] of documents by their ids; -1 for documents without scores."""
+        """Find the rows [n] of documents by their ids; -1 for documents without scores."""
         numbers = pc.fill_null(pc.index_in(ids, self._ids), -1)
         return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.int64)
 
     def vectors(self, row_N: Ints, own_NM: Floats) -> Floats:
-        """Return vectors [n, m] of documents at `row_N`: the free ones, else mapped ones, else `own_NM` [n, m]."""
+        """Return the learned vectors [n, m] of the documents at `row_N`; `own_NM` where none were learned.
+
+        `own_NM` [n, m] are the documents' vectors in the index.
+        """
         if self.maps is not None:
             return mapped(self.maps[1], own_NM)
         if self._vectors is None:
@@ -88,17 +92,20 @@ class Factors:
         return vector_NM
 
     def query(self, own_M: Floats) -> Floats:
-        """Return the vector [m] of a query to compare with `vectors`: mapped if documents are mapped, else `own_M`."""
+        """Return a query's vector [m] to multiply with `vectors`: mapped where documents' are, else `own_M`."""
         return own_M if self.maps is None else np.asarray(mapped(self.maps[0], own_M[None])[0])
 
     def prior(self, row_N: Ints, base_N: Values) -> Values:
-        """Compute the expected scores [n], up to an intercept, from base scores and biases."""
+        """Compute documents' expected scores [n], up to an intercept, from base scores [n] and biases.
+
+        `row_N` are the documents' rows, -1 without a bias.
+        """
         bias_N = np.append(self.table["bias"].to_numpy(), 0.0)[row_N]
         return np.asarray(self.learned.slope * base_N + bias_N)
 
 
 def save_maps(queries: Inductive, documents: Inductive, folder: Path) -> None:
-    """Write the maps of queries' and of documents' vectors."""
+    """Write the learned maps of queries' and of documents' vectors to a folder."""
     for module, name in zip((queries, documents), MAPS, strict=True):
         save_file({key: value.detach().contiguous() for key, value in module.state_dict().items()}, folder / name)
 

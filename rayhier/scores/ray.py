@@ -1,6 +1,6 @@
-"""The scores stage on Ray Data: pairs are chosen once, then scored part by part; a part that is scored is kept.
+"""The scores and factors stages: a cross-encoder scores chosen pairs, and vectors are learned from the scores.
 
-The factors stage, one Ray task, learns from them.
+Pairs are scored part by part on Ray Data; a killed run keeps the parts that are scored.
 """
 
 import os
@@ -33,20 +33,20 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import locate
 
 PART = 1_024
-"""Pairs of a part, and so the most pairs that each process of a killed run scores again."""
+"""Number of pairs that are scored and written together; a killed run scores at most so many again in each process."""
 PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
-"""Pairs to score: position of the query, and the document with the text to read."""
+"""Columns of pairs to score: the query's position, the document's id and its text."""
 SCORES = pa.schema([("query", pa.string()), ("item", pa.string()), ("score", pa.float32())])
-"""The sparse matrix: every scored pair once."""
+"""Columns of the sparse matrix of scores, with every scored pair once."""
 CHOSEN = "chosen"
-"""Key of the ledger's entry that all pairs are chosen."""
+"""Name under which the ledger, a list of finished work, notes that all pairs are chosen."""
 
 
 class ScorePart:
-    """An actor that scores parts of the chosen pairs, below `root`."""
+    """An actor that scores the chosen pairs, part by part, with a cross-encoder."""
 
     def __init__(self, cross_encoder: str, spec: dict[str, Any], root: str, ledger: str, cpus: int) -> None:
-        """Open the cross-encoder, and read the queries."""
+        """Open the cross-encoder at a path, and read the queries below `root`; `ledger` names the parts done."""
         torch.set_num_threads(cpus)
         os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
         self.root = locate(root)
@@ -56,7 +56,7 @@ class ScorePart:
         self.ids, self.texts = (np.array(table[name].to_pylist(), dtype=object) for name in ("query_id", "text"))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Score the pairs of the part `row["part"]`; returns their number."""
+        """Score the pairs of the part named `row["part"]`, and write the scores; returns the number of pairs."""
         part = str(row["part"])
         table = files.read_table(self.root / SCRATCH / "pairs" / f"{part}.parquet")
         query_P = table["query"].to_numpy()
@@ -70,7 +70,10 @@ class ScorePart:
 def build(
     spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, cross_encoder: Artifact, attempt: Attempt
 ) -> Output:
-    """Choose the pairs of the spec and score them; writes `queries.parquet` and `pairs/`."""
+    """Choose the pairs that the spec asks for and score them; write `queries.parquet` and `pairs/` to the artifact.
+
+    Returns the counts for its record. Raises InputError where the corpus has too few queries or documents.
+    """
     if spec.cross_encoder is None:
         raise AssertionError("planned only with cross_encoder")
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
@@ -98,24 +101,24 @@ def build(
     return Output({"pairs": total, "queries": int(chosen.counts["queries"])})
 
 
-def _choose(given: dict[str, Any], model: str, corpus: str, vectors: str, root: str) -> dict[str, int]:
-    """Choose queries and pairs, write both below the attempt's `root`, the pairs with their texts, in parts."""
-    spec, place = JobSpec.model_validate(given), locate(root)
-    if (wanted := spec.scores) is None:
+def _choose(spec_json: dict[str, Any], model: str, corpus: str, vectors: str, root: str) -> dict[str, int]:
+    """Choose queries and pairs; write the queries, and the pairs with their texts in parts, below `root`."""
+    spec, place = JobSpec.model_validate(spec_json), locate(root)
+    if (scores_spec := spec.scores) is None:
         raise AssertionError("planned only with scores")
     texts, embedded = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
     torch.set_num_threads(spec.cluster.scores.cpus)
-    queries = choose_queries(wanted, texts, embedded)
+    queries = choose_queries(scores_spec, texts, embedded)
     query_QM = _vectors(as_embedded(spec, embedded, spec.cluster.scores.gpus), Path(model), queries, texts, embedded)
-    held = columns.vector_column(query_QM, pa.float32())
-    with_vectors = queries.append_column("vector", held)
+    vectors_column = columns.vector_column(query_QM, pa.float32())
+    with_vectors = queries.append_column("vector", vectors_column)
     files.write_parquet(place, "queries.parquet", [with_vectors], with_vectors.schema)
     parts = pairs = 0
-    for chosen in choose_pairs(wanted, query_QM, embedded):
+    for chosen in choose_pairs(scores_spec, query_QM, embedded):
         ids, bodies = texts_of_file(texts, chosen.name)
         for start in range(0, len(chosen.query_P), PART):
             query_P, row_P = (numbers[start : start + PART] for numbers in (chosen.query_P, chosen.row_P))
-            named = [[every[row] for row in row_P.tolist()] for every in (ids, bodies)]
+            named = [[values[row] for row in row_P.tolist()] for values in (ids, bodies)]
             table = pa.table([pa.array(query_P, pa.int32()), *named], schema=PAIRS)
             files.write_parquet(place, f"{SCRATCH}/pairs/{parts:06}.parquet", [table], PAIRS)
             parts, pairs = parts + 1, pairs + len(query_P)
@@ -123,7 +126,7 @@ def _choose(given: dict[str, Any], model: str, corpus: str, vectors: str, root: 
 
 
 def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, vectors: Artifact) -> Any:
-    """Base vectors [q, m] of the queries: stored ones of those that are judged, new ones of titles and spans."""
+    """Return base vectors [q, m] of the queries: stored ones for judged queries, new ones for titles and spans."""
     judged = load_queries(corpus, vectors, "train")
     stored = dict(zip(judged.ids, judged.vector_QM, strict=True))
     kinds, ids = queries["kind"].to_pylist(), queries["query_id"].to_pylist()
@@ -134,16 +137,19 @@ def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, ve
 
 
 def build_factors(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, attempt: Attempt) -> Output:
-    """Learn a vector and a bias for every document with scores; writes `items.parquet`, `factors.json` and a map."""
+    """Learn a vector and a bias for every document with scores; write them and learned maps to the artifact.
+
+    Returns the counts for its record.
+    """
     folders = str(scores.folder), str(model.folder), str(index.folder), str(attempt.root)
     counts = call(_factorise, spec.cluster.train.cpus, spec.model_dump(mode="json"), *folders)
     say(f"  factors: {counts['documents']:,} documents with {counts['pairs']:,} scores")
     return Output(counts)
 
 
-def _factorise(given: dict[str, Any], scores: str, model: str, index: str, root: str) -> dict[str, int]:
-    spec, place = JobSpec.model_validate(given), locate(root)
-    if (wanted := spec.factors) is None:
+def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, root: str) -> dict[str, int]:
+    spec, place = JobSpec.model_validate(spec_json), locate(root)
+    if (factors_spec := spec.factors) is None:
         raise AssertionError("planned only with factors")
     torch.set_num_threads(spec.cluster.train.cpus)
     scored, trained, indexed = (Artifact.open(locate(folder)) for folder in (scores, model, index))
@@ -158,26 +164,26 @@ def _factorise(given: dict[str, Any], scores: str, model: str, index: str, root:
         slope=slope,
         alpha=matching.alpha,
         beta=matching.beta,
-        biased=wanted.bias,
+        biased=factors_spec.bias,
     )
     count_N = np.bincount(matrix.item_X, minlength=len(ids))
-    seen_S = np.flatnonzero(count_N)
-    table = pa.table({"doc_id": ids.take(pa.array(seen_S)), "bias": bias_N[seen_S], "count": count_N[seen_S]})
-    lessons = matrix, matching(matrix.score_X), query_QM, item_NM, wanted, 0
-    match wanted.vectors:
+    scored_S = np.flatnonzero(count_N)
+    table = pa.table({"doc_id": ids.take(pa.array(scored_S)), "bias": bias_N[scored_S], "count": count_N[scored_S]})
+    lessons = matrix, matching(matrix.score_X), query_QM, item_NM, factors_spec, 0
+    match factors_spec.vectors:
         case "transductive":
-            vectors = columns.vector_column(transductive(*lessons)[seen_S], pa.float32())
+            vectors = columns.vector_column(transductive(*lessons)[scored_S], pa.float32())
             table = table.append_column("vector", vectors)
         case "inductive":
             with files.filling(place / "map") as folder:
                 save_maps(*inductive(*lessons), folder)
     files.write_parquet(place, ITEMS, [table], table.schema)
     files.write_json(place / CONFIG, learned.model_dump(mode="json"))
-    return {"pairs": len(matrix), "documents": len(seen_S)}
+    return {"pairs": len(matrix), "documents": len(scored_S)}
 
 
 def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
-    """Read ids and vectors [n, m] of the documents in the built version of an index, each once."""
+    """Read ids and vectors [n, m] of an index's documents, each once, from the version that the run built."""
     leaf_map, tables = LeafMap.open(index.root, BUILT), []
     for shard in leaf_map.manifest.shards:
         table = leaf_map.read(shard, ["doc_id", "rank", "vector"])
@@ -187,7 +193,7 @@ def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
 
 
 def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
-    """Encode scored queries by the trained encoder: [q, m]; by its head alone where that is enough."""
+    """Encode the scored queries with the trained encoder: [q, m]; where only a head trained, from stored vectors."""
     folder = model.local("encoder")
     if spec.encoder.transformer_part is not None:
         return TextEncoder(folder, spec.encoder).encode(queries["text"].to_pylist())
@@ -199,7 +205,7 @@ def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
 
 
 def read_matrix(scores: Artifact, queries: pa.Array, items: pa.Array) -> Matrix:
-    """Read scored pairs, by positions in `queries` and `items`; pairs of other documents are left out."""
+    """Read the scored pairs as positions in `queries` and `items`, arrays of ids; other documents are left out."""
     table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
     query_X, item_X = (
         pc.index_in(table[name], value_set=known_ids) for name, known_ids in (("query", queries), ("item", items))

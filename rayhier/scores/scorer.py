@@ -1,4 +1,4 @@
-"""Pairs of texts -> scores of the cross-encoder, in batches of pairs of similar length; recent scores are kept."""
+"""Scores pairs of texts with a cross-encoder, in batches of pairs of similar length; recent scores are remembered."""
 
 import time
 from collections import OrderedDict
@@ -16,37 +16,37 @@ from rayhier.spec.cross_encoder import CrossEncoderSpec
 from rayhier.spec.encoder import Device, Precision
 
 CPU_TOKENS = 4_096
-"""Most tokens a CPU scores at a time, padding included: larger batches outgrow its caches."""
+"""Most tokens in a CPU's batch, padding included: larger batches outgrow its caches."""
 CHUNK = 4_096
 """Pairs that are tokenised and sorted by length together."""
 KEPT = 65_536
-"""Number of recent scores to keep."""
+"""Number of recent scores that are remembered."""
 AGREES = 0.999
-"""Least correlation with float32's scores of a number format that `precision: auto` takes."""
+"""Least correlation with float32's scores for a number format that `precision: auto` may choose."""
 TRIED = 64
-"""Pairs to compare number formats with."""
+"""Number of pairs with which number formats are compared."""
 Pair = tuple[str, str]
-"""A query and a document, as texts."""
+"""Texts of a query and a document."""
 ARITHMETICS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
 
 
 class PairScorer:
-    """A cross-encoder, loaded from its folder and ready to score; `device` overrides the spec's."""
+    """A cross-encoder, loaded from a folder, that scores pairs of texts; `device` overrides the spec's."""
 
     def __init__(self, folder: Path, spec: CrossEncoderSpec, device: Device | None = None) -> None:
-        """Load in float32 where the precision is `auto`: the first pairs that are scored then choose it."""
+        """Load the cross-encoder; with precision `auto` in float32, until the first pairs choose the precision."""
         self.folder, self.spec, self.device = folder, spec, resolve_device(device or spec.device)
         self.precision: Precision = spec.precision
         self.model = self._load("float32" if spec.precision == "auto" else spec.precision)
         self._kept: OrderedDict[Pair, float] = OrderedDict()
         self.scored = 0
-        """Number of pairs that the model has read."""
+        """Number of pairs that the cross-encoder has read."""
 
     def _load(self, precision: Precision) -> CrossEncoder:
         return load_cross_encoder(self.folder, self.spec.head, getattr(torch, precision)).to(self.device)
 
     def __call__(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
-        """Score each query [n] with its item [n]: float32 [n]. A pair scored lately is not read again."""
+        """Score each query [n] with its item (document) [n]: float32 [n]. Remembered pairs are not read again."""
         pairs = list(zip(queries, items, strict=True))
         missing = list(dict.fromkeys(pair for pair in pairs if pair not in self._kept))
         scores = {pair: self._kept[pair] for pair in pairs if pair in self._kept}
@@ -60,7 +60,7 @@ class PairScorer:
         return np.array([scores[pair] for pair in pairs], dtype=np.float32)
 
     def choose(self, queries: Sequence[str], items: Sequence[str]) -> Precision:
-        """Choose the precision by some pairs where the spec has `auto`; returns the precision in use."""
+        """Choose the precision by scoring the given pairs in each, where the spec has `auto`; returns the precision."""
         if self.precision == "auto":
             self.precision, self.model = fastest(self._load, self._scored, list(zip(queries, items, strict=True)))
         return self.precision
@@ -78,7 +78,7 @@ class PairScorer:
 
 @torch.inference_mode()
 def read_pairs(model: CrossEncoder, pairs: Sequence[Pair], spec: CrossEncoderSpec) -> Floats:
-    """Score pairs: [n] in the order given; long pairs are read first.
+    """Score pairs of texts with a cross-encoder: [n], in the order given; long pairs are read first.
 
     On a GPU all batches are launched before any result is waited for.
     """
@@ -104,9 +104,10 @@ def fastest(
     score: Callable[[CrossEncoder, Sequence[Pair]], Floats],
     pairs: Sequence[Pair],
 ) -> tuple[Precision, CrossEncoder]:
-    """Find the fastest precision whose scores of some pairs correlate with float32's by 0.999 or more, and its model.
+    """Find the fastest precision whose scores correlate with float32's by 0.999 or more; returns it and its model.
 
-    The result is float32 for fewer than three pairs, or where all pairs score alike.
+    `load` gives a model in a precision, `score` its scores of the pairs. The result is float32 for fewer than three
+    pairs, or where all pairs score alike.
     """
     model = load("float32")
     exact_N, seconds = _timed(score, model, pairs)
@@ -122,7 +123,7 @@ def fastest(
 
 
 def _timed(score: Callable[..., Floats], model: Any, pairs: Sequence[Pair]) -> tuple[Floats, float]:
-    """Scores of pairs, and the shorter time of two runs: the first initialises libraries."""
+    """Score pairs twice; returns the scores and the shorter time, in seconds: the first run initialises libraries."""
     times = []
     for _ in range(2):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Settings of a published cross-encoder, and its scorer."""
+"""Settings of a published cross-encoder, and the scorer that is opened with them."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -12,11 +12,11 @@ SETTINGS = "settings.json"
 
 
 class Settings(BaseModel):
-    """A published cross-encoder's number format, and the weight of the search's own score beside its score."""
+    """Settings of a published cross-encoder: number format, and weight of the search's own score."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     precision: Precision
-    """Number format of the cross-encoder's computation."""
+    """Number format in which the cross-encoder computes."""
     beside: float
     """Weight of the search's own score, which is added to the cross-encoder's."""
 
@@ -27,6 +27,6 @@ class Settings(BaseModel):
 
 
 def open_scorer(cross_encoder: Artifact, spec: CrossEncoderSpec) -> PairScorer:
-    """Open a published cross-encoder, in the precision that its settings name."""
+    """Open a published cross-encoder in the number format that its settings name."""
     used = spec.model_copy(update={"precision": Settings.read(cross_encoder).precision})
     return PairScorer(cross_encoder.local("model"), used)

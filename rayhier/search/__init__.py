@@ -1,1 +1,1 @@
-"""Search an index: route queries, scan leaves, rank documents. Evaluation and serving use the same code."""
+"""Search of an index: route queries, scan leaves, rank documents. Evaluation and serving use the same code."""

@@ -1,4 +1,4 @@
-"""`rayhier search WORKDIR "query" -k 10`: search an index from the shell, by one query, a file of them, or a prompt."""
+"""The command `rayhier search WORKDIR "query" -k 10`: searches an index for a query, lines of input, or a prompt."""
 
 import argparse
 import json
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 AGAIN = {"level": "the deepest level", "vectors": "their vectors"}
 """Names of the numbers that score a shortlist again, by `LevelSimilarity.again`."""
 LINE_WIDTH, LEAVES, MOST = 100, 10, 10_000
-"""Characters of a printed line, leaves that are named, and the largest -k and --beam."""
+"""Characters of a printed line, number of leaves that are printed, and largest -k and --beam."""
 TOGETHER = 64
 """Queries from standard input that are searched together."""
 NAME = "query"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print each query's results with score, leaf, title and declared fields, then the number of documents visited.
+    """Search an index and print results with score, leaf, title and declared fields, and the documents visited.
 
     `arguments` are those of the command line, by default the process's. Returns the exit status.
     """
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _search(given))
+    parsed = _parser().parse_args(arguments)
+    return run_command(lambda: _search(parsed))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,33 +53,33 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _search(given: argparse.Namespace) -> None:
-    _check(given)  # a bad request is refused before anything large is loaded
-    say(f"loading index and encoder from {given.workdir}")
+def _search(parsed: argparse.Namespace) -> None:
+    _check(parsed)  # a bad request is refused before anything large is loaded
+    say(f"loading index and encoder from {parsed.workdir}")
     from rayhier.scores.call_budget import ScorerError
     from rayhier.search.searcher import Searcher
 
-    searcher = Searcher.open(given.workdir)
-    for queries in _queries(given.query):
+    searcher = Searcher.open(parsed.workdir)
+    for queries in _queries(parsed.query):
         request = searcher.rules.request(
-            queries, given.k, given.beam, _filter(given, searcher), given.mode, budget=given.budget, name=NAME
+            queries, parsed.k, parsed.beam, _filter(parsed, searcher), parsed.mode, budget=parsed.budget, name=NAME
         )
         try:
             answers = searcher.answer(request)
         except ScorerError as error:
             raise InputError(str(error)) from error
         for query, answer in zip(queries, answers, strict=True):
-            if given.query is None:
+            if parsed.query is None:
                 print(f"? {query}")
             print("\n".join(lines(searcher, request, answer)), flush=True)
 
 
-def _check(given: argparse.Namespace) -> None:
+def _check(parsed: argparse.Namespace) -> None:
     """Raise InputError where the query has no words, or the index does not allow the request."""
-    queries = [] if given.query is None else [_text(given.query)]
-    rules = published_rules(given.workdir)
-    where = None if given.filter is None else _parse(given.filter, rules.fields)
-    rules.request(queries, given.k, given.beam, where, given.mode, budget=given.budget, name=NAME)
+    queries = [] if parsed.query is None else [_text(parsed.query)]
+    rules = published_rules(parsed.workdir)
+    where = None if parsed.filter is None else _parse(parsed.filter, rules.fields)
+    rules.request(queries, parsed.k, parsed.beam, where, parsed.mode, budget=parsed.budget, name=NAME)
 
 
 def published_rules(place: str) -> "Rules":
@@ -96,8 +96,8 @@ def published_rules(place: str) -> "Rules":
     return rules_of(now.spec, LeafMap.open(current.artifact(workdir, now, "index").root).manifest)
 
 
-def _filter(given: argparse.Namespace, searcher: "Searcher") -> Any:
-    return None if given.filter is None else _parse(given.filter, searcher.rules.fields)
+def _filter(parsed: argparse.Namespace, searcher: "Searcher") -> Any:
+    return None if parsed.filter is None else _parse(parsed.filter, searcher.rules.fields)
 
 
 def _parse(text: str, fields: Mapping[str, Any]) -> Any:
@@ -117,7 +117,7 @@ def _text(text: str) -> str:
 
 
 def _queries(query: str | None) -> Iterator[list[str]]:
-    """Yield groups of queries: the query given, those typed at a prompt, or standard input's lines but blank ones."""
+    """Yield groups of queries: `query`, or those typed at a prompt, or the non-blank lines of standard input."""
     if query is not None:
         yield [query]
         return
@@ -165,8 +165,8 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
     if request.mode != "dense":
         yield f"compared the words of all {searcher.manifest.documents:,} documents{matching}"
     if request.where is not None and not answer.enough:
-        every = not visits_leaves or len(answer.leaves) == searcher.rules.leaves
-        within = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
+        visits_all = not visits_leaves or len(answer.leaves) == searcher.rules.leaves
+        within = "" if visits_all else f" in the {len(answer.leaves):,} leaves that search.widest allows"
         yield f"documents that match{within}: {len(answer.hits)}, fewer than k ({request.k})"
     if request.mode == "bm25":
         return

@@ -1,4 +1,4 @@
-"""Results of a search: each query's documents with their texts, and the leaves, rows and calls that they cost."""
+"""Results of a search: for each query the documents with their texts, and the cost in leaves, rows and calls."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,47 +7,47 @@ from rayhier.arrays import Ints
 from rayhier.dataset.ranking import ID, Ranking
 
 OWN = (ID, "leaf", "title", "text")
-"""Columns of every result; the others are the corpus's fields."""
+"""Columns that every result has; further columns are the corpus's declared fields."""
 
 
 @dataclass(frozen=True)
 class Hit:
-    """One result of a query."""
+    """A document that a search found for a query, with its score."""
 
     id: str
-    """Id of the document; of the document that the passage is cut from, where the corpus is cut into passages."""
+    """Id of the document, or, where the corpus is cut into passages, of the document that the passage is from."""
     score: float
     leaf: int
     title: str
     text: str
-    """Text of the passage that scored best, where the corpus is cut into passages."""
+    """Text of the document, or of its best passage where the corpus is cut into passages."""
     fields: dict[str, Any] = field(default_factory=dict)
-    """The corpus's declared fields."""
+    """The corpus's declared fields, by name."""
     estimated: bool = False
-    """True for a re-ranked result that the cross-encoder did not read: its score is estimated from those read."""
+    """True where the score was estimated from those of documents that the cross-encoder read."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Results of a query, best first, and their cost."""
+    """The results of a query, best first, and the cost of finding them."""
 
     hits: list[Hit]
     leaves: list[int]
-    """Leaves visited, in the order of visit."""
+    """Numbers of the leaves visited, in the order of visit."""
     documents: int
-    """Distinct documents scored."""
+    """Number of distinct documents whose scores were computed."""
     fraction: float
-    """Distinct documents scored, as a fraction of the corpus."""
+    """Number of distinct documents whose scores were computed, as a fraction of the corpus, 0 to 1."""
     scored: int = 0
-    """Scores computed from vectors or the deepest level: rows of leaves, or of a shortlist, one in each shard group."""
+    """Number of scores computed; a document's copies in several leaves or shard groups count each."""
     calls: int | None = None
-    """Documents that the cross-encoder read; None where nothing was re-ranked."""
+    """Number of documents that the cross-encoder read; None where results were not re-ranked."""
     enough: bool = True
-    """True where there are `k` results; False where the visited leaves hold fewer documents that match."""
+    """True where there are as many results as the query asked for; False where fewer documents match in its leaves."""
 
 
 def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answer]:
-    """Return an `Answer` for each query of a ranking.
+    """Make an `Answer` for each query of a ranking.
 
     `leaves_QB` [q, β] are the leaves that each query visited, -1 for none; `total` is the number of documents in the
     corpus, `k` the number of results that a query asked for.

@@ -1,4 +1,4 @@
-"""BM25 over texts in one process, by bm25s: a document scores by the words that it shares with a query."""
+"""BM25, by bm25s: scores texts by the words that they share with a query."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,10 @@ from rayhier.storage.leaf_map import LeafMap
 
 
 class Words:
-    """bm25s with its defaults: Lucene's formula, k1 1.5, b 0.75; words of 2 letters or more, no English stop words."""
+    """BM25 over texts, by bm25s with its defaults: Lucene's formula, k1 1.5, b 0.75.
+
+    Words of one letter and English stop words are left out.
+    """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.count = len(texts)
@@ -24,16 +27,17 @@ class Words:
             self._index.index(tokens, show_progress=False)
 
     def scores(self, query: str) -> Floats:
-        """Score all texts for a query: [n], 0 where a text has none of the query's words."""
+        """Score all texts for a query: [n], 0 where a text shares no word with it."""
         tokens = words([query])[0]
         if not self._any or not tokens:
             return np.zeros(self.count, np.float32)
         return np.asarray(self._index.get_scores(tokens), dtype=np.float32)
 
     def best(self, queries: Sequence[str], k: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Return scores and rows [q, k] of the best texts that share a word with each query; -inf and -1 past the last.
+        """Return scores and rows [q, k] of the best texts that share a word with each query.
 
-        With a mask [n], only its texts are results; words are counted over all texts either way.
+        Scores are -inf and rows -1 where there are fewer. With a mask [n], only texts where it is True are results;
+        words are counted over all texts either way.
         """
         k = min(k, self.count)
         if not self._any:
@@ -45,14 +49,14 @@ class Words:
 
 
 class IndexedWords:
-    """BM25 over the documents of an index, looked up by their ids; over passages where the corpus is cut into them."""
+    """BM25 over the documents of an index, or over passages where documents are cut; looked up by their ids."""
 
     def __init__(self, ids: pa.Array, texts: Sequence[str]) -> None:
         self._ids, self._words = ids, Words(texts)
 
     @classmethod
     def of(cls, leaf_map: LeafMap) -> "IndexedWords":
-        """Read every document of a version of a leaf map, each once."""
+        """Make BM25 over all documents of a leaf map's version, each once."""
         tables = []
         for shard in leaf_map.manifest.shards:
             table = leaf_map.read(shard, ["doc_id", "rank", "title", "text"], verify=False)

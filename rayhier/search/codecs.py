@@ -1,4 +1,4 @@
-"""Codecs in which faiss holds the vectors of a leaf, with their memory and their loss of precision.
+"""Codecs in which faiss stores the vectors of a leaf, with their size and their loss of precision.
 
     flat     4 bytes a dimension, as float32
     fp16     2 bytes; lossless for a leaf map that stores float16, and a scan reads half as much as with flat
@@ -6,7 +6,7 @@
     pq       4 bits for each 4 dimensions, scanned in the processor's registers (André et al., 2015)
     rabitq   1 bit a dimension and a few numbers a vector (Gao and Long, 2024)
 
-Codecs that lose precision score rows again by their stored vectors: `AGAIN` times as many rows as results wanted.
+Rows in codecs that lose precision are scored again by their stored vectors: `AGAIN` times as many as results wanted.
 """
 
 import errno
@@ -21,19 +21,19 @@ from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.spec.search import Codec
 
 AGAIN: dict[Codec, int] = {"flat": 0, "fp16": 0, "int8": 4, "pq": 16, "rabitq": 32}
-"""Rows scored again for each result wanted; 0 for codecs that need no second scoring."""
+"""Number of rows scored again for each result wanted; 0 for codecs that need no second scores."""
 FEWEST_CODED = 1_000
-"""Fewest vectors that a code is learned from; fewer are held as fp16."""
+"""Fewest vectors with which a codec's code is learned; fewer vectors are stored as fp16."""
 MOST_CODED = 100_000
-"""Most vectors that a code is learned from."""
+"""Most vectors from which a codec's code is learned."""
 PQ_DIMENSIONS = 4
 SEED = 0
 
 
 def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int64], leaves: int) -> Any:
-    """Build a faiss index with `leaves` inverted lists from vectors [n, m] of 16 or 32 bits; row n has id n.
+    """Build a faiss index of vectors [n, m], of 16 or 32 bits, in `leaves` inverted lists; row n has id n.
 
-    `leaf_N` [n] is the leaf of each vector. rabitq codes a vector against its leaf's mean.
+    `leaf_N` [n] is the leaf of each vector. The codec `rabitq` codes a vector relative to its leaf's mean.
     """
     m = vectors_NM.shape[1]
     quantizer: Any = faiss.IndexFlatIP(m)
@@ -56,7 +56,7 @@ def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int6
 
 
 def write(index: Any, path: Path) -> None:
-    """Write an index to a file; OSError with the path where it cannot be written."""
+    """Write a faiss index to a file; OSError, with the path, where it cannot be written."""
     try:
         faiss.write_index(index, str(path))
     except RuntimeError as error:  # faiss' message has the place in its sources, then what happened

@@ -1,4 +1,4 @@
-"""Exact search: every document is scored, without an index."""
+"""Exact search, without an index: every document is scored."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,10 @@ from rayhier.dataset.ranking import Ranking, once, whole_scan
 
 
 def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa.Array, k: int) -> Ranking:
-    """Rank the best k results of each query [q, m] among all documents, vectors [n, m], by inner product.
+    """Rank the best k results of each query [q, m] among all documents' vectors [n, m], by inner product.
 
-    `result_ids` [n] name the result that each document belongs to, where passages (`doc_ids`) share one.
+    `doc_ids` are the ids of the rows; `result_ids` [n] those of the results that rows belong to, where several passages
+    share one.
     """
     q, n = len(query_QM), len(vector_NM)
     if not n:  # faiss cannot search an empty index
@@ -32,7 +33,7 @@ def best_results(
     """Return scores and rows [q, k] of the best k results, each once, of a search over `rows` rows.
 
     `fetch_rows(n)` returns scores and rows [q, n] of the best n rows. `result_N` [n] numbers the result that each row
-    belongs to; None where every row is a result of its own.
+    belongs to; None where every row is a separate result.
     """
     if result_N is None:
         return fetch_rows(min(k, rows))

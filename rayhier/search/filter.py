@@ -1,4 +1,4 @@
-"""Apply a filter to the rows of a table.
+"""Applies a filter, parsed from a request, to the rows of a table.
 
 A condition on a missing value is false at once, so that `and`, `or` and `not` know only true and false.
 """
@@ -16,7 +16,7 @@ FUNCTIONS: dict[Comparison, str] = {"gt": "greater", "gte": "greater_equal", "lt
 
 
 def matching(table: pa.Table, where: Filter) -> Bools:
-    """Return a mask [n] of a table's rows: True where a row meets a filter over the table's columns.
+    """Return a mask [n] of a table's rows: True where a row meets a filter on the table's columns.
 
     >>> table = pa.table({"year": [2019, None, 2021]})
     >>> matching(table, Not(Bound("year", "gte", 2020))).tolist()
@@ -33,7 +33,7 @@ def matching(table: pa.Table, where: Filter) -> Bools:
             return _bools(pc.is_valid(table[field]) if present else pc.is_null(table[field]))
         case OneOf(field, values):
             kind = table[field].type
-            # `is_in` compares bits, and zero has two kinds of them.
+            # `is_in` compares bits, which differ for 0.0 and -0.0.
             zeros = (0.0, -0.0) if pa.types.is_floating(kind) and 0 in values else ()
             return _bools(pc.is_in(table[field], pa.array([*values, *zeros], kind)))
         case Bound(field, comparison, value):

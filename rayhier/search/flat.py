@@ -1,4 +1,4 @@
-"""Flat search over representations of one size: total variation, or the inner product of unit vectors."""
+"""Exact search over documents' vectors of one size, by total variation or inner product."""
 
 from typing import Any, Protocol
 
@@ -10,17 +10,17 @@ from rayhier.spec.train.retreever import Comparison
 
 
 class FlatSearch(Protocol):
-    """Searches an index of represented documents."""
+    """Function that compares queries with all documents of an index."""
 
     def __call__(self, query_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
         """Return similarities and rows [q, t] of the `count` best documents of each query [q, k], best first.
 
-        All documents are compared, or those in a mask [n], which must have `count` documents or more.
+        All documents are compared, or those where `mask_N` [n] is True, of which there must be `count` or more.
         """
 
 
 def flat(document_NK: Floats, similarity: Comparison) -> FlatSearch:
-    """Index represented documents [n, k], and return the function that searches them by a similarity."""
+    """Index documents' vectors [n, k]; returns the function that searches them by a similarity."""
     cosine = similarity == "cosine"
     index = faiss.IndexFlat(document_NK.shape[1], faiss.METRIC_INNER_PRODUCT if cosine else faiss.METRIC_L1)
     index.add(np.ascontiguousarray(document_NK, dtype=np.float32))

@@ -1,7 +1,7 @@
-"""BM25 over the documents of a leaf scan, and the fusion of its results with those by vectors.
+"""BM25 over the documents of an index, and the fusion of its results with those by vectors.
 
-Words are counted over the documents of one scan: over the whole index in one process, over each shard group where the
-index is served. Shapes: Q queries, M embedding size, K results, F rows of all parts.
+BM25's word counts are those of the whole index in one process, and of each shard group where the index is served.
+Shapes: Q queries, M embedding size, K results, F rows of all parts.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from rayhier.spec.search import HybridSpec
 from rayhier.storage import columns
 
 RANKS = 60
-"""Constant of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
+"""Constant c in the scores 1 / (c + rank) of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
 
 
 @dataclass(frozen=True)
 class Lexical:
-    """Results of BM25."""
+    """Results of BM25, with their scores by vectors too."""
 
     ranking: Ranking
     """Documents ranked by BM25's scores."""
@@ -36,10 +36,10 @@ class Lexical:
 
 
 class WordScan:
-    """BM25 over the documents whose first leaf an opened leaf scan holds, each once."""
+    """BM25 over the documents whose first leaf is in an opened leaf scan, each once."""
 
     def __init__(self, leaves: LeafScan) -> None:
-        """Count the words of all documents that an opened leaf scan holds."""
+        """Count the words of all documents whose first leaf `leaves` holds."""
         self._leaves = leaves
         parts = list(leaves.documents())
         self._segment_N = np.repeat([number for number, _, _ in parts], [len(row_N) for _, row_N, _ in parts])
@@ -53,10 +53,10 @@ class WordScan:
     def scan(
         self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Lexical:
-        """Rank the best k documents of each query by BM25, among those that share a word with it and pass a filter.
+        """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
 
         `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. With
-        `with_vectors`, the ranking's documents have their own `doc_id` and their `vector`.
+        `with_vectors`, the ranking's documents have the columns `doc_id` and `vector`.
         """
         mask_N = None if where is None else self._mask(where)
         score_QK, place_QK = best_results(
@@ -71,15 +71,15 @@ class WordScan:
         vector_NM = columns.matrix(table[VECTOR]) if table.num_rows else np.zeros((0, query_QM.shape[1]), np.float32)
         base_QK = np.full(row_QK.shape, -np.inf, np.float32)
         for query, row_K in enumerate(row_QK):
-            held_K = row_K >= 0
-            base_QK[query, held_K] = vector_NM[row_K[held_K]] @ query_QM[query]
+            present_K = row_K >= 0
+            base_QK[query, present_K] = vector_NM[row_K[present_K]] @ query_QM[query]
         if not with_vectors and table.num_rows:
             table = table.drop_columns([DOC_ID, VECTOR])
         none_Q = np.zeros(len(texts), np.int64)
         return Lexical(Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q), base_QK)
 
     def _mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of the documents: True where a filter lets a document through."""
+        """Return a mask [n] of the documents: True where a document meets the filter."""
         mask_N = np.zeros(len(self._row_N), dtype=bool)
         for number in np.unique(self._segment_N).tolist():
             in_segment_N = self._segment_N == number
@@ -88,11 +88,12 @@ class WordScan:
 
 
 def fused(dense: Ranking, parts: Sequence[Lexical], k: int, fusion: HybridSpec, listed: int | None = None) -> Ranking:
-    """Fuse the ranking by vectors and BM25's results from the parts of an index: the best k results, ties by id.
+    """Fuse the ranking by vectors with BM25's results from the parts of an index: the best k results, ties by id.
 
     `sum`: score by vectors + weight · BM25 / the query's best BM25; BM25 is 0 for a document that is no result of it.
-    `rank`: 1 / (60 + rank) by vectors + the same by BM25, over the documents of both. Of BM25's results in all parts
-    together, the best `listed` count; None: all. Visited documents are counted by the search by vectors alone.
+    `rank`: 1 / (60 + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Of BM25's results in all
+    parts together, only the best `listed` count; None: all. Visited documents are counted by the search by vectors
+    alone.
     """
     rankings = [dense, *(part.ranking for part in parts)]
     documents, row_QF = joined([(ranking.documents, ranking.row_QK) for ranking in rankings])
@@ -118,7 +119,7 @@ def fused(dense: Ranking, parts: Sequence[Lexical], k: int, fusion: HybridSpec, 
 
 
 def _beyond(words_QF: Values, listed: int) -> Bools:
-    """Mark the documents [q, f] that come after each query's best `listed` by BM25; not ties with the last of these."""
+    """Mark the documents [q, f] after each query's best `listed` by BM25, but no ties with the last of these."""
     if words_QF.shape[1] <= listed:
         return np.zeros(words_QF.shape, dtype=bool)
     least_Q = -np.partition(-words_QF, listed - 1, axis=1)[:, listed - 1]
@@ -133,7 +134,7 @@ def _score(base_U: Values, words_U: Values, fusion: HybridSpec) -> Values:
 
 
 def _ranks(value_U: Values) -> Values:
-    """Rank [u] of each value, 1 the highest; equal values in their order."""
+    """Return the rank [u] of each value, 1 for the highest; equal values in their order."""
     rank_U = np.empty(len(value_U))
     rank_U[np.argsort(-value_U, kind="stable")] = np.arange(1, len(value_U) + 1)
     return rank_U

@@ -1,4 +1,4 @@
-"""Open and verify the leaf map that a workdir's `current.json` names."""
+"""Opens the leaf map that a workdir's `current.json` names, and verifies its files."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from rayhier.storage.paths import Location
 
 
 def index_root(workdir: Location, now: Current) -> Location:
-    """Return the folder of the leaf map's versions; InputError where a file of the record is not as published."""
+    """Return the folder of the leaf map's versions; InputError where a file of the index is not as published."""
     index = current.artifact(workdir, now, "index")
     index.verify(without=CHANGING)
     return index.root
 
 
 def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
-    """Open the leaf map at a version, by default the newest, and verify its files except the shards.
+    """Open a version of the leaf map, by default the newest, and verify its files except the shards.
 
     InputError where a file is not as published, or another model built the leaf map.
     """
@@ -27,7 +27,7 @@ def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -
 
 @contextlib.contextmanager
 def reading_leaf_map(workdir: Location, now: Current, version: int | None = None) -> Iterator[LeafMap]:
-    """Open the leaf map at a version, by default the newest; vacuum keeps this version while the block runs.
+    """Open a version of the leaf map, by default the newest, which vacuum does not delete while the block runs.
 
     InputError as in `open_leaf_map`.
     """

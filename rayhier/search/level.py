@@ -1,4 +1,4 @@
-"""Search a level of ReTreever's tree: all documents are compared by the level's few numbers, the best scored again.
+"""Search by a level of ReTreever's tree: all documents are compared by few numbers, then the best are scored again.
 
 Shapes: Q queries, K numbers of a level, L leaves, X numbers that score again, T rows considered.
 """
@@ -27,11 +27,11 @@ from rayhier.storage.schemas import NODES
 
 FORMAT = 1
 MADE_AT_ONCE = 16_384
-"""Documents that are represented at a time."""
+"""Documents whose numbers at a level are computed at a time."""
 
 
 class LevelPart:
-    """Documents at a level: a flat index, their rows, and the numbers that score them again."""
+    """A part of an index's documents, searched by their numbers at a level of the tree."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class LevelPart:
         again: Callable[[Ints], Floats] | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """Index documents [n, k], which are the rows `row_N` [n] of a segment, ascending.
+        """Index documents' numbers at the level [n, k]; `row_N` [n] are their rows in a segment, ascending.
 
-        `again` reads the numbers [a, x] that score documents again, by their places [a] among these. Files of `lease`
-        stay on this machine while this object lives.
+        `again` reads the numbers [a, x] that score documents again, by their places [a] among these. `lease` keeps
+        cached files on this machine while this object lives.
         """
         self.similarity, self.row_N, self._again, self._lease = similarity, row_N, again, lease
         self._search = flat(level_NK, similarity.comparison)
@@ -52,14 +52,14 @@ class LevelPart:
     def best(self, level_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
         """Return similarities and rows [q, t] of the documents best for each query, at most `count`, best first.
 
-        All documents are compared, or those in a mask [n].
+        All documents are compared, or those where `mask_N` [n] is True.
         """
         most = count if mask_N is None else min(count, int(mask_N.sum()))
         score_QT, place_QT = self._search(level_QK, most, mask_N)
         return score_QT, self.row_N[place_QT]
 
     def again(self, query_QX: Floats, row_QT: Ints) -> Floats:
-        """Compare queries [q, x] with rows [q, t] by the numbers that score again: [q, t], -inf for row -1.
+        """Score rows [q, t] again for queries [q, x], by vectors or the deepest level: [q, t], -inf for row -1.
 
         ValueError where nothing scores again.
         """
@@ -67,10 +67,10 @@ class LevelPart:
             raise ValueError("again: got rows, but nothing scores again; allowed: a part with what reads its numbers")
         score_QT = np.full(row_QT.shape, -np.inf, dtype=np.float32)
         for query_X, row_T, score_T in zip(query_QX, row_QT, score_QT, strict=True):
-            held_T = row_T >= 0
-            if held_T.any():
-                again_TX = self._again(np.searchsorted(self.row_N, row_T[held_T]))
-                score_T[held_T] = self._compare(query_X, again_TX)
+            present_T = row_T >= 0
+            if present_T.any():
+                again_TX = self._again(np.searchsorted(self.row_N, row_T[present_T]))
+                score_T[present_T] = self._compare(query_X, again_TX)
         return score_QT
 
     def intact(self) -> bool:
@@ -86,13 +86,13 @@ class LevelPart:
 def stored_part(
     similarity: LevelSimilarity, stored_NL: npt.NDArray[Any], vector_NM: npt.NDArray[Any], row_N: Ints
 ) -> LevelPart:
-    """Index documents by their leaves' stored probabilities [n, l] and their vectors [n, m]."""
+    """Make a searchable part of documents from their leaf probabilities as stored [n, l] and their vectors [n, m]."""
     again = numbers_again(similarity, vector_NM if similarity.again == "vectors" else stored_NL)
     return LevelPart(similarity, level_of_all(similarity, stored_NL), row_N, again)
 
 
 def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
-    """Represent documents at the searched level, [n, 2^h], from their leaves' stored probabilities [n, l]."""
+    """Compute documents' numbers at the searched level h, [n, 2^h], from their stored leaf probabilities [n, l]."""
     level_NK = np.empty((len(stored_NL), 2**similarity.level), np.float32)
     for begin in range(0, len(stored_NL), MADE_AT_ONCE):
         rows = slice(begin, begin + MADE_AT_ONCE)
@@ -101,7 +101,7 @@ def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Fl
 
 
 def numbers_again(similarity: LevelSimilarity, stored_NX: npt.NDArray[Any]) -> Callable[[Ints], Floats] | None:
-    """Return a function that reads the numbers scoring documents again, by their places; None if nothing scores again.
+    """Return a function from documents' places to the numbers that score them again; None if nothing does.
 
     `stored_NX` are the documents' vectors [n, m] or, to compare by the deepest level, their leaves' stored
     probabilities [n, l].
@@ -117,19 +117,19 @@ def numbers_again(similarity: LevelSimilarity, stored_NX: npt.NDArray[Any]) -> C
 
 
 class LevelScan:
-    """Searches a level over the segments of an index."""
+    """Searches a level of ReTreever's tree over the segments of an index."""
 
     def __init__(self, similarity: LevelSimilarity, parts: Mapping[int, LevelPart], leaves: LeafScan) -> None:
-        """Search parts, by the number of their segment among those of `leaves`, which has the documents' texts."""
+        """Take the parts to search, by the number of each one's segment in `leaves`, which reads documents' texts."""
         self.similarity, self._leaves = similarity, leaves
         self._parts = {number: part for number, part in parts.items() if len(part.row_N)}
 
     @classmethod
     def mapped(cls, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
-        """Search the shards of a leaf map's version in the range of leaves that `leaves`, a scan of it, holds.
+        """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches by a level.
 
-        Files kept on this machine stay within `cache_bytes`. InputError where a shard has no sidecar of the leaves'
-        probabilities, or has a sidecar that another model made.
+        Files kept on this machine stay within `cache_bytes`. InputError where a shard has no sidecar (a file beside it)
+        of leaf probabilities, or one that another model made.
         """
         shards = [(shard, nodes_of(leaf_map, shard)) for shard in leaf_map.manifest.shards]
         parts = {
@@ -146,10 +146,10 @@ class LevelScan:
     def shortlist(
         self, query: LevelQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Shortlist:
-        """Return each query's best rows by the level, as many as hold `results` results, and score these rows again.
+        """List each query's best rows by the level, as many as hold `results` results, and score these rows again.
 
-        Documents that the filter `where` does not let through are not compared. With `with_vectors`, the documents
-        have their own `doc_id` and their `vector` too.
+        Only documents that meet the filter `where` are compared. With `with_vectors`, the shortlist's documents have
+        the columns `doc_id` and `vector` too.
         """
         fetch, masks = results, self._masks(where)
         while True:
@@ -168,11 +168,14 @@ class LevelScan:
     def scan(
         self, query: LevelQuery, k: int, listed: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
-        """Rank the best k results of each query among the `listed` best by the level that a filter lets through."""
+        """Rank the best k results of each query among the `listed` best by the level's numbers.
+
+        Only documents that meet the filter `where` are compared.
+        """
         return self.shortlist(query, listed, where, with_vectors=with_vectors).finished(k)
 
     def _masks(self, where: Filter | None) -> Mapping[int, Bools | None]:
-        """Return masks [n] of each part's documents that are compared, None for all; omits parts that have none."""
+        """Return masks [n] of the documents to compare in each part, None for all; leaves out parts with none."""
         if where is None:
             return dict.fromkeys(self._parts)
         masks = {number: self._leaves.mask(number, where)[part.row_N] for number, part in self._parts.items()}
@@ -183,7 +186,7 @@ class LevelScan:
         return len(self._parts[number].row_N) if mask_N is None else int(mask_N.sum())
 
     def _best(self, level_QK: Floats, fetch: int, masks: Mapping[int, Bools | None]) -> tuple[RankedRows, bool]:
-        """Return each query's best rows, at least `fetch` where there are as many, and True if these are all rows.
+        """Return each query's best rows, at least `fetch` where there are so many, and True if these are all rows.
 
         No better row of any segment is missing: rows below the last that was fetched of a longer segment are left out.
         """
@@ -194,11 +197,11 @@ class LevelScan:
             parts.append(RankedRows(score_QT, np.full_like(row_QT, number), row_QT))
             if self._compared(number, mask_N) > fetch:
                 least_Q1, complete = np.maximum(least_Q1, score_QT[:, -1:]), False
-        rows = RankedRows.beside(parts)
+        rows = RankedRows.joined(parts)
         return rows.without(rows.score_QT < least_Q1), complete
 
     def _again(self, query_QX: Floats, rows: RankedRows) -> Floats:
-        """Score rows [q, t] by the numbers that score again."""
+        """Score rows again, by vectors or the deepest level: [q, t]."""
         score_QT = np.full_like(rows.score_QT, -np.inf)
         for number, part in self._parts.items():
             row_QT = np.where(rows.segment_QT == number, rows.row_QT, -1)
@@ -207,7 +210,7 @@ class LevelScan:
 
 
 def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
-    """Return a shard's sidecar of the leaves' probabilities; InputError where none is there, or another model's."""
+    """Return a shard's sidecar (a file beside it) of leaf probabilities; InputError if none or another model's."""
     nodes = shard.sidecars.get(NODES)
     if nodes is None:
         raise InputError(
@@ -221,7 +224,7 @@ def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
 def _mapped(
     similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, nodes: Sidecar, leaves: range, limit: float
 ) -> LevelPart:
-    """Map the numbers of a shard's rows in a range of leaves; computed once, and cached by the files' checksums."""
+    """Open a shard's numbers for search by a level; they are computed once, and cached by the files' checksums."""
     files = f"{shard.file.sha256} {nodes.file.sha256} {nodes.maker} {leaf_map.void(shard).tolist()}"
     made_of = f"level {FORMAT} {similarity} {files} {leaves}"
     lease = cache.get_or_build(

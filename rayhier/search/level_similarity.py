@@ -1,4 +1,4 @@
-"""Similarity of queries and documents at a level of ReTreever's tree."""
+"""Similarity of queries and documents by their numbers at a level of ReTreever's tree."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -18,29 +18,29 @@ from rayhier.spec.train.retreever import Comparison
 
 @dataclass(frozen=True)
 class LevelSimilarity:
-    """Similarity by which a level's documents are compared, and the numbers that score the best of them again."""
+    """A rule for comparing documents at a level of ReTreever's tree, and for scoring the best of them again."""
 
     level: int
     comparison: Comparison
     again: str
-    """`none`, `level` (the deepest) or `vectors`."""
+    """Source of the second scores of the best documents: `none`, `level` (the deepest level) or `vectors`."""
     offset_L: Floats | None = field(default=None, compare=False, repr=False)
-    """Numbers [l] that the cosine adds to the leaves' numbers; a parameter of the model that made the sidecars."""
+    """Learned numbers [l] that are added to the leaves' for cosine; None for total variation."""
 
     @classmethod
     def of(cls, search: SearchSpec, router: RetreeverRouter) -> Self:
-        """Make it by a spec (the level, how its best are scored again) and a router (the similarity, the offset)."""
+        """Make the similarity from a spec, which names the level and the second scores, and from a trained router."""
         trained = router.representations
         offset_L = None if trained.offset_L is None else trained.offset_L.detach().cpu().numpy()
         return cls(search.at_level(router.levels), trained.similarity, search.finish, offset_L)
 
     def level_of(self, stored_NL: npt.NDArray[Any], level: int) -> Floats:
-        """Represent texts at a level h, [n, 2^h], from their leaves' stored probabilities [n, l]."""
+        """Compute texts' numbers at a level h, [n, 2^h], from their leaf probabilities as stored [n, l]."""
         offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)
         return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.comparison, offset_K).numpy())
 
     def query(self, router: RetreeverRouter, encoded: Encoded) -> "LevelQuery":
-        """Represent queries as documents are represented, by leaves' probabilities in the stored precision.
+        """Compute queries' numbers as documents' are computed, from leaf probabilities in the stored precision.
 
         InputError where the router reads tokens and only vectors are known.
         """
@@ -55,13 +55,13 @@ class LevelSimilarity:
 
 @dataclass(frozen=True)
 class LevelQuery:
-    """Queries represented for a search by a level."""
+    """Queries as numbers, for a search by a level of ReTreever's tree."""
 
     level_QK: Floats
-    """Numbers [q, k] at the level."""
+    """The queries' numbers [q, k] at the level."""
     again_QX: Floats | None
-    """Numbers [q, x] that score the shortlist again; None where nothing does."""
+    """The queries' numbers [q, x] by which the best documents are scored again; None where they are not."""
 
     def part(self, rows: slice) -> "LevelQuery":
-        """Return some of the queries."""
+        """Return the queries at `rows`."""
         return LevelQuery(self.level_QK[rows], None if self.again_QX is None else self.again_QX[rows])

@@ -1,7 +1,6 @@
-"""Inverted lists of faiss, a list for each leaf, chosen by a router instead of a quantizer: the inner loop of scans.
+"""Inverted lists of faiss, one for each leaf, which a router chooses instead of faiss: the inner loop of scans.
 
-A filter makes other lists of the same index: faiss skips rows that the filter does not let through, nor are they
-counted.
+With a filter, faiss skips the rows that do not meet it, and they are not counted.
 
 Shapes: N rows, M embedding size, Q queries, B leaves probed (beam), K results, R leaves a document.
 """
@@ -20,28 +19,28 @@ from rayhier.dataset.ranking import once, take
 from rayhier.search import codecs
 
 COUNTED = 4_000_000
-"""Rows that are counted at once, approximately."""
+"""Approximate number of rows that are counted at a time."""
 FEWEST_A_THREAD = 4
-"""Fewest queries for each thread."""
+"""Fewest queries for which another thread is used."""
 
 
 class Places:
-    """Maps leaf numbers to positions among some leaves, for instance those that one file holds."""
+    """Positions of leaves among some leaves, for instance those that one file holds."""
 
     def __init__(self, leaf_L: Ints) -> None:
-        """Take the leaves [l], in ascending order."""
+        """Take the numbers of the leaves [l], in ascending order."""
         # The first and the last entry stay -1: leaves below and above the range are looked up there.
         self._before = int(leaf_L[0]) - 1 if len(leaf_L) else 0
         self._place = np.full(int(leaf_L[-1]) - self._before + 2 if len(leaf_L) else 1, -1)
         self._place[leaf_L - self._before] = np.arange(len(leaf_L))
 
     def __call__(self, leaves: Ints) -> Ints:
-        """Return the position of each leaf; -1 for a leaf that is not among those given at the start."""
+        """Return each leaf's position among the leaves that the constructor took; -1 for any other leaf."""
         return self._place.take(leaves - self._before, mode="clip")
 
 
 class LeafLists:
-    """Rows in the inverted lists of a faiss index. A document in r leaves is r rows."""
+    """Rows in the inverted lists of a faiss index, a list for each leaf; a document in r leaves has r rows."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class LeafLists:
         place: Places | None = None,
         chosen: "Chosen | None" = None,
     ) -> None:
-        """Wrap the lists of a faiss index, `size_L` [l] rows in each.
+        """Wrap a faiss index, whose lists hold `size_L` [l] rows.
 
         List i holds leaf i, or the leaf whose position in `place` is i. Row n lies in list `list_N[n]`; where `list_N`
         is None, rows are in the order of lists. `copies` tell which rows belong to one result. All rows are scanned,
@@ -62,7 +61,7 @@ class LeafLists:
         self.index, self._place = index, place
         self._held_L, self._list_N = size_L, list_N
         self.sizes = size_L if chosen is None else chosen.sizes(self._list_of_rows(), len(size_L))
-        """Rows of each list [l] that are scanned."""
+        """Number of rows in each list [l] that are scanned."""
         self._again = None
         if copies is not None and copies.lower_NR is not None:
             mask_N = None if chosen is None else chosen.mask_N
@@ -70,27 +69,27 @@ class LeafLists:
 
     @classmethod
     def build(cls, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> Self:
-        """Build lists in memory from uncompressed vectors [n, m], each in a leaf."""
+        """Build lists in memory from vectors [n, m] without compression; `leaf_N` [n] is the leaf of each."""
         size_L = np.bincount(leaf_N, minlength=n_leaves).astype(np.int64)
         return cls(codecs.fill("flat", vectors_NM, leaf_N, n_leaves), size_L, copies, leaf_N)
 
     def where(self, mask_N: Bools) -> "LeafLists":
-        """Return the same lists, of which only the rows in a mask [n] are scanned and counted."""
+        """Return lists of which only the rows where `mask_N` [n] is True are scanned and counted."""
         return LeafLists(self.index, self._held_L, self.copies, self._list_N, self._place, Chosen(mask_N))
 
     @property
     def rows(self) -> int:
-        """Number of rows, scanned or not: the greatest row + 1."""
+        """Number of rows, scanned or not."""
         return int(self._held_L.sum())
 
     @property
     def mask(self) -> Bools:
-        """Mask [n] of the rows that are scanned."""
+        """Mask [n], True for rows that are scanned."""
         return np.ones(self.rows, dtype=bool) if self._chosen is None else self._chosen.mask_N
 
     @property
     def documents(self) -> int:
-        """Number of scanned rows of rank 0: distinct documents, passages where the corpus has them."""
+        """Number of distinct documents that are scanned; of passages where documents are cut into them."""
         return int(self.sizes.sum()) - (0 if self._again is None else len(self._again.lower_AR))
 
     def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
@@ -113,7 +112,7 @@ class LeafLists:
         return self._best(query_QM, self._lists(leaves_QB), k)
 
     def vectors(self, rows: Ints) -> Floats:
-        """Read the vectors [n, m] of some rows; the codec must be lossless (flat or fp16), rows in lists' order."""
+        """Read the vectors [n, m] of rows; needs a codec without loss (flat, fp16), and rows numbered list by list."""
         end_L = np.cumsum(self._held_L)
         list_N = np.searchsorted(end_L, rows, side="right")
         place_N, width = rows - (end_L - self._held_L)[list_N], self.index.code_size
@@ -128,7 +127,8 @@ class LeafLists:
     def count(self, leaves_QB: Ints, elsewhere_QB: Ints) -> tuple[Ints, Ints]:
         """Count the distinct documents [q] and the rows [q] that are scored for each query in its leaves [q, β].
 
-        A document is not counted where another leaf of the query, in `elsewhere_QB` [q, β], holds it at a lower rank.
+        `elsewhere_QB` [q, β] are all leaves of the query, also those of other lists: a document is not counted where
+        one of them, before this one in the document's order of leaves, holds it too.
         """
         list_QB = self._lists(leaves_QB)
         scanned_Q = self._scanned(list_QB)
@@ -161,11 +161,13 @@ class LeafLists:
         return scores, rows
 
     def _add_forgotten(self, score_K: Floats, row_K: Ints, list_B: Ints) -> None:
-        """Append the rows that faiss' fast scan of pq leaves out: those whose sums lie at the floor of its 8 bits."""
+        """Append the rows that faiss' fast scan of pq leaves out because their sums are the least of its 8 bits."""
         count = int((row_K >= 0).sum())
         lists, sizes = self.index.invlists, self._held_L
-        held = [faiss.rev_swig_ptr(lists.get_ids(leaf), int(sizes[leaf])) for leaf in list_B[list_B >= 0].tolist()]
-        row_H = np.concatenate(held)
+        ids_of_lists = [
+            faiss.rev_swig_ptr(lists.get_ids(leaf), int(sizes[leaf])) for leaf in list_B[list_B >= 0].tolist()
+        ]
+        row_H = np.concatenate(ids_of_lists)
         if self._chosen is not None:
             row_H = row_H[self._chosen.mask_N[row_H]]
         forgotten = np.setdiff1d(row_H, row_K[:count])[: len(row_K) - count]
@@ -179,23 +181,23 @@ class LeafLists:
 
 
 class Chosen:
-    """Rows of inverted lists that a scan scores, the others being skipped."""
+    """Rows of inverted lists that a scan scores; others are skipped."""
 
     def __init__(self, mask_N: Bools) -> None:
-        """Choose the rows in a mask [n]."""
+        """Choose the rows where a mask [n] is True."""
         self.mask_N = mask_N
         # faiss keeps no reference: the bits need a name that outlives its selector.
         self._bits = np.packbits(mask_N, bitorder="little")
         self.selector = faiss.IDSelectorBitmap(len(self._bits), faiss.swig_ptr(self._bits))
-        """Tells faiss which rows to score."""
+        """faiss's object that says which rows to score."""
 
     def sizes(self, list_N: Ints, lists: int) -> Ints:
-        """Count the chosen rows of each list [l], where row n lies in list `list_N[n]`."""
+        """Count the chosen rows of each list [l]; row n lies in list `list_N[n]`."""
         return np.bincount(list_N[self.mask_N], minlength=lists).astype(np.int64)
 
 
 def _in_threads(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
-    """Scan with as many threads as faiss may use; faiss itself scans with a single thread where lists are given."""
+    """Scan with as many threads as faiss may use; faiss itself uses a single thread where lists are given."""
     threads = min(faiss.omp_get_max_threads(), len(query_QM) // FEWEST_A_THREAD)
     if threads < 2:
         return _scan(index, chosen, query_QM, list_QB, k)
@@ -206,7 +208,7 @@ def _in_threads(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: In
 
 
 def _scan(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
-    """Return scores and rows [q, k] of the best rows in each query's lists [q, β], by faiss."""
+    """Scan each query's lists [q, β] with faiss; returns scores and rows [q, k] of the best rows."""
     score_QK, row_QK = np.empty((len(query_QM), k), np.float32), np.empty((len(query_QM), k), np.int64)
     unread_QB = np.zeros(list_QB.shape, np.float32)  # distances to centroids, which no codec here reads
     selector = None if chosen is None else chosen.selector
@@ -226,20 +228,20 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 @dataclass(frozen=True)
 class _Again:
-    """Rows of rank above 0, by list: not counted where the document's leaf of lower rank is probed too."""
+    """Documents' rows of rank above 0, by list: not counted where the document's leaf of lower rank is visited too."""
 
     begin_L: Ints
-    """Where each list's rows begin in `lower_AR`; the last entry is the number of rows."""
+    """Begin of each list's rows in `lower_AR`; the last entry is the number of rows."""
     leaves: int
     """Number of distinct leaves of lower rank."""
     place: Places
-    """Positions of those leaves."""
+    """Positions of the leaves of lower rank."""
     lower_AR: Ints
     """Positions of each row's leaves of lower rank; -1 where a row has fewer."""
 
     @classmethod
     def of(cls, list_N: Ints, lower_NR: Ints, n_lists: int, mask_N: Bools | None = None) -> "_Again":
-        """Take the rows of rank above 0: of all rows, or of those in a mask [n]."""
+        """Take the rows of rank above 0: of all rows, or of those where a mask [n] is True."""
         again_N = (lower_NR >= 0).any(axis=1)
         rows = np.flatnonzero(again_N if mask_N is None else again_N & mask_N)
         rows = rows[np.argsort(list_N[rows], kind="stable")]
@@ -250,7 +252,7 @@ class _Again:
         return cls(begin_L, int((leaf_U >= 0).sum()), place, place(lower_NR[rows]))
 
     def count(self, list_QB: Ints, leaves_QB: Ints) -> Ints:
-        """Rows of each query's lists [q, β] whose document another of its leaves [q, β] holds at a lower rank."""
+        """Count the rows [q] in each query's lists whose document another of its leaves holds at a lower rank."""
         size_QB = np.where(list_QB < 0, 0, self.begin_L[list_QB + 1] - self.begin_L[list_QB])
         if size_QB.sum() <= COUNTED:
             return self._count(list_QB, size_QB, leaves_QB)

@@ -1,4 +1,4 @@
-"""A trained model, opened: maps texts or stored base vectors to vectors, and routes these to leaves."""
+"""A trained model as searches use it: encodes texts or stored base vectors, and routes the result to leaves."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -23,21 +23,24 @@ from rayhier.storage.current import Current
 from rayhier.storage.paths import Location
 
 HEAD_ROWS = 16_384
-"""Vectors that a head maps at once."""
+"""Vectors that a head maps at a time."""
 
 
 class Model:
-    """A trained encoder and its router."""
+    """A trained encoder and its router, as searches use them."""
 
     def __init__(
         self, router: Router, text_encoder: Callable[[], TextEncoder], spec: JobSpec, head: ResidualHead | None = None
     ) -> None:
-        """Take a router, a function that opens the encoder, and a `head` where that alone maps stored base vectors."""
+        """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
+
+        The head is None where the transformer trained too, so that texts must be encoded.
+        """
         self.router, self.spec, self._open, self._head = router, spec, text_encoder, head
 
     @classmethod
     def open(cls, model: Artifact, spec: JobSpec, device: torch.device | None = None) -> Self:
-        """Open a published model; its transformer is loaded at first use, its router is put on `device`."""
+        """Open a published model with its router on `device`; the encoder's transformer is loaded when first used."""
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         router = load_router(model.local("router"), device)
@@ -45,19 +48,19 @@ class Model:
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current) -> Self:
-        """Open the model that a workdir's `current.json` names, every file verified."""
+        """Open the model that a workdir's `current.json` names; InputError where a file is not as published."""
         artifact = current.artifact(workdir, now, "model")
         artifact.verify()
         return cls.open(artifact, now.spec)
 
     def load(self) -> Self:
-        """Load the encoder with its transformer now, not at the first text."""
+        """Load the encoder's transformer now instead of at the first text; returns this model."""
         _ = self.text_encoder
         return self
 
     @cached_property
     def text_encoder(self) -> TextEncoder:
-        """The trained encoder with its transformer; a router that reads its tokens moves to its device."""
+        """The trained encoder with its transformer, loaded at first use; token-reading routers move to its device."""
         encoder = self._open()
         if self.router.reader is not None and isinstance(self.router, torch.nn.Module):
             self.router.to(encoder.device)
@@ -65,7 +68,7 @@ class Model:
 
     @property
     def open_encoder(self) -> TextEncoder | None:
-        """The trained encoder with its transformer, or None where stored base vectors and the head are enough."""
+        """The trained encoder with its transformer; None where stored base vectors and the head are enough."""
         return None if self._reads_stored else self.text_encoder
 
     @property
@@ -74,7 +77,10 @@ class Model:
 
     @cached_property
     def search_router(self) -> Router:
-        """The router as the spec's `search.beam` needs it; InputError where it was not trained for such a beam."""
+        """The router as the spec's `search.beam` needs it; InputError where it was not trained with judged queries.
+
+        Where `search.beam` has type mass, queries end their visits where an answer has become improbable.
+        """
         target = self.spec.search.reach
         if target is None:
             return self.router
@@ -85,52 +91,55 @@ class Model:
 
     @cached_property
     def level_similarity(self) -> LevelSimilarity | None:
-        """Similarity by which a level of the tree is searched; None where the spec's searches visit leaves."""
+        """The rule by which searches compare documents at a level of ReTreever's tree; None where they visit leaves."""
         return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     @property
     def tree(self) -> RetreeverRouter:
-        """The router as a tree whose levels represent texts; InputError where it is a router of another type."""
+        """The router as ReTreever's tree, whose levels represent texts; InputError where it is of another type."""
         if not isinstance(self.router, RetreeverRouter):
             raise InputError(f"search.how: got level, but the router is of type {self.spec.router.type}")
         return self.router
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode texts for the router; unit vectors where similarity is cosine."""
+        """Encode texts as the router reads them; unit vectors where similarity is cosine."""
         return self.text_encoder.encode_for(self.router.reader, texts)
 
     def encode_stored(
         self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None
     ) -> Encoded:
-        """Encode texts for the router: from base vectors [n, m] where they suffice, else from `tokens` or the texts."""
+        """Encode texts for the router from their base vectors [n, m], or from tokens where vectors are not enough.
+
+        `tokens` are the texts' token ids, where they are known already; otherwise `texts` is called and tokenised.
+        """
         if self._reads_stored:
             return Encoded.of(base_NM if self._head is None else map_vectors(self._head, base_NM))
         encoder = self.text_encoder
         return encoder.tokens_for(self.router.reader, encoder.tokenise(texts()) if tokens is None else tokens)
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
-        """Return the leaves [q, beam] that queries visit, in the order of visit, and log-probabilities [q, beam].
+        """Choose the leaves [q, beam] that queries visit, in the order of visit, with log-probabilities [q, beam].
 
-        InputError where the router reads tokens and only vectors are known.
+        Leaf -1 stands where a query visits fewer. InputError where the router reads tokens and only vectors are known.
         """
         return _route(self.search_router, encoded, beam)
 
     def widen(self, encoded: Encoded, beam: int) -> Ints:
-        """Return `beam` leaves [q, beam] for every query, also where the spec lets a query visit fewer.
+        """Choose `beam` leaves [q, beam] for every query, even where the spec lets queries stop at fewer.
 
         InputError where the router reads tokens and only vectors are known.
         """
         return _route(self.router, encoded, beam)[0]
 
     def densities(self, leaves_QB: Ints, log_prob_QB: Floats) -> Floats | None:
-        """Return log-densities [q, beam] of leaves: their log-probabilities less the logarithms of their sizes.
+        """Compute log-densities [q, beam] of leaves: log of the probability of an answer per document of the leaf.
 
-        None where the router knows no sizes: it then visits leaves in the order of probability, not of density.
+        None where the router does not know the leaves' sizes: it then visits leaves in the order of probability.
         """
         if not isinstance(self.router, LearnedIvfRouter):
             return None
         log_size_L = self.router.log_size_L.cpu().numpy()
-        return np.asarray(log_prob_QB - log_size_L[leaves_QB])  # of leaf -1, no leaf, it stays -inf
+        return np.asarray(log_prob_QB - log_size_L[leaves_QB])  # stays -inf for leaf -1, which is no leaf
 
 
 def _route(router: Router, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
@@ -143,6 +152,6 @@ def _route(router: Router, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
 
 @torch.inference_mode()
 def map_vectors(head: ResidualHead, base_NM: Floats) -> Floats:
-    """Map base vectors [n, m] to trained vectors [n, m], in batches."""
+    """Map base vectors [n, m] to trained vectors [n, m] by a head, in batches."""
     parts = [head(part) for part in torch.split(torch.from_numpy(base_NM), HEAD_ROWS)]
     return torch.cat(parts).numpy()

@@ -1,4 +1,4 @@
-"""Read leaves, words or a level of the tree from a leaf map, or from a range of its leaves, for a search."""
+"""Opens the parts of a leaf map that searches read: leaves, words (BM25), a level of ReTreever's tree."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -16,7 +16,7 @@ from rayhier.storage.leaf_map import LeafMap
 
 @dataclass(frozen=True)
 class Reader:
-    """The opened leaves of an index, and their words and their level where the spec's searches read these."""
+    """The opened parts of an index, or of a range of its leaves, that a spec's searches read."""
 
     leaves: LeafScan
     words: WordScan | None = None
@@ -26,9 +26,10 @@ class Reader:
     def open(
         cls, spec: JobSpec, leaf_map: LeafMap, similarity: LevelSimilarity | None, leaves: range | None = None
     ) -> Self:
-        """Open all leaves of a leaf map, or a range, as a spec searches them; a level too where a similarity is given.
+        """Open a leaf map's leaves, by default all, as a spec searches them; a level where `similarity` is given.
 
-        InputError where a file is not as published, or has no probabilities of leaves, which the level is read from.
+        Raises InputError where a file is not as published, or lacks the leaf probabilities from which the level is
+        read.
         """
         cache_bytes, codec = spec.search.cache_gb * 1e9, spec.search.codec
         scan = LeafScan.mapped(leaf_map, None if codec == "auto" else codec, leaves, cache_bytes)
@@ -36,7 +37,10 @@ class Reader:
         return cls(scan, WordScan(scan) if spec.search.words else None, levels)
 
     def read(self, work: Reading) -> Ranking | Lexical | Shortlist:
-        """Scan leaves, words or a level, as a piece of work says; ValueError where the spec has no BM25 or no level."""
+        """Do a piece of a search's work: scan leaves, score by BM25, or search a level.
+
+        ValueError where the spec's searches do not use BM25, or a level.
+        """
         match work:
             case Scan():
                 return self.leaves.scan(

@@ -1,4 +1,4 @@
-"""Requests to an index: their parts, the rules that say which parts go together, and the rules' messages.
+"""Requests for searches of an index, and the rules by which they are allowed or refused.
 
 Shell, Python, evaluation and HTTP make their requests here, so that all allow and refuse the same requests.
 Shapes: Q queries, M embedding size.
@@ -20,9 +20,9 @@ from rayhier.spec.search import Mode, SearchSpec
 from rayhier.storage.leaf_map import Manifest
 
 Queries = Sequence[str] | Floats
-"""Queries as texts, or as their vectors [q, m]."""
+"""Queries as texts, or as vectors [q, m]."""
 UNIT_WITHIN = 0.01
-"""Largest distance of a vector's length from 1 where similarity is cosine: clients round vectors to few bits."""
+"""Largest distance from 1 of a vector's length where similarity is cosine: clients round vectors to few bits."""
 KEYS = {
     "k": "search.k",
     "beam": "search.beam",
@@ -30,7 +30,7 @@ KEYS = {
     "calls": "search.rerank.budget",
     "pool": "search.rerank.pool",
 }
-"""Keys of the spec that give requests their defaults, by the names of their limits."""
+"""Spec keys that give requests their defaults, by the names of the limits (`max_` and name)."""
 
 NO_WORDS = "; bm25 and hybrid need search.hybrid in the spec: run it again, only the evaluation is made anew"
 NO_CROSS_ENCODER = (
@@ -43,11 +43,11 @@ class Limits(Protocol):
 
     @property
     def max_k(self) -> float:
-        """Most results of a query."""
+        """Most results for a query."""
 
     @property
     def max_beam(self) -> float:
-        """Most leaves that a query may ask to visit."""
+        """Most leaves that a request may ask to visit for a query."""
 
     @property
     def max_budget(self) -> float:
@@ -59,7 +59,7 @@ class Limits(Protocol):
 
     @property
     def max_pool(self) -> float:
-        """Most documents in the pools of all queries of a request."""
+        """Most documents, over all queries of a request, of which the cross-encoder reads some."""
 
     @property
     def max_batch(self) -> float:
@@ -72,7 +72,7 @@ class Limits(Protocol):
 
 @dataclass(frozen=True)
 class Unlimited:
-    """Limits that are infinite."""
+    """Limits that are infinite, for searches in the caller's process."""
 
     max_k: float = math.inf
     max_beam: float = math.inf
@@ -89,16 +89,16 @@ class Request:
 
     queries: Queries
     k: int
-    """Results of a query."""
+    """Number of results for a query."""
     beam: int
     """Most leaves that a query visits; 0 where it visits none."""
     mode: Mode = "dense"
     where: Filter | None = None
     """Filter that results meet; None: all documents may be results."""
     budget: int = 0
-    """Documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
+    """Number of documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
     pool: int | None = None
-    """Documents in a query's pool, of which the cross-encoder reads some; None: results are not re-ranked."""
+    """Number of documents found for a query, of which the cross-encoder reads some; None: results are not re-ranked."""
 
     @property
     def texts(self) -> Sequence[str]:
@@ -108,27 +108,27 @@ class Request:
         return self.queries
 
     def part(self, rows: slice) -> "Request":
-        """Return the same request for some of its queries."""
+        """Return a request with the same settings for the queries at `rows`."""
         return Request(self.queries[rows], self.k, self.beam, self.mode, self.where, self.budget, self.pool)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules for requests to an index, by its spec, its size and the limits of a server."""
+    """Rules for requests to an index, from its spec, its size and a server's limits."""
 
     search: SearchSpec
     leaves: int
-    """Leaves of the index."""
+    """Number of leaves of the index."""
     rows: int
-    """Rows of the index; a document in two leaves has two."""
+    """Number of rows of the index; a document in two leaves has two."""
     fields: Mapping[str, FieldType] = field(default_factory=dict)
-    """Declared fields, which filters may name."""
+    """Types of the declared fields, which filters may name."""
     dimension: int | None = None
-    """Length of a query's vector in numbers; None: any."""
+    """Size of a query's vector; None: any."""
     is_cosine: bool = False
-    """True where vectors have unit length."""
+    """True where vectors must have unit length."""
     groups: int = 1
-    """Shard groups, each of which lists documents by BM25."""
+    """Number of shard groups, each of which lists its own best documents by BM25."""
     limits: Limits = field(default_factory=Unlimited)
 
     def request(
@@ -142,9 +142,9 @@ class Rules:
         budget: int | None = None,
         name: str = "queries",
     ) -> Request:
-        """Make a request from its parts and the spec's defaults, checked against the rules.
+        """Check the parts of a request, fill in the spec's defaults, and return the request.
 
-        A budget of 0 is `rerank` False; `name` stands for the queries in messages. InputError names a part that is
+        A budget of 0 means `rerank` False; `name` stands for the queries in messages. InputError names a part that is
         not allowed, and the values that are.
         """
         if filter is not None and not isinstance(filter, Mapping | Filter):
@@ -162,7 +162,7 @@ class Rules:
         return Request(queries, results, visits, resolved, where, calls, pool)
 
     def route(self, queries: Queries, beam: int | None = None, name: str = "queries") -> Request:
-        """Make a request that is only routed, to at most `beam` leaves, by default as many as a search visits.
+        """Check a request only to route queries, to at most `beam` leaves, by default as many as a search visits.
 
         `name` stands for the queries in messages. InputError where the queries or the beam are not allowed.
         """
@@ -170,7 +170,7 @@ class Rules:
         return Request(queries, self.search.k, _within("beam", beam or self.default_beam, self.limits.max_beam))
 
     def check_dimension(self, name: str, numbers: int) -> None:
-        """Raise InputError where a vector of so many numbers does not fit the index; `name` stands for it."""
+        """Raise InputError where a vector of `numbers` numbers does not fit the index; `name` stands for it."""
         if self.dimension is not None and numbers != self.dimension:
             raise InputError(f"{name}: got {numbers} numbers; allowed: {self.dimension}, the index's dimension")
 
@@ -180,7 +180,7 @@ class Rules:
         return self.search.leaves_visited(self.leaves, self.rows)
 
     def check_pool(self, request: Request, held_Q: Ints) -> None:
-        """Raise InputError where the pools hold more documents than `max_pool`: their texts and vectors fill memory.
+        """Raise InputError where more documents would be found for re-ranking than `max_pool`: they fill memory.
 
         `held_Q` [q] is the number of rows in the leaves that each query visits.
         """
@@ -192,7 +192,7 @@ class Rules:
             )
 
     def check_defaults(self) -> None:
-        """Raise InputError where a request of a query alone, with the spec's defaults, would exceed a limit."""
+        """Raise InputError where a request of one query, with the spec's defaults, would exceed a limit."""
         search, reranking = self.search, self.search.reranking
         budget = 0 if reranking is None else reranking.budget
         pool = 0
@@ -206,23 +206,23 @@ class Rules:
                 raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's {KEYS[name]}")
 
     def _pooled(self, request: Request, held_Q: Ints) -> int:
-        """Count the documents that the pools of all queries of a request hold together, at most."""
+        """Count the documents found for re-ranking, over all queries of a request, at most."""
         if request.pool is None:
             return 0
         listed = {"dense": 0, "bm25": request.pool, "hybrid": self.search.fusion.listed(request.k) * self.groups}
         near = 0 if request.mode == "bm25" else int(np.minimum(request.pool, held_Q).sum())
         return near + len(held_Q) * min(listed[request.mode], self.rows)
 
-    def _mode(self, given: str | None, *, is_text: bool) -> Mode:
-        if given is None:
+    def _mode(self, requested: str | None, *, is_text: bool) -> Mode:
+        if requested is None:
             return self.search.mode if is_text else "dense"
         for mode in self.search.modes:
-            if given == mode:
+            if requested == mode:
                 break
         else:
             allowed = ", ".join(self.search.modes)
             more = "" if self.search.words else NO_WORDS
-            raise InputError(f"mode: got {given!r}; allowed: {allowed}{more}")
+            raise InputError(f"mode: got {requested!r}; allowed: {allowed}{more}")
         if mode != "dense" and not is_text:
             raise InputError(f"mode: got {mode!r} with a vector, which has no words; allowed: dense, or a text")
         return mode
@@ -249,11 +249,11 @@ class Rules:
             raise InputError(f"budget: got {calls} for each of {queries} queries; allowed: {most} in all")
         return _within("budget", calls, self.limits.max_budget)
 
-    def _visits(self, given: int | None, mode: Mode, calls: int) -> int:
+    def _visits(self, requested: int | None, mode: Mode, calls: int) -> int:
         """Return the most leaves that a query visits."""
         reranking = self.search.reranking
         reads_all = calls > 0 and reranking is not None and reranking.pool == "all"
-        if given is not None:
+        if requested is not None:
             refused = {
                 "search.how is level, which visits no leaves; allowed: none, or search.how leaves in the spec": (
                     self.search.how == "level"
@@ -262,12 +262,12 @@ class Rules:
                 "search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false": reads_all,
             }
             for reason in (reason for reason, holds in refused.items() if holds):
-                raise InputError(f"beam: got {given}, but {reason}")
+                raise InputError(f"beam: got {requested}, but {reason}")
         if mode == "bm25" or self.search.how == "level":
             return 0
         if reads_all:
             return self.leaves
-        return self.default_beam if given is None else _within("beam", given, self.limits.max_beam)
+        return self.default_beam if requested is None else _within("beam", requested, self.limits.max_beam)
 
     def _check_queries(self, name: str, queries: Queries) -> None:
         if len(queries) > self.limits.max_batch:
@@ -291,7 +291,7 @@ class Rules:
 
 
 def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
-    """Return the rules for requests to the index that a spec built and a manifest lists, without limits."""
+    """Make the rules for requests to the index that a spec built and a manifest lists, without limits."""
     return Rules(
         spec.search,
         len(manifest.counts),
@@ -302,14 +302,14 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
     )
 
 
-def _within(name: str, given: int, most: float) -> int:
-    original = given
+def _within(name: str, number: int, most: float) -> int:
+    original = number
     try:
-        given = operator.index(given)
+        number = operator.index(number)
     except TypeError:
-        raise InputError(f"{name}: got {given!r:.80}; allowed: a whole number") from None
+        raise InputError(f"{name}: got {number!r:.80}; allowed: a whole number") from None
     if isinstance(original, bool):
         raise InputError(f"{name}: got {original}; allowed: a whole number")
-    if not 1 <= given <= most:
-        raise InputError(f"{name}: got {given}; allowed: {f'1 to {most}' if math.isfinite(most) else '1 or more'}")
-    return given
+    if not 1 <= number <= most:
+        raise InputError(f"{name}: got {number}; allowed: {f'1 to {most}' if math.isfinite(most) else '1 or more'}")
+    return number

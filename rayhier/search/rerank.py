@@ -1,8 +1,8 @@
-"""Re-rank the results of a search with a cross-encoder, within a budget of calls a query.
+"""Re-ranks the results of a search with a cross-encoder, within a budget of calls for each query.
 
-The cross-encoder reads documents of the search's pool, which is ordered by the search; a document's base score is the
-inner product of its vector and the query's. `rnr` reads the best documents of the pool, `axn` and `adacur` spend the
-calls in rounds (see scores.estimators and scores.call_budget).
+The cross-encoder reads documents of the pool, which the search has ordered; a document's base score is the inner
+product of its vector and the query's. `rnr` reads the best documents of the pool, `axn` and `adacur` spend the calls in
+rounds (see scores.estimators and scores.call_budget).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -26,19 +26,19 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
 GAP = 0.01
-"""Distance of the best estimate from the least score, where estimates are moved below the scores."""
+"""Distance below the least score of a read document to which the best estimate is moved."""
 LEXICAL = 0.3
-"""Weight of BM25, relative to the query's best, in the sum with the base score where the spec's `first` is both."""
+"""Weight of BM25, divided by the query's best, that is added to the base score where `rerank.first` is `both`."""
 
 Read = Callable[[Sequence[str], Sequence[str]], Floats]
-"""Queries and documents as texts, pair by pair -> scores [n]."""
+"""Function from queries and documents as texts, pair by pair, to scores [n]."""
 Asking = Generator[tuple[list[str], list[str]], object, Ranking]
-"""Yields queries and documents of each round, pair by pair, is sent their scores [n], and returns a ranking."""
+"""Generator that yields each round's queries and documents, pair by pair, is sent scores [n], and returns a ranking."""
 
 
 @dataclass(frozen=True)
 class Anchors:
-    """Cross-encoder scores of a anchor queries for n documents, [n, a]: ADACUR's vectors of the documents."""
+    """Cross-encoder scores [n, a] of n documents for a anchor queries: ADACUR's vectors of the documents."""
 
     ids: pa.Array
     score_NA: Floats
@@ -53,14 +53,14 @@ class Anchors:
         return cls(items.dictionary, score_NA)
 
     def vectors(self, ids: pa.Array) -> Floats:
-        """Return the vectors [n, a] of documents by their ids; the mean vector for a document that was added later."""
+        """Return the vectors [n, a] of documents by their ids; the mean vector for documents without scores."""
         rows = pc.fill_null(pc.index_in(ids, self.ids), -1).to_numpy(zero_copy_only=False)
         return np.asarray(np.where((rows >= 0)[:, None], self.score_NA[rows], self.score_NA.mean(axis=0)))
 
 
 @dataclass(frozen=True)
 class Reranker:
-    """A cross-encoder, and the rule of a spec for spending its calls."""
+    """A cross-encoder, and a spec's rule for which documents it reads."""
 
     spec: Rnr | AxnRerank | AdacurRerank
     read: Read | None
@@ -71,17 +71,16 @@ class Reranker:
     anchors: Anchors | None = None
     words: IndexedWords | None = None
     seconds: float | None = None
-    """Time that the cross-encoder may take for a round of all queries; None: any."""
+    """Longest time, in seconds, that the cross-encoder may take for a round of all queries; None: no limit."""
 
     def __call__(
         self, texts: Sequence[str], query_QM: Floats, ranking: Ranking, k: int, budget: int | None = None
     ) -> Ranking:
-        """Re-rank a ranking of q queries, whose documents have their `doc_id` and vector; returns the best k.
+        """Re-rank a ranking of q queries, whose documents have columns `doc_id` and `vector`; returns the best k.
 
-        `texts` and `query_QM` [q, m] are the queries and their vectors. The results that were read come first, by
-        score; the others' scores are estimates below these, and documents outside the pool follow in their order.
-        `budget` overrides the spec's. ScorerError where the cross-encoder fails, or takes longer than `seconds` for a
-        round.
+        `texts` and `query_QM` [q, m] are the queries and their vectors. Documents that were read come first, by score;
+        then the pool's others by estimates below these, then documents outside the pool in their order. `budget`
+        overrides the spec's. ScorerError where the cross-encoder fails, or takes longer than `seconds` for a round.
         """
         return run_sync(self.asking(texts, query_QM, ranking, k, budget), lambda pairs: self.score(*pairs))
 
@@ -95,14 +94,14 @@ class Reranker:
     def asking(
         self, texts: Sequence[str], query_QM: Floats, ranking: Ranking, k: int, budget: int | None = None
     ) -> Asking:
-        """Re-rank as a call of this object does, with scores that the caller sends for each round's pairs."""
+        """Re-rank like a call of this object, as a generator: it yields each round's pairs and is sent their scores."""
         table = ranking.documents
         if not table.num_rows:
             return replace(ranking, calls_Q=np.zeros(len(texts), np.int64))
         bodies, vector_NM = document_texts(table), columns.matrix(table[VECTOR])
         ids = table[DOC_ID].combine_chunks()
-        every, most = [rows[rows >= 0] for rows in ranking.row_QK], self.spec.pooled(ranking.row_QK.shape[1])
-        pools = [row_F[:most] for row_F in every]
+        ranked, most = [rows[rows >= 0] for rows in ranking.row_QK], self.spec.pooled(ranking.row_QK.shape[1])
+        pools = [row_F[:most] for row_F in ranked]
         bases = [
             (vector_NM[row_P] @ query_M).astype(np.float64) for query_M, row_P in zip(query_QM, pools, strict=True)
         ]
@@ -126,7 +125,7 @@ class Reranker:
             base_N = np.array([bases[query][row] for query, row in zip(query_N, row_N, strict=True)])
             sums = checked(answer, len(row_N)) + self.base_weight * base_N
         score_QK, row_QK = np.full((len(texts), k), -np.inf, np.float32), np.full((len(texts), k), -1)
-        for query, (pool, row_F) in enumerate(zip(spent, every, strict=True)):
+        for query, (pool, row_F) in enumerate(zip(spent, ranked, strict=True)):
             best, rest = row_F[pool.row_P], slice(len(pool.row_P), len(row_F))
             row_F = np.append(best, row_F[rest])[:k]
             score_F = below(np.append(pool.score_P, ranking.score_QK[query, rest]), len(best))
@@ -169,7 +168,7 @@ class Reranker:
 
 
 def below(score_P: Values, calls: int) -> Values:
-    """Move the scores [p] after the first `calls` together below these, so that all are in order of score.
+    """Lower all scores [p] after the first `calls` by one amount, so that they lie below these.
 
     >>> below(np.array([3.0, 1.0, 2.5, 0.5]), 2).tolist()
     [3.0, 1.0, 0.99, -1.01]

@@ -1,4 +1,4 @@
-"""Open the re-ranker that a spec names, from published artifacts."""
+"""Opens the re-ranker that a spec names, from published artifacts."""
 
 from collections.abc import Mapping
 
@@ -12,16 +12,16 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
 KINDS = ("cross_encoder", "scores", "factors")
-"""Kinds of artifacts that re-ranking may read."""
+"""Kinds of artifacts that a re-ranker may read."""
 
 
 def open_reranker(
     spec: JobSpec, published: Mapping[str, Artifact], leaf_map: LeafMap, *, reads: bool = True
 ) -> Reranker | None:
-    """Open the re-ranker of a spec from published artifacts by kind; None where the spec has no re-ranking.
+    """Open the re-ranker of a spec from the artifacts published, by kind; None where the spec does not re-rank.
 
-    The cross-encoder itself is opened unless `reads` is False, where another process scores pairs.
-    InputError where factors were made for another model than the leaf map's.
+    With `reads` False the cross-encoder itself is not opened, as another process scores pairs. InputError where factors
+    were made for another model than the leaf map's.
     """
     rerank = spec.search.reranking
     if rerank is None or spec.cross_encoder is None:

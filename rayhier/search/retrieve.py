@@ -1,11 +1,11 @@
-"""The course of a search: the leaves, words or level to read, the fusion of results, the rounds of a cross-encoder.
+"""The steps of a search: which leaves, words or level to read, how results are fused, which pairs are re-ranked.
 
-`Retriever` decides and computes; it reads nothing itself. It yields rounds of work, whose pieces may be done side by
-side, and is sent a reply to each piece:
+`Retriever` decides and computes; it reads nothing itself. It yields rounds of work, whose pieces may be done at the
+same time, and is sent a reply to each piece:
 
     [Scan]            the leaves that queries visit; more leaves in further rounds where few documents match a filter
     [Scan, Words]     and BM25 over all documents, where a search is hybrid
-    [Level]           all documents, by a level of the tree
+    [Level]           all documents, by a level of ReTreever's tree
     [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
 
 Its drivers decide where the work is done: `Searcher` in this process, `serve.backend.engine` over shard groups,
@@ -32,25 +32,25 @@ from rayhier.search.widen import Goal, Widening
 from rayhier.spec.filter import Filter
 
 RERANKER = "reranker"
-"""Name of the cross-encoder among unavailable parts."""
+"""Name that stands for the cross-encoder among the parts that did not answer."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Score the documents of some leaves; the answer is a `Ranking`."""
+    """A piece of a search's work: score the documents in the leaves that queries visit. The answer is a `Ranking`."""
 
     query_QM: Floats
     leaves_QB: Ints
-    """Leaves [q, β]; -1: none."""
+    """Leaves [q, β] that each query visits; -1: none."""
     k: int
     where: Filter | None = None
     with_vectors: bool = False
-    """True where the ranking's documents are to have their own `doc_id` and their `vector`."""
+    """True where the ranking's documents need the columns `doc_id` and `vector`."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """Score all documents by BM25; the answer is a `Lexical`."""
+    """A piece of a search's work: score all documents by BM25. The answer is a `Lexical`."""
 
     texts: Sequence[str]
     query_QM: Floats
@@ -62,75 +62,75 @@ class Words:
 
 @dataclass(frozen=True)
 class Level:
-    """Compare all documents by a level of the tree; the answer is a `Shortlist`."""
+    """A piece of a search's work: compare all documents by a level of ReTreever's tree. The answer is a `Shortlist`."""
 
     query: LevelQuery
     results: int
-    """Results that the shortlist is to hold."""
+    """Number of results that the shortlist needs to hold."""
     where: Filter | None = None
     with_vectors: bool = False
 
 
 @dataclass(frozen=True)
 class Score:
-    """Have the cross-encoder score pairs of a query and a document; the answer is an array of scores [n]."""
+    """A piece of a search's work: have the cross-encoder score (query, document) pairs. The answer is scores [n]."""
 
     queries: Sequence[str]
     documents: Sequence[str]
 
 
 Reading = Scan | Words | Level
-"""Work that reads the index."""
+"""A piece of a search's work that reads the index."""
 Work = Reading | Score
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Answers to a piece of work: an answer from each part of the index, unavailable parts left out."""
+    """The answers to a piece of work: one from each part of the index that answered."""
 
     parts: Sequence[Any]
     lost: Sequence[Sequence[str]] = ()
-    """For each query the names of the unavailable parts that it needed; empty where every part answered."""
+    """Names, for each query, of the parts of the index that it needed but that did not answer; empty if all did."""
 
     @property
     def size(self) -> int:
-        """Rows of documents in the answers of an index's parts."""
+        """Number of rows of documents in all answers of an index's parts."""
         return sum(getattr(part, "ranking", part).documents.num_rows for part in self.parts)
 
     def names(self, queries: int) -> list[list[str]]:
-        """Return for each of `queries` queries the names of the unavailable parts that it needed."""
+        """Return for each of `queries` queries the names of the parts that it needed but that did not answer."""
         return [list(names) for names in self.lost] or [[] for _ in range(queries)]
 
 
 @dataclass(frozen=True)
 class Found:
-    """The outcome of a search."""
+    """The outcome of a search: ranking, leaves visited, and parts that did not answer."""
 
     ranking: Ranking
     leaves_QB: Ints
     """Leaves [q, β] that each query visited; -1 where it visited fewer."""
     lost: list[list[str]]
-    """For each query the names of the unavailable parts that it needed."""
+    """Names, for each query, of the parts of the index that it needed but that did not answer."""
 
 
 Retrieval = Generator[list[Work], list[Reply], Found]
-"""Yields rounds of work, is sent a reply to each piece of a round, and returns the outcome."""
+"""Generator that yields a search's rounds of work, is sent a reply to each piece, and returns the search's outcome."""
 
 
 @dataclass(frozen=True)
 class Retriever:
-    """Decides the work that answers requests to an index."""
+    """Decides which work answers a request to an index, and makes the results from the replies."""
 
     rules: Rules
     widen: Callable[[Encoded, int], Ints]
-    """Routes queries to a wider beam: leaves [q, β], where too few documents match a filter."""
+    """Function that routes queries to more leaves [q, β], where too few documents match a filter."""
     reranker: Reranker | None = None
 
     def __call__(self, request: Request, routes: Routes, held_Q: Ints | None = None) -> Retrieval:
-        """Answer a request whose queries were encoded and routed.
+        """Yield the work that answers a request whose queries were encoded and routed; returns the outcome.
 
-        `held_Q` [q] is the number of rows in the leaves that each query visits, where pools are limited.
-        InputError where the request's pools exceed the limit.
+        `held_Q` [q] is the number of rows in the leaves that each query visits, where the number of documents to
+        re-rank is limited. InputError where it exceeds the limit.
         """
         if request.pool is not None and held_Q is not None:
             self.rules.check_pool(request, held_Q)
@@ -177,7 +177,7 @@ class Retriever:
         return Found(replace(shortlist.finished(fetch), scanned_Q=scanned_Q), routes.leaves_QB, reply.names(q))
 
     def _in_leaves(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
-        """Retrieve from leaves; with a filter, queries with too few matches visit more unless a part is unavailable."""
+        """Retrieve from leaves; with a filter, queries with few matches visit more, unless a part did not answer."""
         rules, q = self.rules, len(routes.encoded)
         widest = request.beam if request.where is None else rules.search.leaves_widened(rules.leaves)
         goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows, widest)
@@ -195,7 +195,7 @@ class Retriever:
             widening.visit(self.widen(routes.encoded[widening.asked_A], widening.wider))
 
     def _reranked(self, reranker: Reranker, request: Request, routes: Routes, outcome: Found) -> Retrieval:
-        """Spend the request's calls on an outcome's ranking; it stays as it is where no cross-encoder answers."""
+        """Re-rank an outcome within the request's budget; it stays in its order where no cross-encoder answers."""
         query_QM, k = routes.encoded.numpy, request.k
         rounds = reranker.asking(request.texts, query_QM, outcome.ranking, k, request.budget)
         try:
@@ -203,15 +203,15 @@ class Retriever:
             while True:
                 (reply,) = yield [Score(*pairs)]
                 if not reply.parts:
-                    lost = [[*names, RERANKER] for names in outcome.lost]
-                    return Found(unread(outcome.ranking, k), outcome.leaves_QB, lost)
+                    lost_parts = [[*names, RERANKER] for names in outcome.lost]
+                    return Found(unread(outcome.ranking, k), outcome.leaves_QB, lost_parts)
                 pairs = rounds.send(reply.parts[0])
         except StopIteration as end:
             return replace(outcome, ranking=_compacted(end.value))
 
 
 def unread(ranking: Ranking, k: int) -> Ranking:
-    """Return the best k of a ranking, without the columns of its documents that only re-ranking reads."""
+    """Return the best k of a ranking that was not re-ranked, without the columns that only re-ranking reads."""
     inner = [name for name in (DOC_ID, VECTOR) if name in ranking.documents.column_names]
     documents = ranking.documents.drop_columns(inner)
     score_QK, row_QK = ranking.score_QK[:, :k], ranking.row_QK[:, :k]
@@ -219,18 +219,18 @@ def unread(ranking: Ranking, k: int) -> Ranking:
 
 
 def _compacted(ranking: Ranking) -> Ranking:
-    """Drop a ranking's documents that are no result."""
+    """Drop the documents of a ranking that are no query's result."""
     score_QK, row_QK, documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
     return replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
 
 
 def _merged(parts: Sequence[Ranking], k: int, queries: int) -> Ranking:
-    """Merge parts' rankings to the best k results."""
+    """Merge the rankings of an index's parts to the best k results of each query."""
     return parts[0] if len(parts) == 1 else merge([Ranking.none(queries), *parts], k)
 
 
 def _resumed(retrieval: Retrieval, replies: list[Reply]) -> Retrieval:
-    """Go on with a retrieval whose first round was yielded before; `replies` answer it."""
+    """Continue a retrieval whose first round was yielded already; `replies` answer that round."""
     try:
         work = retrieval.send(replies)
         while True:

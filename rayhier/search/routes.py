@@ -1,4 +1,4 @@
-"""Routes of queries: their vectors, and the leaves that they visit or their numbers at a level of the tree."""
+"""Encoded queries with the leaves that they visit, or with their numbers at a level of ReTreever's tree."""
 
 import time
 from dataclasses import dataclass, replace
@@ -20,20 +20,21 @@ class Routes:
     leaves_QB: Ints
     """Leaves [q, β] in the order of visit; -1 where a query visits fewer."""
     log_prob_QB: Floats
-    """Log-probabilities [q, β] of these leaves."""
+    """Log-probabilities [q, β] of the leaves in `leaves_QB`."""
     log_density_QB: Floats | None = None
-    """Log-densities [q, β], where the router knows the leaves' sizes: it visits the densest leaves first."""
+    """Logarithms [q, β] of probability / number of documents of the leaves, which order them; None if sizes are
+    unknown."""
     level: LevelQuery | None = None
-    """The queries at a level of the tree, where a search compares documents by it and visits no leaf."""
+    """Queries' numbers at a level of ReTreever's tree, where a search compares all documents and visits no leaf."""
     encode_ms: float = 0.0
-    """Milliseconds that encoding took."""
+    """Milliseconds that encoding took, for all queries together."""
     route_ms: float = 0.0
-    """Milliseconds that routing took."""
+    """Milliseconds that routing took, for all queries together."""
     queue_ms: float = 0.0
     """Milliseconds that the queries waited for the encoder."""
 
     def part(self, rows: slice) -> "Routes":
-        """Return the routes of the queries at `rows`; the times of the stages stay those of the whole batch."""
+        """Return the routes of the queries at `rows`; milliseconds stay those of all queries."""
         density_QB = None if self.log_density_QB is None else self.log_density_QB[rows]
         return replace(
             self,
@@ -48,8 +49,8 @@ class Routes:
 def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
     """Encode queries and route them to at most `beam` leaves.
 
-    With a beam of 0, queries visit no leaf: a level of the tree is searched where the model's spec says so. InputError
-    where the router reads tokens and queries are vectors.
+    With a beam of 0, queries visit no leaf, and get numbers at a level of ReTreever's tree where the model's spec
+    searches one. InputError where the router reads tokens and queries are vectors.
     """
     began = time.perf_counter()
     encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)

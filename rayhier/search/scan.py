@@ -1,4 +1,4 @@
-"""Scan leaves: the best documents of each query in the leaves that it visits, over all segments with these leaves.
+"""Scans leaves: finds the best documents of each query in the leaves that it visits, over all segments.
 
 Evaluation scans segments in memory, search and serving scan mapped ones, opened when a query first needs them.
 
@@ -25,11 +25,11 @@ from rayhier.spec.search import LOSSLESS, Codec
 from rayhier.storage.leaf_map import LeafMap, Shard
 
 KEPT = 6
-"""Rows kept of a query, as a multiple of the rows to fetch, before the worst are dropped."""
+"""Most rows that are collected for a query before the worst are dropped, as a multiple of the rows to fetch."""
 
 
 class LeafScan:
-    """Scans the leaves of an index, all or a range; the leaves lie in segments."""
+    """Scans the leaves of an index, or of a range of its leaves; the leaves lie in segments."""
 
     def __init__(self, slots: "Sequence[Slot]", codec: Codec, leaves: range) -> None:
         self._slots, self.codec, self.leaves = list(slots), codec, leaves
@@ -42,23 +42,26 @@ class LeafScan:
         leaves: range | None = None,
         cache_bytes: float = math.inf,
     ) -> Self:
-        """Map one version of a leaf map, or a range of its leaves; without `codec`, lists keep the stored precision.
+        """Open one version of a leaf map, or a range of its leaves, with files mapped into memory.
 
-        Files kept on this machine for all indexes stay within `cache_bytes`, except those that are mapped.
+        Without a `codec`, vectors keep the stored precision. Files kept on this machine for all indexes stay within
+        `cache_bytes`, except those that are mapped.
         """
         manifest = leaf_map.manifest
-        held = codec or LOSSLESS[manifest.vectors]
-        every = range(len(manifest.counts)) if leaves is None else leaves
+        used_codec = codec or LOSSLESS[manifest.vectors]
+        leaf_range = range(len(manifest.counts)) if leaves is None else leaves
 
         def opener(shard: Shard) -> Callable[[], Segment]:
-            return lambda: MappedSegment.open(leaf_map, shard, held, cache_bytes)
+            return lambda: MappedSegment.open(leaf_map, shard, used_codec, cache_bytes)
 
-        slots = [Slot([leaf for leaf in shard.leaves if leaf in every], opener(shard)) for shard in manifest.shards]
-        return cls(slots, held, every)
+        slots = [
+            Slot([leaf for leaf in shard.leaves if leaf in leaf_range], opener(shard)) for shard in manifest.shards
+        ]
+        return cls(slots, used_codec, leaf_range)
 
     @classmethod
     def memory(cls, segment: MemorySegment) -> Self:
-        """Scan one segment in memory, which holds every leaf."""
+        """Make a scan of a single segment in memory, which holds every leaf."""
         leaves = range(len(segment.lists.sizes))
         return cls([Slot(leaves, lambda: segment)], "flat", leaves)
 
@@ -75,10 +78,10 @@ class LeafScan:
     def scan(
         self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
-        """Rank the best k results of each query [q, m] in its leaves [q, β] that this scan holds; -1: no leaf.
+        """Rank the best k results of each query [q, m] in those of its leaves [q, β] that this scan holds; -1: none.
 
-        Documents that the filter `where` does not let through are neither scored nor counted. With `with_vectors`, the
-        ranking's documents have their own `doc_id` and their `vector` too.
+        Documents that do not meet the filter `where` are neither scored nor counted. With `with_vectors`, the ranking's
+        documents have the columns `doc_id` and `vector` too.
         """
         fetch = k * max(1, codecs.AGAIN[self.codec])
         first = self.candidates(query_QM, leaves_QB, k, fetch, where)
@@ -99,19 +102,19 @@ class LeafScan:
     def candidates(
         self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None, where: Filter | None = None
     ) -> "Candidates":
-        """Return the best rows of each query over the segments with its leaves, at least k where there are as many.
+        """Find the best rows of each query in its leaves [q, β], over all segments: at least k where there are as many.
 
-        A result has a single row in each segment. Where a codec loses precision, the best `fetch` rows are scored
+        A result has a single row in each segment. Where the codec loses precision, the best `fetch` rows are scored
         again.
         """
         again = codecs.AGAIN[self.codec] > 0
         fetch = fetch or k * max(1, codecs.AGAIN[self.codec])
         q = len(query_QM)
-        held_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
+        own_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
         visited_Q, scanned_Q = np.zeros(q, dtype=np.int64), np.zeros(q, dtype=np.int64)
         best = _Best(q, fetch)
         for number, slot in enumerate(self._slots):
-            query_A = np.flatnonzero((slot.place(held_QB) >= 0).any(axis=1))
+            query_A = np.flatnonzero((slot.place(own_QB) >= 0).any(axis=1))
             if not len(query_A):
                 continue
             segment = slot.segment
@@ -120,12 +123,12 @@ class LeafScan:
             if not most:  # all its rows were removed, or none matches
                 continue
             queries = slice(None) if len(query_A) == q else query_A  # not copied where all queries need the segment
-            query_AM, held_AB, every_AB = query_QM[queries], held_QB[queries], leaves_QB[queries]
+            query_AM, own_AB, all_AB = query_QM[queries], own_QB[queries], leaves_QB[queries]
             # Only the stored vectors tell which passage of a document is the best.
             scan = lists.scan_rows if again and segment.holds_passages else lists.scan
-            score, row = scan(query_AM, held_AB, most)
+            score, row = scan(query_AM, own_AB, most)
             best.put(number, query_A, score, row)
-            visited, scanned = lists.count(held_AB, every_AB)
+            visited, scanned = lists.count(own_AB, all_AB)
             visited_Q[query_A] += visited
             scanned_Q[query_A] += scanned
         rows, whole_Q = best.rows(), ~best.cut_Q
@@ -151,10 +154,10 @@ class LeafScan:
         return exact.take(np.argsort(dropped_QT, axis=1, kind="stable"))
 
     def documents(self) -> Iterator[tuple[int, Ints, pa.Table]]:
-        """Yield each segment's number, the rows [n] of documents whose first leaf this scan holds, and their texts.
+        """Yield for each segment its number, the rows [n] of documents whose first leaf is in this scan, and a table.
 
-        Every document occurs once. The tables have `title` and `text`; where several documents may belong to one
-        result, `doc_id` and `id` too.
+        Every document occurs once. The tables have the columns `title` and `text`; where several documents may belong
+        to one result, `doc_id` and `id` too.
         """
         for number, slot in enumerate(self._slots):
             if slot.holds_leaves:
@@ -162,14 +165,15 @@ class LeafScan:
                 yield number, row_N, table
 
     def mask(self, segment: int, where: Filter) -> Bools:
-        """Return a mask [n] of the rows of a segment, given by its number: True where a filter lets a row through."""
+        """Return a mask [n] of the rows of the segment numbered `segment`: True where a row meets the filter."""
         return self._slots[segment].segment.matching(where).mask
 
     def results(self, rows: "RankedRows", k: int, *, with_vectors: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
-        """Return scores and table rows [q, k] of the best k results, ties by id, and the table of their documents.
+        """Rank the best k results of each query, ties by id, among its best rows.
 
-        The last of the four are the table rows [q, t] of the first rows, of which several may belong to one result.
-        With `with_vectors`, the documents have their own `doc_id` and their `vector` too.
+        Returns scores [q, k]; rows [q, k] of a table; this table, of documents; and rows [q, t] of the table for the
+        best of `rows`, several of which may belong to one result. With `with_vectors`, the table has the columns
+        `doc_id` and `vector` too.
         """
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
         while True:
@@ -197,18 +201,18 @@ class LeafScan:
 
 
 class Slot:
-    """A segment and its leaves; opened at first use."""
+    """A segment, the rows of one shard, which is opened at first use, and the numbers of its leaves."""
 
     def __init__(self, leaves: Sequence[int], open_: Callable[[], Segment]) -> None:
         self._open, self._lock = open_, threading.Lock()
         self._segment: Segment | None = None
         self.place = Places(np.array(leaves, dtype=np.int64))
-        """Position of a leaf among those of the segment; -1 for a leaf that the segment does not hold."""
+        """Function that gives a leaf's position among the segment's leaves; -1 for a leaf that it does not hold."""
         self.holds_leaves = len(leaves) > 0
 
     @property
     def segment(self) -> Segment:
-        """The segment, open; InputError where its file is not as published."""
+        """The segment, opened at first use; InputError where its file is not as published."""
         if self._segment is None:
             with self._lock:
                 self._segment = self._segment or self._open()
@@ -221,7 +225,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class RankedRows:
-    """Rows of every query [q, t], best first, with scores and segments; -inf and -1 where a query has fewer rows."""
+    """Rows found for every query [q, t], best first, with scores and segments; -inf and -1 where there are fewer."""
 
     score_QT: Floats
     segment_QT: Ints
@@ -229,13 +233,13 @@ class RankedRows:
 
     @classmethod
     def none(cls, q: int, columns: int = 0) -> Self:
-        """Make the rows of q queries that have none: every column is empty."""
+        """Make `columns` empty columns for q queries: score -inf, segment and row -1."""
         shape = q, columns
         return cls(np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1), np.full(shape, -1))
 
     @classmethod
-    def beside(cls, parts: "Sequence[RankedRows]") -> "RankedRows":
-        """Join the rows of several parts, best first."""
+    def joined(cls, parts: "Sequence[RankedRows]") -> "RankedRows":
+        """Join the rows that several parts found for the same queries, best first."""
         score_QT, segment_QT, row_QT = (
             np.concatenate([getattr(part, name) for part in parts], axis=1)
             for name in ("score_QT", "segment_QT", "row_QT")
@@ -243,17 +247,17 @@ class RankedRows:
         return cls(score_QT, segment_QT, row_QT).take(np.argsort(-score_QT, axis=1, kind="stable"))
 
     def among(self, q: int, query_A: Ints) -> "RankedRows":
-        """Spread these rows, of the queries `query_A`, over all q queries; the other queries have none."""
-        every = RankedRows.none(q, self.row_QT.shape[1])
-        every.score_QT[query_A], every.segment_QT[query_A], every.row_QT[query_A] = (
+        """Spread these rows, found for the queries numbered `query_A`, over all q queries; the others have none."""
+        spread = RankedRows.none(q, self.row_QT.shape[1])
+        spread.score_QT[query_A], spread.segment_QT[query_A], spread.row_QT[query_A] = (
             self.score_QT,
             self.segment_QT,
             self.row_QT,
         )
-        return every
+        return spread
 
     def take(self, place_QK: Ints) -> "RankedRows":
-        """Return the rows at the given places [q, k]."""
+        """Reorder or select each query's rows by their places [q, k]."""
         return RankedRows(take(self.score_QT, place_QK), take(self.segment_QT, place_QK), take(self.row_QT, place_QK))
 
     def first(self, count: int) -> "RankedRows":
@@ -261,7 +265,7 @@ class RankedRows:
         return RankedRows(self.score_QT[:, :count], self.segment_QT[:, :count], self.row_QT[:, :count])
 
     def without(self, gone_QT: Bools) -> "RankedRows":
-        """Empty the rows where `gone_QT` [q, t] is true: score -inf, segment and row -1."""
+        """Empty the rows where `gone_QT` [q, t] is True: score -inf, segment and row -1."""
         no_score = np.float32(-np.inf)
         return RankedRows(
             np.where(gone_QT, no_score, self.score_QT),
@@ -272,38 +276,39 @@ class RankedRows:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The best rows of every query over all segments, and the documents and rows that were scored for them."""
+    """The best rows of every query over all segments, and how many documents and rows were scored for them."""
 
     rows: RankedRows
     visited_Q: Ints
-    """Distinct documents scored [q], except those that another leaf of the query holds at a lower rank."""
+    """Number [q] of distinct documents scored; a document in two leaves of a query counts in the first of these
+    only."""
     scanned_Q: Ints
-    """Rows scored [q]."""
+    """Number of rows scored [q]."""
     whole_Q: Bools
-    """True [q] where a query's rows are complete: no further row has another result."""
+    """True [q] where no row was left out that could give a query another result."""
 
 
 class _Best:
-    """Collects the best rows of every query over segments, and drops rows that are not among the best `fetch`."""
+    """Collects the best rows of every query over segments; drops rows that cannot be among the best `fetch`."""
 
     def __init__(self, q: int, fetch: int) -> None:
         self._fetch, self._parts = fetch, [RankedRows.none(q)]
         self.cut_Q = np.zeros(q, dtype=bool)
-        """True where rows of a query were dropped."""
+        """True [q] where rows of a query were dropped."""
 
     def put(self, segment: int, query_A: Ints, score_AK: Floats, row_AK: Ints) -> None:
-        """Add rows [a, k] that a segment has for the queries `query_A`."""
+        """Add the rows [a, k] that a segment has for the queries numbered `query_A`."""
         part = RankedRows(score_AK, np.where(row_AK < 0, -1, segment), row_AK)
         self._parts.append(part if len(query_A) == len(self.cut_Q) else part.among(len(self.cut_Q), query_A))
         if sum(part.row_QT.shape[1] for part in self._parts) > KEPT * self._fetch:
             most = 2 * self._fetch  # a document in two leaves is two rows
-            every = self.rows()
-            self.cut_Q |= (every.row_QT[:, most:] >= 0).any(axis=1)
-            self._parts = [every.first(most)]
+            best = self.rows()
+            self.cut_Q |= (best.row_QT[:, most:] >= 0).any(axis=1)
+            self._parts = [best.first(most)]
 
     def rows(self) -> RankedRows:
-        """Return the rows of all segments, best first."""
-        return RankedRows.beside(self._parts)
+        """Return each query's rows of all segments, best first."""
+        return RankedRows.joined(self._parts)
 
 
 def _lacks(row_QK: Ints, k: int) -> Bools:

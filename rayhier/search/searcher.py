@@ -1,4 +1,4 @@
-"""Search a published index in this process."""
+"""Search of a published index in this process."""
 
 import contextlib
 import weakref
@@ -27,7 +27,7 @@ from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location, locate
 
 AT_ONCE = 16
-"""Queries that are re-ranked at once, which limits the pools that are in memory."""
+"""Most queries that are re-ranked together, since the documents to re-rank are in memory."""
 
 
 class Searcher:
@@ -41,9 +41,9 @@ class Searcher:
         pins: contextlib.ExitStack | None = None,
         reranker: Reranker | None = None,
     ) -> None:
-        """Search the index that a reader has opened by a model; re-rank results where there is a re-ranker.
+        """Search with a model, the index that a reader has opened, and a re-ranker where the spec has one.
 
-        `pins` are closed with the searcher, and keep the index's version from vacuum until then.
+        `pins` keep the index's version from vacuum; they are closed with the searcher.
         """
         self.model, self.reader, self.manifest, self.reranker = model, reader, manifest, reranker
         self.rules = rules_of(model.spec, manifest)
@@ -51,7 +51,7 @@ class Searcher:
 
     @classmethod
     def open(cls, workdir: Location | str) -> Self:
-        """Open the index that `current.json` names; vacuum keeps its version until the searcher is closed.
+        """Open the index that a workdir's `current.json` names; vacuum keeps its version until the searcher is closed.
 
         InputError where there is no index, or a file is not as published.
         """
@@ -74,7 +74,7 @@ class Searcher:
         scored: Mapping[str, Artifact],
         pins: contextlib.ExitStack | None = None,
     ) -> Self:
-        """Search a leaf map by an opened model, and re-rank with artifacts by kind, as the model's spec says."""
+        """Open a leaf map for searches with an opened model; `scored` are artifacts for re-ranking, by kind."""
         reranker = open_reranker(model.spec, scored, leaf_map)
         reader = Reader.open(model.spec, leaf_map, model.level_similarity)
         return cls(model, reader, leaf_map.manifest, pins, reranker)
@@ -88,10 +88,10 @@ class Searcher:
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         mode: str | None = None,
     ) -> list[Answer]:
-        """Search the best `k` documents of each query in the leaves that it visits, at most `beam`.
+        """Search the best `k` documents for each query, in at most `beam` leaves; returns an answer for each query.
 
         `budget`: most calls of the cross-encoder where the spec re-ranks; 0: results are not re-ranked.
-        `filter`, parsed or as JSON: results are only documents that it lets through; a query then visits more leaves
+        `filter`, parsed or as JSON: results are only documents that meet it; a query then visits more leaves
         until enough documents match, or until it has visited `search.widest`.
         `mode`: `dense` orders results by vectors, `bm25` by words over all documents, `hybrid` by both.
         None stands for the spec's value. InputError where the arguments do not go together (see `search.request`).
@@ -107,7 +107,7 @@ class Searcher:
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
         mode: str | None = None,
     ) -> tuple[Ranking, Ints]:
-        """Return the ranking of a `search` with the same arguments, and the leaves [q, β] that each query visited."""
+        """Search like `search`; returns the ranking of all queries, and the leaves [q, β] that each visited."""
         outcome = self.retrieve(self.rules.request(queries, k, beam, filter, mode, budget=budget))
         return outcome.ranking, outcome.leaves_QB
 
@@ -118,7 +118,7 @@ class Searcher:
         beam: int | None = None,
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
     ) -> list[Answer]:
-        """Search the best `k` documents of each query, a trained vector [q, m], in at most `beam` leaves.
+        """Search the best `k` documents for each query, a trained vector [q, m], in at most `beam` leaves.
 
         `filter` as in `search`. Results are not re-ranked, as the cross-encoder reads texts. InputError where the
         router reads tokens.
@@ -126,12 +126,12 @@ class Searcher:
         return self.answer(self.rules.request(query_QM, k, beam, filter, name="vectors"))
 
     def answer(self, request: Request, encoded: Encoded | None = None) -> list[Answer]:
-        """Return an answer for each query of a request; `encoded` are its queries, where they were encoded before."""
+        """Answer each query of a request; `encoded` are its queries, where they are encoded already."""
         outcome = self.retrieve(request, encoded)
         return answers(outcome.ranking, outcome.leaves_QB, self.manifest.documents, request.k)
 
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
-        """Return the ranking and the visited leaves of a request; `encoded` are its queries, if encoded before."""
+        """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
         routes = find_routes(self.model, queries, request.beam)
         retriever = Retriever(self.rules, self.model.widen, self.reranker)

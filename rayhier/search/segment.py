@@ -1,4 +1,4 @@
-"""Segments: rows of a leaf map that lie together, as inverted lists and a table; in memory, or mapped.
+"""Segments: rows of a leaf map that are scanned together, as inverted lists and a table, in memory or in mapped files.
 
 A mapped segment is a shard of a leaf map in the form that a search needs: faiss lists and rows in local files. These
 are made once from the shard's verified bytes, and cached by its checksum, the codec and the rows that later versions
@@ -37,11 +37,11 @@ DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
 KEPT_FILTERS = 4
-"""Filters whose rows a segment remembers."""
+"""Number of filters whose matching rows a segment remembers."""
 
 
 class Segment(Protocol):
-    """Rows of a leaf map, in inverted lists by leaf."""
+    """Interface of a segment: rows of a leaf map that are scanned together, in an inverted list for each leaf."""
 
     @property
     def lists(self) -> LeafLists:
@@ -52,7 +52,7 @@ class Segment(Protocol):
         """True where several rows may belong to one result."""
 
     def matching(self, where: Filter) -> LeafLists:
-        """Return inverted lists in which only the rows that a filter lets through are scanned and counted."""
+        """Return inverted lists in which only the rows that meet a filter are scanned and counted."""
 
     def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
         """Read column `id` and results' other columns of some rows; `with_vectors` adds `doc_id` and `vector`."""
@@ -64,7 +64,7 @@ class Segment(Protocol):
         """
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
-        """Return the inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
+        """Compute the inner products [a] of queries [a, m] with the stored vectors of rows [a]."""
 
     def intact(self) -> bool:
         """Return True if the files or arrays that hold the rows are unchanged since they were opened."""
@@ -72,12 +72,12 @@ class Segment(Protocol):
 
 @dataclass(frozen=True)
 class MemorySegment:
-    """Rows in memory: vectors [n, m] in flat lists, and a table of the columns that results show."""
+    """A segment in memory: vectors [n, m] in uncompressed lists, and a table of the columns that results show."""
 
     lists: LeafLists
     vector_NM: Floats
     table: pa.Table
-    """Column `id` and the other columns that results show, row for row."""
+    """Table with column `id` and the other columns that results show, row for row."""
     holds_passages: bool = False
 
     @classmethod
@@ -90,7 +90,7 @@ class MemorySegment:
         copies: Copies | None,
         fields: pa.Table | None = None,
     ) -> Self:
-        """Make a segment of n rows: vectors [n, m], leaves [n], ids of the rows' results [n], and a table of fields.
+        """Make a segment of n rows from their vectors [n, m], leaves [n], ids of the rows' results [n], and fields.
 
         `leaves` is the number of leaves; `copies` tell which rows belong to one result, None where every row is one.
         """
@@ -101,7 +101,7 @@ class MemorySegment:
         return cls(lists, vector_NM, table, holds_passages=copies is not None)
 
     def matching(self, where: Filter) -> LeafLists:
-        """Return inverted lists in which only rows that a filter over the table's columns lets through are scanned."""
+        """Return inverted lists in which only the rows that meet a filter are scanned and counted."""
         return self._matching(where)
 
     @cached_property
@@ -111,18 +111,18 @@ class MemorySegment:
     def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
         """Return column `id`, and the other columns that results show, of some rows.
 
-        ValueError with `with_vectors`: documents' own ids are not kept in memory.
+        ValueError with `with_vectors`: documents' own ids are not in memory.
         """
         if with_vectors:
             raise ValueError("with_vectors: got rows in memory; allowed: of a mapped segment")
         return self.table.take(pa.array(rows))
 
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:  # noqa: ARG002
-        """Raise ValueError: texts are not kept in memory."""
+        """Raise ValueError: texts are not in memory."""
         raise ValueError("documents: got rows in memory; allowed: of a mapped segment")
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
-        """Return the inner products [a] of queries [a, m] and rows [a]."""
+        """Compute the inner products [a] of queries [a, m] with the vectors of rows [a]."""
         return np.asarray(np.einsum("am,am->a", query_AM, self.vector_NM[row_A]))
 
     def intact(self) -> bool:
@@ -133,7 +133,7 @@ class MemorySegment:
 def read_segment(
     leaf_map: LeafMap, shards: Sequence[Shard], fields: Sequence[str] = ()
 ) -> tuple[MemorySegment, pa.Table]:
-    """Read shards into memory as a segment, without their texts, and with only the named ones of the declared fields.
+    """Read shards into memory as a segment, without texts, and with only the named ones of the declared fields.
 
     Returns the segment, and a table of every row's `doc_id`, `id`, `rank` and these fields. InputError where a file is
     not as the manifest lists it.
@@ -142,23 +142,24 @@ def read_segment(
     leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
     vector_NM, copies = columns.matrix(table["vector"]), copies_of(table, rank_N)
     ids = table[key_of(table.column_names)].combine_chunks()
-    held = table.select(fields)
-    segment = MemorySegment.of(ids, vector_NM, leaf_N, len(leaf_map.manifest.counts), copies, held)
+    declared = table.select(fields)
+    segment = MemorySegment.of(ids, vector_NM, leaf_N, len(leaf_map.manifest.counts), copies, declared)
     named = {"doc_id": table["doc_id"], ID: ids, "rank": table["rank"]}
-    return segment, pa.table({**named, **{name: held[name] for name in held.column_names}})
+    return segment, pa.table({**named, **{name: declared[name] for name in declared.column_names}})
 
 
 @dataclass(frozen=True)
 class MappedSegment:
-    """Rows in a folder of mapped files, which stay on this machine while this object lives."""
+    """A segment in a folder of mapped files, which stay on this machine while this object lives."""
 
     lease: Lease
 
     @classmethod
     def open(cls, leaf_map: LeafMap, shard: Shard, codec: Codec, limit: float = math.inf) -> Self:
-        """Map a shard's rows at the leaf map's version; InputError where the file is not as the manifest lists it.
+        """Open a shard's rows at the leaf map's version; InputError where the file is not as the manifest lists it.
 
-        The segment's files may displace other files: all stay within `limit` bytes, except those that are mapped.
+        The segment's files may displace other cached files: all stay within `limit` bytes, except those that are
+        mapped.
         """
         void_V = leaf_map.void(shard)
         made_of = f"mapped {FORMAT} {codec} {shard.file.sha256} {void_V.tolist()}"
@@ -203,7 +204,7 @@ class MappedSegment:
         return LeafLists(index, size_L, copies, place=Places(leaf_L))
 
     def matching(self, where: Filter) -> LeafLists:
-        """Return inverted lists in which only the rows that a filter lets through are scanned and counted."""
+        """Return inverted lists in which only the rows that meet a filter are scanned and counted."""
         return self._matching(where)
 
     @cached_property
@@ -234,12 +235,12 @@ class MappedSegment:
         return row_N, shown.select(names).take(pa.array(row_N))
 
     def _stored(self, rows: Ints) -> Floats:
-        """Read the stored vectors [n, m] of some rows: from a file where codes lose precision, else from the codes."""
+        """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""
         vectors = self._vectors
         return self.lists.vectors(rows) if vectors is None else np.asarray(vectors[rows], dtype=np.float32)
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
-        """Return the inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
+        """Compute the inner products [a] of queries [a, m] with the stored vectors of rows [a]."""
         # Reading float16 is ten times as fast with torch as with numpy.
         vector_AM = torch.from_numpy(self._vectors[row_A]).float()
         return np.asarray(torch.einsum("am,am->a", torch.from_numpy(query_AM), vector_AM).numpy())
@@ -255,7 +256,7 @@ class MappedSegment:
 
 
 def _remembered(lists: LeafLists, table: pa.Table) -> Callable[[Filter], LeafLists]:
-    """Return a function that applies a filter over a table's columns to lists of its rows; the last few are kept."""
+    """Return a function that applies a filter over a table's columns to lists of its rows, and remembers a few."""
     return lru_cache(KEPT_FILTERS)(lambda where: lists.where(matching(table, where)))
 
 
@@ -280,7 +281,10 @@ def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
 
 
 def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:
-    """Return which rows of a leaf map, of ranks [n], belong to one result; None where every row is its own result."""
+    """Return which rows of a leaf map belong to one result; None where every row is its own result.
+
+    `rank_N` [n] are the rows' ranks: 0 in a document's first leaf, 1 in its second.
+    """
     several = bool((rank_N > 0).any())
     if not several and "parent" not in table.column_names:
         return None

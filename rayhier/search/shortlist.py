@@ -1,7 +1,4 @@
-"""The shortlist of a search by a level: the best rows of each query, ranked in the end by a second kind of scores.
-
-Shapes: Q queries, T rows of a shortlist, K results, F rows of several shortlists.
-"""
+"""The shortlist of a search by a level of ReTreever's tree: best rows by few numbers, which other scores then order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,21 +12,21 @@ from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, once,
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The best rows of each query by a level, best first: as many as hold some number of results.
+    """The rows of each query that are best by a level's numbers, best first: enough to hold a number of results.
 
     Where the corpus is cut into passages, several rows may belong to one result.
     """
 
     score_QT: Floats
-    """Similarities [q, t] at the level; -inf where a query has fewer rows."""
+    """Similarities [q, t] by the level's numbers; -inf where a query has fewer rows."""
     row_QT: Ints
-    """Rows [q, t] of `documents`, where equal ids belong to one result; -1 where a query has fewer."""
+    """Rows [q, t] of the table `documents`; -1 where a query has fewer."""
     documents: pa.Table
-    """Column `id`, and the further columns that results show."""
+    """Table with the column `id`, equal for rows of one result, and the further columns that results show."""
     compared: int
     """Number of documents that each query was compared with."""
     again_QT: Floats | None = None
-    """Scores [q, t] that rank the results; None where the similarities at the level rank them."""
+    """Scores [q, t] that rank the results; None where the similarities by the level rank them."""
 
     @property
     def scored(self) -> Ints:
@@ -39,7 +36,7 @@ class Shortlist:
 
     @classmethod
     def merge(cls, parts: "Sequence[Shortlist]", results: int) -> "Shortlist":
-        """Join the shortlists of an index's parts, each of which holds `results` results, to one of as many results."""
+        """Join the shortlists of an index's parts, with `results` results each, to one with as many results."""
         documents, row_QF = joined([(part.documents, part.row_QT) for part in parts])
         score_QF = np.concatenate([part.score_QT for part in parts], axis=1)
         place_QT, gone_QT = leading(score_QF, row_QF, by_name(documents[ID]), results)
@@ -50,7 +47,7 @@ class Shortlist:
         return cls(score_QT, row_QT, documents, sum(part.compared for part in parts), again_QT)
 
     def finished(self, k: int) -> Ranking:
-        """Rank the best k results, each by its best row, ties by id."""
+        """Rank the best k results of each query, each by its best row; ties by id."""
         score_QT, number_N = self.score_QT if self.again_QT is None else self.again_QT, by_name(self.documents[ID])
         order_QT = ordered(score_QT, self.row_QT, number_N)
         best = once(take(score_QT, order_QT), take(self.row_QT, order_QT), number_N, k)
@@ -59,9 +56,9 @@ class Shortlist:
 
 
 def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tuple[Ints, Bools]:
-    """Return places [q, t] of the best rows, as many as hold `results` results, and a mask [q, t] of missing places.
+    """Find the best rows that hold `results` results: places [q, t], and a mask [q, t], True where there is none.
 
-    Rows [q, f] with equal numbers [n] belong to one result; -1 is no row. Ties by the numbers.
+    Rows [q, f] with equal numbers in `number_N` belong to one result; -1 is no row. Ties by the numbers.
 
     >>> leading(np.array([[0.1, 0.4, 0.2, 0.3]]), np.array([[0, 1, 2, 3]]), np.array([0, 1, 2, 1]), 2)
     (array([[1, 3, 2]]), array([[False, False, False]]))
@@ -69,6 +66,6 @@ def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tup
     order_QF = ordered(score_QF, row_QF, number_N)
     result_QF = np.append(number_N, -1)[take(row_QF, order_QF)]
     new_QF = (result_QF >= 0) & ~repeated(result_QF)
-    kept_QF = (result_QF >= 0) & (np.cumsum(new_QF, axis=1) - new_QF < results)
-    most = int(kept_QF.sum(axis=1).max(initial=0))
-    return order_QF[:, :most], ~kept_QF[:, :most]
+    leading_QF = (result_QF >= 0) & (np.cumsum(new_QF, axis=1) - new_QF < results)
+    most = int(leading_QF.sum(axis=1).max(initial=0))
+    return order_QF[:, :most], ~leading_QF[:, :most]

@@ -1,7 +1,8 @@
-"""Widen a filtered search: a query visits twice as many leaves, until k and enough documents match or a limit is met.
+"""Filtered search: a query visits twice as many leaves again and again, until enough documents match or a limit is met.
 
-Enough documents are as many as the query's first leaves hold on average: a filter changes which documents are scored,
-not their number. With k as the only goal a query would stop at the first k matches; nearer ones lie in further leaves.
+Enough documents are at least k, and as many as the query's first leaves hold on average: a filter changes which
+documents are scored, not their number. With k as the only goal a query would stop at the first k matches; nearer ones
+lie in further leaves.
 
 A caller scans the leaves to visit next, and adds the results:
 
@@ -31,20 +32,20 @@ from rayhier.dataset.ranking import Ranking, compact, padded, repeated, take
 
 @dataclass(frozen=True)
 class Goal:
-    """The goal of a filtered search, and the most leaves that it visits."""
+    """The numbers of results and documents at which a filtered search ends, and the most leaves that it visits."""
 
     k: int
-    """Results."""
+    """Number of results wanted."""
     beam: int
-    """Leaves that a query visits at first."""
+    """Number of leaves that a query visits at first."""
     matching: int
-    """Documents that must have been scored."""
+    """Number of matching documents that must have been scored."""
     widest: int
     """Most leaves that a query visits, where these are more than `beam`."""
 
     @classmethod
     def of(cls, k: int, beam: int, leaves: int, rows: int, widest: int) -> Self:
-        """Set the goal to as many documents as `beam` of an index's leaves hold on average, but at least k.
+        """Make a goal of as many matching documents as `beam` leaves of the index hold on average, but at least k.
 
         >>> Goal.of(k=10, beam=4, leaves=100, rows=1000, widest=100).matching
         40
@@ -53,33 +54,33 @@ class Goal:
 
 
 class Widening:
-    """A search of q queries in progress: their results so far, the leaves visited, and the queries to scan again."""
+    """A filtered search of q queries in progress: results so far, leaves visited, and queries to scan again."""
 
     def __init__(self, leaves_QB: Ints, goal: Goal) -> None:
-        """Begin with leaves [q, β], of which a query has at most the goal's `beam`."""
+        """Begin with the leaves [q, β] of each query, at most the goal's `beam`."""
         self.leaves_QB, self.beam = leaves_QB, goal.beam
         self.asked_A: Ints = np.arange(len(leaves_QB))
-        """Queries to scan next."""
+        """Numbers of the queries to scan next."""
         self._goal = goal
         self._ranking: Ranking | None = None
 
     @property
     def leaves(self) -> Ints:
-        """Leaves [a, β] to scan next for each of the queries `asked_A`."""
+        """Leaves [a, β] to scan next, for the queries numbered in `asked_A`."""
         return self.leaves_QB[self.asked_A]
 
     @property
     def ranking(self) -> Ranking:
-        """Results of each query so far, and the cost of all its scans."""
+        """Results of each query so far, with the cost of all scans."""
         return Ranking.none(len(self.leaves_QB)) if self._ranking is None else self._ranking
 
     @property
     def done(self) -> bool:
-        """True where no query is left that lacks documents and may visit further leaves."""
+        """True where every query has enough documents, or no further leaves may be visited."""
         return not len(self.asked_A) or self.beam >= self._goal.widest
 
     def add_results(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
-        """Take the ranking of the queries `asked_A`; those marked in `stopped_A` [a] visit no further leaves."""
+        """Add the ranking of the queries in `asked_A`; queries marked in `stopped_A` [a] visit no further leaves."""
         self._ranking = ranking if self._ranking is None else _replaced(self._ranking, self.asked_A, ranking)
         few_A = (ranking.row_QK >= 0).sum(axis=1) < self._goal.k
         lacking_A = few_A | (ranking.visited_Q < self._goal.matching)
@@ -87,22 +88,22 @@ class Widening:
 
     @property
     def wider(self) -> int:
-        """Number of leaves that each of the queries `asked_A` visits next."""
+        """Number of leaves that each query in `asked_A` visits next."""
         return max(self.beam, min(2 * self.beam, self._goal.widest))
 
     def visit(self, leaves_AB: Ints) -> None:
-        """Add leaves [a, β], `wider` for each of the queries `asked_A`, to their earlier leaves."""
+        """Add `leaves_AB` [a, wider], for the queries in `asked_A`, to the leaves that they visited before."""
         self.beam = self.wider
-        every_AB = np.concatenate([self.leaves, leaves_AB], axis=1)
-        every_AB = np.where(repeated(every_AB), -1, every_AB)
-        every_AB = take(every_AB, np.argsort(every_AB < 0, axis=1, kind="stable"))
-        every_AB = every_AB[:, : int((every_AB >= 0).sum(axis=1).max(initial=0))]
-        self.leaves_QB = padded(self.leaves_QB, every_AB.shape[1], -1)
-        self.leaves_QB[self.asked_A, : every_AB.shape[1]] = every_AB
+        joined_AB = np.concatenate([self.leaves, leaves_AB], axis=1)
+        joined_AB = np.where(repeated(joined_AB), -1, joined_AB)
+        joined_AB = take(joined_AB, np.argsort(joined_AB < 0, axis=1, kind="stable"))
+        joined_AB = joined_AB[:, : int((joined_AB >= 0).sum(axis=1).max(initial=0))]
+        self.leaves_QB = padded(self.leaves_QB, joined_AB.shape[1], -1)
+        self.leaves_QB[self.asked_A, : joined_AB.shape[1]] = joined_AB
 
 
 def _replaced(before: Ranking, asked_A: Ints, after: Ranking) -> Ranking:
-    """Replace the results of the queries `asked_A` in a ranking by later results; the rows that they scanned add up."""
+    """Replace some queries' results in a ranking by later ones; the numbers of rows scanned add up."""
     width, begin = after.row_QK.shape[1], before.documents.num_rows
     score_QK, row_QK = padded(before.score_QK, width, -np.inf), padded(before.row_QK, width, -1)
     score_QK[asked_A], row_QK[asked_A] = -np.inf, -1

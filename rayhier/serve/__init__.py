@@ -1,1 +1,1 @@
-"""Serving a published index over HTTP: an ingress that encodes, routes and merges, and groups of shards that scan."""
+"""Serving of a published index over HTTP: an ingress encodes, routes and merges; groups of shards scan."""

@@ -1,4 +1,4 @@
-"""`rayhier serve WORKDIR`: serve an index from this process, or by a Serve config on Ray, until Ctrl-C."""
+"""The command `rayhier serve WORKDIR`: serves an index from this process, or on Ray by a config, until Ctrl-C."""
 
 import argparse
 import contextlib
@@ -21,19 +21,19 @@ from rayhier.storage.paths import locate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until stopped; the exit code is 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM."""
-    given = _parser().parse_args(arguments)
-    is_config = given.target.endswith((".yaml", ".yml"))
-    return run_command(lambda: _deploy(given) if is_config else _embed(given))
+    """Serve until stopped; returns the exit status: 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM."""
+    parsed = _parser().parse_args(arguments)
+    is_config = parsed.target.endswith((".yaml", ".yml"))
+    return run_command(lambda: _deploy(parsed) if is_config else _embed(parsed))
 
 
-def _embed(given: argparse.Namespace) -> None:
-    """Serve from this process."""
-    if given.workdir is not None:
+def _embed(parsed: argparse.Namespace) -> None:
+    """Serve an index from this process."""
+    if parsed.workdir is not None:
         raise InputError("--workdir: got one beside a workdir; allowed: with a Serve config, like jobs/serve.yaml")
-    files = {"token_file": given.token_file, "write_token_file": given.write_token_file}
-    args, host = read_args(given.set, workdir=absolute(given.target), **files), given.host
-    port = PORT if given.port is None else given.port
+    files = {"token_file": parsed.token_file, "write_token_file": parsed.write_token_file}
+    args, host = read_args(parsed.set, workdir=absolute(parsed.target), **files), parsed.host
+    port = PORT if parsed.port is None else parsed.port
     if host not in LOOPBACK and args.token_file is None:
         raise InputError(
             f"--host: got {host}, which other machines reach, without a token; allowed: with --token-file, or one of "
@@ -41,23 +41,23 @@ def _embed(given: argparse.Namespace) -> None:
         )
     Tokens(args.token_file, args.write_token_file)
     check_free(host, port)
-    say(f"loading index {current.read(locate(args.workdir)).spec.name} from {given.target}")
+    say(f"loading index {current.read(locate(args.workdir)).spec.name} from {parsed.target}")
     from rayhier.serve.embedded import serve  # imports torch, which takes seconds
 
     serve(args, host, port, lambda: print(hint(url_of(host, port), args.token_file), flush=True))
 
 
-def _deploy(given: argparse.Namespace) -> None:
-    """Deploy a copy of a Serve config, and shut Serve down at the end."""
+def _deploy(parsed: argparse.Namespace) -> None:
+    """Deploy a Ray Serve config, and shut Ray Serve down at the end."""
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
-    if given.workdir is None:
+    if parsed.workdir is None:
         raise InputError("--workdir: got none with a Serve config; allowed: where a run built an index")
-    looked = look(Path(given.target), given.workdir, given.token_file, given.port)
-    print(f"starting {looked.spec.name} from {looked.args.workdir}", flush=True)
+    config = look(Path(parsed.target), parsed.workdir, parsed.token_file, parsed.port)
+    print(f"starting {config.spec.name} from {config.args.workdir}", flush=True)
     say("  loading libraries")  # takes seconds: the cheap checks were made before
     from rayhier.serve.local import checked, deploy
 
-    local = checked(looked)
+    local = checked(config)
     deploy(local)
     try:
         print(hint(local.url, local.args.token_file), flush=True)
@@ -79,14 +79,14 @@ def _stay() -> None:
 
 
 def _end() -> None:
-    """Shut Serve down, whatever signals come meanwhile: a second Ctrl-C would leave replicas behind."""
+    """Shut Ray Serve down, ignoring signals: a second Ctrl-C would leave replicas running."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     import ray
     from ray import serve
 
     print("stopping", flush=True)
-    # Ray's listener prints that the controller, which shuts itself down, is gone.
+    # Hide Ray's message that the controller, which shuts itself down, has died.
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         serve.shutdown()
         ray.shutdown()

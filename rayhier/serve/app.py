@@ -1,4 +1,4 @@
-"""`rayhier.serve.app:build`: the Serve application, one ingress and one named deployment for each shard group."""
+"""`rayhier.serve.app:build`: makes the Ray Serve application, an ingress and a deployment for each shard group."""
 
 import os
 
@@ -20,17 +20,17 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
 PASSED_ON = 10_000
-"""Requests that Serve passes to a replica at once: an ingress refuses requests itself, in the form of its errors, and
-a call for a sign of life must not wait behind a replica's work."""
+"""Requests that Ray Serve passes to a replica at a time: an ingress refuses requests itself, with errors in its own
+form, and a call that asks for a sign of life must not wait behind a replica's work."""
 UNLIMITED = -1
 CPUS_OF_TWO = 4
-"""CPUs from which a cluster runs two ingresses."""
+"""Least number of CPUs of a cluster that runs two ingresses."""
 DRAINS = 5.0
-"""Seconds beyond those of a request that a replica has to finish what it has begun, before Serve ends it."""
+"""Seconds, beyond those of a request, in which a stopped replica may finish its work."""
 
 
 def build(args: ServeArgs) -> Application:
-    """Compose the Serve application; InputError where the index, the token's file or a limit is wrong."""
+    """Make the Ray Serve application; InputError where the index, the token's file or a limit is wrong."""
     version, _, groups = check(args)
     drain = args.limits.seconds + DRAINS
     parts = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
@@ -67,14 +67,14 @@ def build(args: ServeArgs) -> Application:
 
 
 def _ingresses() -> int:
-    """Replicas of the ingress: two where Ray has the CPUs for them."""
+    """Return the number of ingresses: two where Ray has the CPUs for them, else one."""
     return 2 if ray.is_initialized() and ray.cluster_resources().get("CPU", 0) >= CPUS_OF_TWO else 1
 
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
-    """Return the version to serve, its manifest and each group's leaves; InputError where args are wrong.
+    """Return the version of the index to serve, its manifest, and the range of leaves of each shard group.
 
-    Needs no cluster.
+    InputError where `args` are wrong. Needs no cluster.
     """
     if not Tokens(args.token_file, args.write_token_file).required and os.environ.get(HA_PROXY) == "1":
         raise InputError(

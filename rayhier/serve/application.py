@@ -1,4 +1,4 @@
-"""An index opened to be served: the engine over its shard groups, and the HTTP application before it."""
+"""An index opened to be served: the engine over its shard groups, and the HTTP application."""
 
 import contextlib
 from collections.abc import Sequence
@@ -26,19 +26,22 @@ from rayhier.storage.paths import locate
 
 
 def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
-    """Return the version to serve, its manifest and each group's leaves; InputError where index or limits are wrong."""
+    """Return the version of the index to serve, its manifest, and the range of leaves of each shard group.
+
+    InputError where the index cannot be served, or a limit is wrong.
+    """
     version, manifest = Version.newest(args.workdir)
     groups = split(manifest.counts, args.shard_groups)
     replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits).check_defaults()
-    for name, given in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
-        if given >= args.limits.seconds:
+    for name, seconds in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
+        if seconds >= args.limits.seconds:
             less = f"less than limits.seconds, {args.limits.seconds:g}, so that an answer without it is in time"
-            raise InputError(f"{name}: got {given:g}; allowed: {less}")
+            raise InputError(f"{name}: got {seconds:g}; allowed: {less}")
     return version, manifest, groups
 
 
 class ServedIndex:
-    """A version of an index, which vacuum keeps until `close`; its shard groups are in this process or in others."""
+    """A version of an index, opened to be served; vacuum keeps it until `close`."""
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class ServedIndex:
         scores: PairScores | None,
         instruments: Instruments,
     ) -> None:
-        """Open the model; take the reader of each shard group, and the cross-encoder where the spec has one.
+        """Open the model, and take the shard groups, and the cross-encoder where the spec has one.
 
         InputError where a file is not as published, or the token's file holds none.
         """
@@ -82,7 +85,7 @@ class ServedIndex:
         self._pins.close()
 
     def app(self) -> FastAPI:
-        """Compose the HTTP application."""
+        """Make the HTTP application."""
         args = self._args
         return api(
             self._engine,
@@ -97,7 +100,10 @@ class ServedIndex:
 
 
 def open_versions_reranker(version: Version) -> Reranker | None:
-    """Open a version's re-ranker without its cross-encoder, every file verified; None where the spec has none."""
+    """Open a version's re-ranker without its cross-encoder; None where the spec has none.
+
+    InputError where a file is not as published.
+    """
     workdir, now = locate(version.workdir), version.now
     published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
     for artifact in published.values():
@@ -107,7 +113,7 @@ def open_versions_reranker(version: Version) -> Reranker | None:
 
 
 def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:
-    """Compose the answer to `GET /v1/index`."""
+    """Make the answer to `GET /v1/index`; `groups` are the names of shard groups, `precision` that of encoding."""
     spec, reranking = version.now.spec, version.now.spec.search.reranking
     return IndexResponse(
         name=spec.name,

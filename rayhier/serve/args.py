@@ -1,4 +1,4 @@
-"""Settings of a deployment: `args` of jobs/serve.yaml."""
+"""Settings of a server: `args` of jobs/serve.yaml."""
 
 from typing import Annotated
 
@@ -31,56 +31,61 @@ class RequestLimits(_Args):
     max_calls: Count = 6_400
     """Most documents that the cross-encoder reads for all queries of one request."""
     max_pool: Count = 640_000
-    """Most documents in the pools of all queries of one request: their texts and vectors are in memory."""
+    """Most documents, over all queries of one request, of which the cross-encoder reads some: their texts and vectors
+    are in memory."""
     max_query: Count = 10_000
     """Most characters in a query."""
     max_answer_bytes: Count = 10_000_000
-    """Most bytes in one answer, about; a request that would get more is refused."""
+    """Most bytes, approximately, in one answer; a request whose answer would have more is refused."""
     queue_seconds: Seconds = 0.05
-    """Seconds that a query may wait for others, reckoned from the number that wait and the rate of answers; where a
-    line stands for a twentieth of a second, a query that would wait for longer is answered 503."""
+    """Seconds that a query may wait for earlier queries, computed from their number and the rate of answers. Where
+    queries have waited for a twentieth of a second or more, a query that would wait for longer than this is answered
+    503."""
     max_requests: Count = 64
-    """Most requests whose bodies are read that an ingress works on at once; further ones are answered 503."""
+    """Most requests, with bodies that have arrived, that an ingress works on at a time; further ones are answered
+    503."""
     max_arriving_bytes: Count = 256_000_000
-    """Most bytes of bodies that an ingress holds while they arrive; a body that would exceed them is answered 503."""
+    """Most bytes of arriving bodies in an ingress's memory; a body that would exceed them is answered 503."""
     body_seconds: Seconds = 10.0
-    """Seconds that a body may take to arrive; then 408."""
+    """Seconds that a request's body may take to arrive; a later body is answered 408."""
     seconds: Seconds = 30.0
-    """Seconds that a request may take from its first byte to its last; then 504."""
+    """Seconds that a request may take from its first byte to the last of its answer; a later one is answered 504."""
 
 
 class ServeArgs(_Args):
-    """Arguments of a served index: its workdir, token, replicas and limits."""
+    """Settings of a server of an index: workdir, tokens, replicas and limits."""
 
     workdir: str
     """Folder where a run built an index: an absolute path, s3:// or gs://."""
     token_file: str | None = None
-    """File with one line, the token that requests must carry, read again when it changes; without it, none is."""
+    """File with one line, the token that requests must carry, read again when it changes; without it, requests need
+    none."""
     write_token_file: str | None = None
-    """File with one line, another token, which opens writing too; without it, a token of `token_file` only reads."""
+    """File with one line, another token, which allows writing too; without it, nobody may write."""
     cors_origins: list[Origin] = []
-    """Origins whose pages may ask from a browser, like https://search.example.org; `*` is every origin."""
+    """Origins whose pages may send requests from a browser, like https://search.example.org; `*` is every origin."""
     log_queries: bool = False
-    """True where the log quotes the texts of queries."""
+    """True: the log contains the texts of queries."""
     behind_front: bool = False
-    """True where a proxy that limits the heads of requests stands before Serve's own, which has no such limit."""
+    """True where a proxy that limits the heads of requests stands before Ray Serve's own proxy, which has no such
+    limit."""
     ingresses: Count | None = None
-    """Replicas of the ingress on Ray Serve, so that one which dies is no outage; two by default where Ray has four CPUs
-    or more, else one."""
+    """Replicas of the ingress on Ray Serve: with two, requests are still answered when one dies. Default: two where Ray
+    has four CPUs or more, else one."""
     shard_groups: Count | None = None
-    """Deployments that share the index's leaves, at most one for each leaf; two by default."""
+    """Number of deployments that divide the index's leaves, at most one for each leaf; default: two."""
     together: Count = 64
-    """Queries of several requests that are encoded, routed and scanned together, at most; 1: each request alone."""
+    """Most queries, of several requests, that are encoded, routed and scanned together; 1: each request by itself."""
     shard_seconds: Seconds = 5.0
-    """Seconds that a shard group may take before its answer counts as lost."""
+    """Seconds that a shard group may take to answer, after which answers lack its documents."""
     encoder_precision: Precision = "float32"
     """Number format that queries are encoded in: in bfloat16 an answer depends on how queries were batched."""
     reranker_seconds: Seconds = 20.0
-    """Seconds that the cross-encoder may take for all calls of a request, before the answer goes without it; where
-    those of other requests would take half of it, a request is answered 503."""
+    """Seconds that the cross-encoder may take for all calls of a request, after which its answer is not re-ranked.
+    Where the calls of other requests would take half of this time, a request is answered 503."""
     reranker_threads: Count = 1
-    """Threads that torch scores pairs with, in each replica of the reranker; an embedded server, which is one process,
-    scores by `encoder_threads`."""
+    """Threads with which torch scores pairs, in each replica of the cross-encoder. An embedded server, which is one
+    process, scores by `encoder_threads`."""
     encoder_threads: Count = 1
-    """Threads that torch encodes queries with, in each ingress."""
+    """Threads with which torch encodes queries, in each ingress."""
     limits: RequestLimits = RequestLimits()

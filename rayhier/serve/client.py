@@ -1,10 +1,10 @@
-"""Query a served index from Python.
+"""A client of a served index, for Python programs.
 
 Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[0].title
 
 Every failure to get an answer is an `ApiError`; its status is 0 where no server answered. A query that no server
-could answer, text where a list belongs for instance, is a ValueError before anything is sent. An answer that points to
-another address is not followed, since a token belongs to one server: it is an ApiError that names the address.
+could answer, text where a list belongs for instance, is a ValueError before anything is sent. An answer that redirects
+to another address is not followed, since a token belongs to one server: it is an ApiError that names the address.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from rayhier.serve.http.models import BatchResponse, ErrorBody, IndexResponse, P
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200
-"""Characters shown of an answer that cannot be parsed."""
+"""Number of characters shown of an answer that cannot be parsed."""
 PAUSE_SECONDS = 0.25
-"""Least pause before the first retry; every further one is at least twice as long."""
+"""Least pause, in seconds, before the first retry; it doubles with every further retry."""
 LONGEST_PAUSE_SECONDS = 30.0
-"""A server that asks for a longer pause than this is not asked again."""
+"""Longest pause, in seconds, for which a retry waits; where a server asks for a longer one, there is no retry."""
 
 Question = str | Sequence[SupportsFloat]
 """A query as text, or as its vector: a list, a tuple or an array of numbers."""
@@ -38,28 +38,28 @@ T = TypeVar("T", bound=BaseModel)
 Answer = httpx2.Response | httpx2.HTTPError
 """The outcome of a request: the server's answer, or the reason why there is none."""
 Exchange = Generator[httpx2.Request | float, Answer | None, T]
-"""Yields requests to send and seconds to wait, is sent the outcome of each request, and returns the answer."""
+"""Generator that yields requests to send and seconds to wait, is sent requests' outcomes, and returns the answer."""
 
 
 class SearchOptions(TypedDict, total=False):
     """Options of a search besides the query, `k`, `beam` and a filter."""
 
     mode: Mode | None
-    """What orders results: `dense`, `bm25` or `hybrid`; default: `mode` of `index()`."""
+    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both); default: the server's."""
     rerank: bool | None
-    """True: the cross-encoder re-ranks; default: as the index's spec says."""
+    """True: the cross-encoder re-ranks results; default: as the index's spec says."""
     budget: SupportsIndex | None
-    """Most documents that the cross-encoder reads."""
+    """Most documents that the cross-encoder reads for a query."""
     explain: bool
-    """True: answers list the leaves routed to with their probabilities, and the rows scored."""
+    """True: answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Sequence[Part] | None
-    """Parts of the documents that answers show; default: all."""
+    """Parts of documents that answers contain, of `title`, `text` and `fields`; default: all."""
     strict: bool
-    """True: a partial answer is an ApiError."""
+    """True: raise ApiError instead of returning an answer that lacks a part of the index."""
 
 
 class _Call(Generic[T]):
-    """One request to a path, and the type of its answer."""
+    """A request to a path of the server, and the type of its answer."""
 
     def __init__(self, response: type[T], path: str, body: dict[str, Any] | None = None) -> None:
         self.response, self.path = response, path
@@ -124,17 +124,19 @@ class _Server:
 
 
 class Client:
-    """Sends queries to a server; ApiError (status, code, message) where it refuses, is not reached or not understood.
+    """A client of a server of an index; each method returns once the server has answered.
 
     A request that is answered 503, or that no server answers, is sent again, at most `retries` times, after the pause
-    that the server asks for. Connections are kept until `close`.
+    that the server asks for. `timeout` is in seconds. Connections are kept until `close`. Methods raise ApiError
+    (status, code, message) where the server refuses, is not reached or not understood; ValueError for a query or an
+    option that no server could answer.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2) -> None:
         self._server = _Server(url, token, retries)
         self.url, self._http = self._server.url, httpx2.Client(timeout=timeout)
         self.close = weakref.finalize(self, self._http.close)
-        """Close the connections, which also end with the client."""
+        """Function that closes the connections; they are also closed when the client is garbage-collected."""
 
     def __enter__(self) -> Self:
         return self
@@ -150,9 +152,9 @@ class Client:
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         **options: Unpack[SearchOptions],
     ) -> SearchResponse:
-        """Find the best `k` documents for a query in at most `beam` leaves; defaults: `k` and `beam` of `index()`.
+        """Search the best `k` documents for a query in at most `beam` leaves; None stands for the server's default.
 
-        `filter`, over the declared fields: only documents that it lets through are results, from as many leaves as hold
+        `filter`, over the declared fields: only documents that meet it are results, from as many leaves as hold
         enough of them. `SearchOptions` has the other options. ApiError or ValueError where there is no answer.
         """
         return self._send(self._server.search(question, k, beam, filter, options))
@@ -165,15 +167,15 @@ class Client:
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         **options: Unpack[SearchOptions],
     ) -> BatchResponse:
-        """Find the best documents for several queries, all texts or all vectors, as `search` does for one."""
+        """Search for several queries, all texts or all vectors: an answer for each. Arguments as in `search`."""
         return self._send(self._server.search_batch(questions, k, beam, filter, options))
 
     def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
-        """List the leaves that a query would visit, at most `beam`, in the order of visit."""
+        """List the leaves that a query would visit, at most `beam`, in the order of visit; ApiError as in `search`."""
         return self._send(self._server.route(question, beam))
 
     def index(self) -> IndexResponse:
-        """Describe the index that is served."""
+        """Return a description of the index that is served."""
         return self._send(self._server.index())
 
     def _send(self, call: _Call[T]) -> T:
@@ -198,7 +200,7 @@ class Client:
 
 
 class AsyncClient:
-    """Sends queries to a server like `Client`, from a coroutine; at most `connections` requests at a time."""
+    """A client like `Client`, for coroutines; sends at most `connections` requests at a time."""
 
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2, connections: int = 16
@@ -228,7 +230,7 @@ class AsyncClient:
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         **options: Unpack[SearchOptions],
     ) -> SearchResponse:
-        """Find the best `k` documents for a query in at most `beam` leaves; arguments and errors as of `Client`."""
+        """Search the best `k` documents for a query in at most `beam` leaves; arguments and errors as in `Client`."""
         return await self._send(self._server.search(question, k, beam, filter, options))
 
     async def search_batch(
@@ -239,7 +241,7 @@ class AsyncClient:
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         **options: Unpack[SearchOptions],
     ) -> BatchResponse:
-        """Find the best documents for several queries, all texts or all vectors, as `search` does for one."""
+        """Search for several queries, all texts or all vectors, like `Client.search_batch`."""
         return await self._send(self._server.search_batch(questions, k, beam, filter, options))
 
     async def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
@@ -247,7 +249,7 @@ class AsyncClient:
         return await self._send(self._server.route(question, beam))
 
     async def index(self) -> IndexResponse:
-        """Describe the index that is served."""
+        """Return a description of the index that is served."""
         return await self._send(self._server.index())
 
     async def _send(self, call: _Call[T]) -> T:
@@ -290,7 +292,7 @@ def _asked(
     where: Mapping[str, Any] | None,
     options: SearchOptions,
 ) -> dict[str, Any]:
-    """Return the body of a request besides its queries; ValueError for a value that JSON cannot hold."""
+    """Return a request's body without its queries; ValueError for a value that JSON cannot hold."""
     if unknown := set(options) - SearchOptions.__annotations__.keys():
         raise TypeError(
             f"got an unexpected option {min(unknown)!r}; allowed: {', '.join(SearchOptions.__annotations__)}"
@@ -298,7 +300,7 @@ def _asked(
     include = options.get("include")
     if isinstance(include, str):
         raise ValueError(f"include: got text {include!r}; allowed: a list of title, text, fields")
-    given = {
+    optional = {
         "include": None if include is None else list(include),
         "filter": where,
         "mode": options.get("mode"),
@@ -306,7 +308,7 @@ def _asked(
         "budget": _count("budget", options.get("budget")),
         "explain": bool(options.get("explain")) or None,
     }
-    parts = {name: _json(value, name) for name, value in given.items() if value is not None}
+    parts = {name: _json(value, name) for name, value in optional.items() if value is not None}
     return {"k": _count("k", k), "beam": _count("beam", beam), **parts, "strict": bool(options.get("strict"))}
 
 
@@ -329,9 +331,9 @@ def _plain(question: Question) -> str | list[float]:
     raise ValueError(f"question: got {_shown(question)}; allowed: a text, or a list of finite numbers")
 
 
-def _json(given: Any, place: str) -> Any:
-    """Convert a value, which may hold numpy's numbers and arrays, to a value of JSON; ValueError names the place."""
-    plain = given.tolist() if hasattr(given, "tolist") else given
+def _json(value: Any, place: str) -> Any:
+    """Convert a value, which may hold numpy's numbers and arrays, to a value of JSON; ValueError names `place`."""
+    plain = value.tolist() if hasattr(value, "tolist") else value
     try:
         match plain:
             case None | str() | bool():
@@ -343,29 +345,29 @@ def _json(given: Any, place: str) -> Any:
             case Mapping() if all(isinstance(key, str) for key in plain):
                 return {key: _json(item, f"{place}.{key}") for key, item in plain.items()}
     except (OverflowError, RecursionError):
-        pass  # a whole number beyond every float, lists without end
+        pass  # a number too large for a float, or a list that contains itself
     allowed = "text, finite numbers, true, false, null, lists, and objects whose keys are text"
-    raise ValueError(f"{place[:ANSWER_SHOWN]}: got {_shown(given)}; allowed: {allowed}")
+    raise ValueError(f"{place[:ANSWER_SHOWN]}: got {_shown(value)}; allowed: {allowed}")
 
 
-def _shown(given: object) -> str:
-    """Format a value in few characters."""
+def _shown(value: object) -> str:
+    """Format a value in at most 200 characters."""
     try:
-        return repr(given)[:ANSWER_SHOWN]
+        return repr(value)[:ANSWER_SHOWN]
     except (ValueError, RecursionError):
         return "what is too large to show"
 
 
-def _count(name: str, given: SupportsIndex | None) -> int | None:
+def _count(name: str, number: SupportsIndex | None) -> int | None:
     """Convert a whole number of any type to an int; ValueError where the value is no whole number."""
-    if given is None:
+    if number is None:
         return None
     try:
-        if not isinstance(given, bool):
-            return operator.index(given)
+        if not isinstance(number, bool):
+            return operator.index(number)
     except TypeError:
         pass
-    raise ValueError(f"{name}: got {given!r}; allowed: a whole number")
+    raise ValueError(f"{name}: got {number!r}; allowed: a whole number")
 
 
 def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
@@ -385,7 +387,7 @@ def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
 
 
 def _read(call: _Call[T], url: str, answer: Answer | None) -> T:
-    """Parse the answer to a call; ApiError where there is none, or this version of the client cannot read it."""
+    """Parse the answer to a request; ApiError where there is none, or this version of the client cannot read it."""
     if isinstance(answer, httpx2.Response):
         if not answer.is_success:
             raise _refusal(answer)
@@ -411,7 +413,7 @@ def _refusal(answer: httpx2.Response) -> ApiError:
 
 
 def _misfit(path: str, error: ValidationError, content: bytes) -> str:
-    """Return a message that names the field of an answer that this version of the client cannot read."""
+    """Make the message for an answer that this version of the client cannot read; it names the field."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
         return f"{path}: the answer is not JSON: {content.decode(errors='replace')[:ANSWER_SHOWN]!r}"

@@ -1,4 +1,4 @@
-"""Read and check a Serve config before anything heavy is imported, so that a mistake is reported at once."""
+"""Reads and checks a Ray Serve config before anything heavy is imported, so that mistakes are reported at once."""
 
 import errno
 import os
@@ -20,14 +20,14 @@ from rayhier.storage.paths import locate
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Addresses that no other machine reaches."""
 HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
-"""Environment variable that puts HAProxy before the ingresses, which listens on every address of the machine."""
+"""Environment variable that makes Ray Serve start HAProxy, which listens on every address of the machine."""
 HOST, PORT = "127.0.0.1", 8000
-"""Address where the config names none, as Serve has it."""
+"""Address and port where the config names none; they are Ray Serve's."""
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """A Serve config with one application: its args, the index's spec, and the address to listen on."""
+    """A Ray Serve config with a single application: its arguments, the index's spec, and the address to listen on."""
 
     template: Path
     config: dict[str, Any]
@@ -43,14 +43,14 @@ class ServeConfig:
 
 
 def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
-    """Return a copy of a Serve config with absolute paths; InputError where the config, a path or the port is wrong.
+    """Read a Ray Serve config and make its paths absolute; InputError where the config, a path or the port is wrong.
 
-    Imports neither Ray nor torch. The checks that need these are made before the copy is deployed.
+    Imports neither Ray nor torch. The checks that need these are made before the config is deployed.
     """
     config = _read(template)
     application = config["applications"][0]
-    given = {"workdir": absolute(workdir), **({} if token_file is None else {"token_file": absolute(token_file)})}
-    application["args"] = {**(application.get("args") or {}), **given}
+    paths = {"workdir": absolute(workdir), **({} if token_file is None else {"token_file": absolute(token_file)})}
+    application["args"] = {**(application.get("args") or {}), **paths}
     options = config["http_options"] = {"host": HOST, "port": PORT} | (config.get("http_options") or {})
     options["port"] = options["port"] if port is None else port
     try:
@@ -64,14 +64,14 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
             f"limit for the head of a request; allowed: {HA_PROXY}=1, args.behind_front: true where a proxy before it "
             f"limits heads, or {', '.join(LOOPBACK)}"
         )
-    if isinstance(host, str) and isinstance(number, int):  # else Serve's own check says what is wrong
+    if isinstance(host, str) and isinstance(number, int):  # otherwise Ray Serve's own check reports the mistake
         check_free(host, number)
     Tokens(args.token_file, args.write_token_file)
     return ServeConfig(template, config, args, current.read(locate(args.workdir)).spec, host, number)
 
 
 def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
-    """Make a server's arguments from `NAME=VALUE` pairs, and from those given by name; InputError for a wrong one."""
+    """Make a server's settings from `NAME=VALUE` pairs and keyword arguments; InputError where one is wrong."""
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     for pair in pairs:
         path, equals, text = pair.partition("=")
@@ -94,7 +94,7 @@ def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
 
 
 def hint(url: str, token_file: str | None) -> str:
-    """Return lines to print once a server runs: its address and a sample query with the token's file, not the token."""
+    """Return lines to print once a server runs: its address, and a sample query that reads the token from its file."""
     header = "" if token_file is None else f"""\n  -H "Authorization: Bearer $(cat '{token_file}')" \\"""
     return (
         f"serving at {url}; Ctrl-C stops it. In another shell:\n\n"
@@ -109,17 +109,17 @@ def url_of(host: str, port: int) -> str:
 
 
 def absolute(text: str) -> str:
-    """Make a path absolute, so that every process finds it; an s3:// or gs:// prefix is returned as given."""
+    """Make a path absolute, so that every process finds it; an s3:// or gs:// address is returned unchanged."""
     return text if "://" in text else str(Path(text).expanduser().resolve())
 
 
 def wrong(template: Path, error: ValidationError) -> InputError:
-    """The error that says the first thing that is wrong in a config."""
+    """Make the InputError that names the first mistake in a config."""
     return InputError(f"{template}: {_problem(error, ('applications', 0, 'args'))}")
 
 
 def _problem(error: ValidationError, place: tuple[str | int, ...]) -> str:
-    """The first thing that is wrong, what was given, what is allowed; arguments of a server lie at `place`."""
+    """Describe the first mistake: its name, the value, and what is allowed; a server's arguments lie at `place`."""
     problem = error.errors(include_url=False)[0]
     path = problem["loc"]
     name = ".".join(map(str, path))
@@ -147,7 +147,7 @@ def _read(template: Path) -> dict[str, Any]:
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise InputError where the port is not free: Serve itself would retry for a while and then say less."""
+    """Raise InputError where the port is not free: Ray Serve itself retries for a while, and its error says less."""
     if not 1 <= port <= 65535:
         raise InputError(f"port: got {port}; allowed: 1 to 65535")
     try:

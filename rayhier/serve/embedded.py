@@ -1,4 +1,4 @@
-"""One index over HTTP from one process, without Ray.
+"""A server of an index over HTTP in a single process, without Ray.
 
 The HTTP application, the engine and the shard groups are those of `serve deploy`; only the calls between them stay in
 this process. Encoding, scanning and reading pairs run in threads, off the event loop.
@@ -24,17 +24,17 @@ from rayhier.serve.metrics import Prometheus
 from rayhier.spec import InputError
 
 HEALTH_SECONDS = 10.0
-"""Seconds between two checks of mapped files for changes."""
+"""Seconds between two checks for changes of the mapped files."""
 KEPT_SECONDS = 60
 """Seconds for which a connection is kept without a request."""
 
 
 def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM, and call `ready` once requests are answered.
+    """Serve an index until SIGINT or SIGTERM; `ready` is called once requests are answered.
 
     InputError where the index cannot be served, or nothing can listen on the port.
     """
-    signal.signal(signal.SIGTERM, _end)  # which uvicorn raises again once all requests are answered
+    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once all requests are answered
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(args, host, port, ready))
 
@@ -78,10 +78,10 @@ async def _call_once_started(server: uvicorn.Server, ready: Callable[[], None]) 
 
 
 class Embedded:
-    """One version of an index, opened in this process with all its shard groups."""
+    """A version of an index, opened in this process with all its shard groups."""
 
     def __init__(self, args: ServeArgs) -> None:
-        """Open model, leaves and, where the spec re-ranks, the cross-encoder; InputError where any cannot be opened."""
+        """Open model, leaves and, where the spec re-ranks, the cross-encoder; InputError where one cannot be opened."""
         # One group unless the arguments say otherwise: more would only divide one process's work.
         args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
         version, _, ranges = check_index(args)
@@ -95,7 +95,7 @@ class Embedded:
         self._served = ServedIndex(args, version, list(zip(parts, self._shards, strict=True)), scorer, self._prometheus)
 
     def app(self) -> FastAPI:
-        """Compose the HTTP application, with `GET /metrics`."""
+        """Make the HTTP application, with `GET /metrics`."""
         app = self._served.app()
 
         @app.get("/metrics", include_in_schema=False)
@@ -105,12 +105,12 @@ class Embedded:
         return app
 
     async def watch(self) -> None:
-        """Open files anew that were changed while they were open, until cancelled."""
+        """Check every ten seconds whether open files were changed, and open them again; runs until it is cancelled."""
         while True:
             await asyncio.sleep(HEALTH_SECONDS)
             for shards in self._shards:
                 await shards.check_health()
 
     def close(self) -> None:
-        """Release the version, which vacuum may then remove."""
+        """Release the index's version, which vacuum may then remove."""
         self._served.close()

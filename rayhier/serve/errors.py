@@ -1,4 +1,4 @@
-"""Errors of requests that cannot be answered: `ApiError`, raised by the server and by its client.
+"""Errors of requests that cannot be answered, for the server and its client.
 
 This file and what it imports load without a web framework, for clients.
 """
@@ -9,7 +9,7 @@ RETRY = {"Retry-After": "1"}
 
 
 class ApiError(Exception):
-    """Ends a request with a status, a code for programs and a message for people."""
+    """An error that ends a request, with an HTTP status, a code for programs and a message for people."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -21,10 +21,10 @@ class LostError(Exception):
 
 
 def invalid(message: str) -> ApiError:
-    """Return error 422, for a request that is not allowed."""
+    """Make error 422, for a request that is not allowed."""
     return ApiError(422, "invalid", message)
 
 
 def overloaded(message: str) -> ApiError:
-    """Return error 503, for too many requests at once; the same request may work a second later."""
+    """Make error 503, for too many requests at a time; the same request may succeed a second later."""
     return ApiError(503, "overloaded", message, RETRY)

@@ -1,4 +1,4 @@
-"""The deployment that takes requests: the model, and a handle for each shard group."""
+"""The deployment that takes HTTP requests: it holds the model, and a handle for each shard group."""
 
 from collections.abc import Mapping
 
@@ -15,11 +15,11 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.metrics import COUNTERS, HISTOGRAMS, VERSION
 
 RERANKER_PING = 5.0
-"""Seconds that the cross-encoder may take for the pairs that it is at work on."""
+"""Seconds that the cross-encoder may take to finish the pairs that it is reading."""
 
 
 class RayInstruments:
-    """Metrics through Ray, which exports those of all processes of a node."""
+    """A store of metrics in Ray, which exports those of all processes of a node."""
 
     def __init__(self) -> None:
         self._histograms = {
@@ -32,20 +32,23 @@ class RayInstruments:
         self._gauges = {VERSION: metrics.Gauge(VERSION, description="Version of the index that is served.")}
 
     def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add a value to a histogram."""
+        """Add a value to the histogram of this name."""
         self._histograms[name].observe(value, dict(tags))
 
     def count(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add to a counter."""
+        """Add a value to the counter of this name."""
         self._counters[name].inc(value, dict(tags))
 
     def set(self, name: str, value: float) -> None:
-        """Set a gauge."""
+        """Set the gauge of this name to a value."""
         self._gauges[name].set(value)
 
 
 class Ingress:
-    """Answers HTTP requests: encodes, routes, has the groups scan, merges. Keeps its version from vacuum."""
+    """A deployment that answers HTTP requests: encodes and routes queries, lets shard groups scan, merges results.
+
+    It keeps the index's version from vacuum.
+    """
 
     def __init__(
         self,
@@ -63,10 +66,10 @@ class Ingress:
         self._served = ServedIndex(args, version, list(zip(parts, shards, strict=True)), scorer, RayInstruments())
 
     def __del__(self) -> None:
-        """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""
-        if hasattr(self, "_served"):  # else it could not be opened
+        """Release the version, which vacuum may then remove; called by Ray Serve when it stops the replica."""
+        if hasattr(self, "_served"):  # missing where opening failed
             self._served.close()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        """Called by Serve once the model is loaded: the HTTP application."""
+        """Make the HTTP application; called by Ray Serve once the model is loaded."""
         return self._served.app()

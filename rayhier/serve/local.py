@@ -1,4 +1,4 @@
-"""Deploy a Serve config on the Ray cluster that the spec names, or on a local one."""
+"""Deploys a Ray Serve config on the Ray cluster that the index's spec names, or on a local one."""
 
 import contextlib
 import io
@@ -23,16 +23,16 @@ from rayhier.spec import InputError
 
 POLL_SECONDS = 0.2
 SAID_SECONDS = 10.0
-"""Seconds between two lines that say that a deployment is still starting."""
+"""Seconds between printed lines that say that a deployment is still starting."""
 
 
 def prepare(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
-    """Return a copy of a Serve config with absolute paths; InputError where it cannot be deployed."""
+    """Read a Ray Serve config, with absolute paths; InputError where it cannot be deployed."""
     return checked(look(template, workdir, token_file, port))
 
 
 def checked(local: ServeConfig) -> ServeConfig:
-    """Return a config unchanged; InputError where Serve or the index does not allow it."""
+    """Return a config unchanged; InputError where Ray Serve or the index does not allow it."""
     try:
         ServeDeploySchema.model_validate(local.config)
     except ValidationError as error:
@@ -42,7 +42,7 @@ def checked(local: ServeConfig) -> ServeConfig:
 
 
 def deploy(local: ServeConfig) -> None:
-    """Deploy a config, and return once every deployment runs; InputError where any fails, after all are stopped."""
+    """Deploy a config, and return once every deployment runs; InputError where one fails, after all are stopped."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     say("  joining Ray")
     join(local.spec)
@@ -60,7 +60,7 @@ def deploy(local: ServeConfig) -> None:
 
 
 def _run(local: ServeConfig) -> None:
-    """Hand the config to Serve; the output of Serve's command is shown only where the command fails."""
+    """Pass the config to Ray Serve; the output of its command is shown only where the command fails."""
     with tempfile.TemporaryDirectory(prefix="rayhier-serve-") as folder:
         copy = Path(folder) / "serve.yaml"
         copy.write_text(yaml.safe_dump(local.config, sort_keys=False))
@@ -70,14 +70,14 @@ def _run(local: ServeConfig) -> None:
                 cli.main(["run", "--non-blocking", str(copy)], standalone_mode=False)
         except SystemExit:  # raised after any error, which is printed
             raise InputError(f"not deployed: {_reason([output.getvalue()])}") from None
-        except RayActorError:  # Serve ends what of its own does not start within seconds
+        except RayActorError:  # Ray Serve ends its own actors that do not start within seconds
             raise InputError("not deployed: Serve did not start in time; is this machine busy? Start again") from None
-        except Abort:  # what the command makes of Ctrl-C
+        except Abort:  # raised by the command on Ctrl-C
             raise KeyboardInterrupt from None
 
 
 def _wait(name: str) -> None:
-    """Return once an application runs, and say which deployments are ready."""
+    """Wait until an application runs, and print which deployments are ready."""
     ready, began = set[str](), time.monotonic()
     spoken = began
     while True:
@@ -99,7 +99,7 @@ def _wait(name: str) -> None:
 
 
 def _reason(messages: list[str]) -> str:
-    """Return why a deployment failed: an InputError's message if there is one, else the last lines of the messages."""
+    """Return why a deployment failed: the message of an InputError if there is one, else the last lines."""
     lines = [line for message in messages for line in message.splitlines() if line.strip()]
     errors = [line.partition("InputError: ")[2] for line in lines if "InputError: " in line]
     return errors[-1] if errors else "\n".join(lines[-5:])

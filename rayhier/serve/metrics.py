@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30]
-"""Upper bounds of the buckets of durations."""
+"""Upper bounds of the buckets of durations, in seconds."""
 DOCUMENTS = [10, 30, 100, 300, 1_000, 3_000, 10_000, 100_000, 1_000_000]
 """Upper bounds of the buckets of documents visited."""
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
@@ -21,32 +21,32 @@ HISTOGRAMS: dict[str, tuple[str, Sequence[float], tuple[str, ...]]] = {
     "rayhier_visited_documents": ("Documents scored for a query.", DOCUMENTS, ()),
     "rayhier_batch_size": ("Queries that were encoded or scanned together.", SIZES, ("stage",)),
 }
-"""Name of each histogram -> what it says, upper bounds of its buckets, names of its tags."""
+"""Histograms by name: description, upper bounds of the buckets, names of the tags."""
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "rayhier_calls": ("Documents that a cross-encoder read.", ()),
     "rayhier_partial": ("Answers that lack a group, by the group.", ("group",)),
 }
-"""Name of each counter -> what it says, names of its tags."""
+"""Counters by name: description, names of the tags."""
 VERSION = "rayhier_version"
 NAMES = (*HISTOGRAMS, *COUNTERS, VERSION)
 """Names of all metrics, without Ray's prefix."""
 
 
 class Instruments(Protocol):
-    """Store of metrics by name, tags and value."""
+    """Interface of a store of metrics, such as Prometheus's or Ray's."""
 
     def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add a value to a histogram."""
+        """Add a value to the histogram of this name."""
 
     def count(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add to a counter."""
+        """Add a value to the counter of this name."""
 
     def set(self, name: str, value: float) -> None:
-        """Set a gauge."""
+        """Set the gauge of this name to a value."""
 
 
 class Prometheus:
-    """Metrics of this process, for `GET /metrics`."""
+    """A store of this process's metrics, for `GET /metrics`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -60,15 +60,15 @@ class Prometheus:
         self._all[VERSION] = Gauge(VERSION, "Version of the index that is served.", registry=self.registry)
 
     def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add a value to a histogram."""
+        """Add a value to the histogram of this name."""
         self._of(name, tags).observe(value)
 
     def count(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add to a counter."""
+        """Add a value to the counter of this name."""
         self._of(name, tags).inc(value)
 
     def set(self, name: str, value: float) -> None:
-        """Set a gauge."""
+        """Set the gauge of this name to a value."""
         self._all[name].set(value)
 
     def _of(self, name: str, tags: Mapping[str, str]) -> Any:
@@ -76,19 +76,22 @@ class Prometheus:
 
 
 class Metrics:
-    """Metrics that a server notes of its requests, searches, batches and version."""
+    """Records the metrics of a server's requests, searches, batches and version."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """Note an answered request: its path as the API names it, its status, and the seconds that it took."""
+        """Record a request: its path as the API names it, its HTTP status, and the seconds that it took."""
         self._instruments.observe("rayhier_request_seconds", seconds, {"path": path, "status": str(status)})
 
     def searched(
         self, ms: Mapping[str, float], visited: Sequence[int], lost: Sequence[Sequence[str]], calls: int
     ) -> None:
-        """Note a search: milliseconds by stage, documents that each query visited, groups that each lacks, calls."""
+        """Record a search: milliseconds by stage, documents that each query visited, and calls of the cross-encoder.
+
+        `lost` names for each query the shard groups that did not answer.
+        """
         for stage, value in ms.items():
             self._instruments.observe("rayhier_stage_seconds", value / 1e3, {"stage": stage})
         for documents in visited:
@@ -100,9 +103,9 @@ class Metrics:
             self._instruments.count("rayhier_calls", calls, {})
 
     def batched(self, stage: str, size: int) -> None:
-        """Note the size of a batch of a stage."""
+        """Record the number of queries that a stage, such as encoding, handled together."""
         self._instruments.observe("rayhier_batch_size", size, {"stage": stage})
 
     def serves(self, version: int) -> None:
-        """Note the version of the index that is served."""
+        """Record the version of the index that is served."""
         self._instruments.set(VERSION, version)

@@ -1,7 +1,7 @@
-"""`python -m rayhier.serve.replay QUERIES`: send many queries to a server; measure recall of exact search, and times.
+"""The command `python -m rayhier.serve.replay QUERIES`: sends queries to a server; measures recall and times.
 
-Exact results are the same server's when a query visits every leaf. Where the index re-ranks, results are compared
-before re-ranking; the times are those of queries as they are served.
+Recall is that of exact results, which are the same server's when a query visits every leaf. Where the index re-ranks,
+results are compared before re-ranking; the times are those of queries as they are served.
 """
 
 import argparse
@@ -21,17 +21,17 @@ from rayhier.serve.http.models import IndexResponse, SearchResponse
 KEYS = ("query", "text", "question")
 """Keys of a JSON line that may hold a query."""
 MOST = 100_000
-"""Most queries of a file."""
+"""Most queries in a file."""
 PATIENCE = 5
-"""Retries of a query that is not timed, where the server is busy."""
+"""Number of times that a query that is not timed is sent again where the server is busy."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Comparison of a query's answers: as the server searches, and with every leaf visited."""
+    """Measures of one query: recall of its answer, milliseconds, documents visited, and whether it was partial."""
 
     recall: float | None
-    """Share of the exact results among the answer's; None where there are no exact results."""
+    """Share of the exact results that are in the answer, 0 to 1; None where there are no exact results."""
     ms: float
     """Milliseconds until the answer arrived."""
     visited: float
@@ -40,7 +40,7 @@ class Replayed:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Send a file's queries to a server and print a table; the exit code is 2 where server or file are not usable."""
+    """Send a file's queries to a server and print a table; returns 0, or 2 where server or file are not usable."""
     parser = argparse.ArgumentParser(prog="python -m rayhier.serve.replay", description="Ask a server many questions.")
     parser.add_argument("queries", type=Path, help="a question a line, or JSON lines with query, text or question")
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: this machine, port 8000)")
@@ -48,22 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-k", type=int, default=10, help="results of a question (default 10)")
     parser.add_argument("--beam", type=int, default=None, help="leaves to visit (default: the server's)")
     parser.add_argument("--clients", type=int, default=1, help="questions that are asked at a time (default 1)")
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     try:
-        questions = read_questions(given.queries)
-        token = None if given.token_file is None else given.token_file.read_text().strip()
-        client, hasty = Client(given.url, token, retries=PATIENCE), Client(given.url, token, retries=0)
+        questions = read_questions(parsed.queries)
+        token = None if parsed.token_file is None else parsed.token_file.read_text().strip()
+        client, hasty = Client(parsed.url, token, retries=PATIENCE), Client(parsed.url, token, retries=0)
         index = client.index()
-        replayed = replay(hasty, client, index, questions, given.k, given.beam, max(1, given.clients))
+        replayed = replay(hasty, client, index, questions, parsed.k, parsed.beam, max(1, parsed.clients))
     except (ApiError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(shown(replayed, index, given.k))
+    print(shown(replayed, index, parsed.k))
     return 0
 
 
 def read_questions(path: Path) -> list[str]:
-    """Read the queries of a file; ValueError where a line holds none, or there are none or too many."""
+    """Read the queries of a file; ValueError where a line holds none, or where there are none or too many."""
     questions = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
@@ -92,10 +92,11 @@ def replay(
     beam: int | None,
     clients: int,
 ) -> list[Replayed | None]:
-    """Compare every query's answer with exact search; None for a query that the server refused when it was timed.
+    """Compare every query's answer with exact search; None stands for a query that the server refused.
 
-    `hasty`, a client without retries, sends the timed queries. ValueError where the server allows no exact search, or
-    refused all queries.
+    `hasty`, a client without retries, sends the queries that are timed; `client` sends the others. `beam` None stands
+    for the server's default; `clients` queries are sent at a time. ValueError where the server allows no exact search,
+    or refused all queries.
     """
     _check(index)
     plain = None if index.rerank == "none" else False
@@ -137,9 +138,9 @@ def _check(index: IndexResponse) -> None:
 
 
 def _recall(answer: SearchResponse, exact: SearchResponse) -> float | None:
-    """Return the share of the exact results among an answer's; None where there are no exact results."""
-    wanted = {result.id for result in exact.results}
-    return sum(result.id in wanted for result in answer.results) / len(wanted) if wanted else None
+    """Return the share of the exact results that are in an answer; None where there are no exact results."""
+    exact_ids = {result.id for result in exact.results}
+    return sum(result.id in exact_ids for result in answer.results) / len(exact_ids) if exact_ids else None
 
 
 def _timed(ask: Callable[[], SearchResponse]) -> tuple[SearchResponse, float]:
@@ -148,14 +149,14 @@ def _timed(ask: Callable[[], SearchResponse]) -> tuple[SearchResponse, float]:
     return answer, 1e3 * (time.perf_counter() - began)
 
 
-def shown(asked: Sequence[Replayed | None], index: IndexResponse, k: int) -> str:
-    """Format a table of recall, documents visited and milliseconds over all queries."""
-    answered = [query for query in asked if query is not None]
+def shown(replays: Sequence[Replayed | None], index: IndexResponse, k: int) -> str:
+    """Format a table of recall, documents visited and milliseconds over all queries; None: a refused query."""
+    answered = [query for query in replays if query is not None]
     recalls = [query.recall for query in answered if query.recall is not None]
     ms = sorted(query.ms for query in answered)
     rows = {
-        "questions": f"{len(asked):,}",
-        "refused (503), left out": f"{len(asked) - len(answered):,}",
+        "questions": f"{len(replays):,}",
+        "refused (503), left out": f"{len(replays) - len(answered):,}",
         f"recall of exact, first {k}": f"{sum(recalls) / len(recalls):.4f}" if recalls else "-",
         "no exact results, left out": f"{len(answered) - len(recalls):,}",
         "visited": f"{sum(query.visited for query in answered) / len(answered):.2%} of {index.documents:,} documents",

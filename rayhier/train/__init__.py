@@ -1,1 +1,1 @@
-"""Training of encoder and router."""
+"""Training of encoders, routers and cross-encoders."""

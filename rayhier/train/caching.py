@@ -1,8 +1,8 @@
-"""Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021).
+"""Gradient caching: contrastive training with large batches in little memory.
 
-A contrastive loss needs the whole batch's vectors, not the whole batch's activations: encode in pieces without keeping
-activations, take the loss's gradient with respect to the vectors, then encode each piece again and pass that gradient
-back through it.
+Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021. A contrastive loss needs
+the vectors of the whole batch, but not its activations: encode in pieces without keeping activations, take the loss's
+gradient with respect to the vectors, then encode each piece again and pass that gradient back through it.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from rayhier.arrays import Ints
 from rayhier.train.tower import Side, Tower
 
 Ask = tuple[Side, Ints]
-"""Request: rows of a side to be encoded."""
+"""Request to encode rows of a side, such as queries or documents."""
 
 
 def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:

@@ -1,4 +1,4 @@
-"""Training pairs and dev queries from published artifacts."""
+"""Loads training pairs and dev queries from the artifacts of earlier stages."""
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,13 @@ from rayhier.train.examples import Examples, joined
 
 POSITIVES = 3
 SIBLINGS = 16
-"""Further neighbours to fetch, as passages of the same document may be nearer than those of other documents."""
+"""Further neighbours to fetch, since passages of the same document, which are dropped, may be the nearest."""
 
 
 def sampled(corpus: Artifact, most: int, generated: Artifact | None = None) -> Choice | None:
-    """Make the filter that keeps about `most` rows for training: documents of pairs, and others by hash of the id.
+    """Make the filter of documents that training reads: about `most` of them, or None where there are no more.
 
-    Pairs are judged or generated. Returns None where training keeps all rows.
+    The filter keeps all documents of judged or generated pairs, and others by a hash of their ids.
     """
     rows = int(corpus.record.counts["rows"])
     if rows <= most:
@@ -34,15 +34,15 @@ def sampled(corpus: Artifact, most: int, generated: Artifact | None = None) -> C
     paired = columns.read(paths, ["doc_id"])["doc_id"].combine_chunks().unique()
     below = int(max(most - len(paired), 0) / rows * 2**64)
 
-    def kept(ids: pa.ChunkedArray) -> pa.Array:
+    def choose(ids: pa.ChunkedArray) -> pa.Array:
         drawn = pa.array(hash_ids(ids.to_pylist()) < below)
         return pc.or_(drawn, pc.is_in(ids.combine_chunks(), paired))
 
-    return kept
+    return choose
 
 
 def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = None) -> int:
-    """Count pairs of a query and a document, judged or generated; 0 where `train.objective` uses none."""
+    """Count the judged and generated (query, document) pairs; 0 where `train.objective` uses none."""
     if spec.objective == "documents":
         return 0
     judged = int(corpus.record.counts["splits"]["train"]["relevant"])
@@ -58,9 +58,9 @@ def check_differences(vectors: Artifact) -> None:
     """Raise InputError where all documents have the same vector."""
     first_M: Floats | None = None
     for name in vectors.names("documents/"):
-        own_NM = columns.matrix(columns.read([vectors.path(name)], ["vector"])["vector"])
-        first_M = own_NM[0] if first_M is None else first_M
-        if (own_NM != first_M).any():
+        shard_NM = columns.matrix(columns.read([vectors.path(name)], ["vector"])["vector"])
+        first_M = shard_NM[0] if first_M is None else first_M
+        if (shard_NM != first_M).any():
             return
     rows = int(vectors.record.counts["vectors"])
     raise InputError(
@@ -72,10 +72,10 @@ def check_differences(vectors: Artifact) -> None:
 def load_examples(
     spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
 ) -> Examples:
-    """Load judged and generated pairs, or pairs of documents with their nearest neighbours, as `train.objective` says.
+    """Load the pairs to train on, as `train.objective` says: judged and generated, or documents with neighbours.
 
-    Only a router that is trained together with the encoder learns from such neighbours; for other routers the result
-    has no pairs, as finding neighbours costs n² comparisons.
+    Only a router that is trained together with the encoder learns from documents' nearest neighbours; for other routers
+    the result then has no pairs, as finding neighbours costs n² comparisons.
     """
     if count_pairs(spec, corpus, generated):
         judged = judged_pairs(load_queries(corpus, vectors, "train"), documents)
@@ -91,10 +91,11 @@ def load_examples(
 
 
 def judged_pairs(queries: Queries, documents: Documents) -> Examples:
-    """Make pairs (query, document) judged above zero; of a document in passages, the passage nearest to the query.
+    """Make training pairs from queries and the documents judged as their answers (grades above 0).
 
-    Nearest by the base encoder: a long document may answer in one part only, and judgements do not say in which. Its
-    other passages are never used as negatives, as they may answer too.
+    Where a document is cut into passages, the pair holds the passage whose vector is nearest to the query: a long
+    document may answer in one part only, and judgements do not say in which. Its other passages may answer too, so they
+    are never negatives.
     """
     answers = [relevant(queries.grades[query]) for query in queries.ids]
     rows: dict[str, list[int]] = {name: [] for names in answers for name in names}
@@ -115,24 +116,24 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
 
 
 def document_pairs(documents: Documents) -> Examples:
-    """Make pairs of each document, as a query, with its three nearest others; held-out documents are in no pair.
+    """Make pairs of each document, as a query, with the three documents nearest to it.
 
-    A passage is never paired with a passage of the same document, which may overlap it. No document is held out where
-    fewer than two would be left.
+    Documents held out for dev are in no pair, unless fewer than two would be left. A passage is never paired with a
+    passage of the same document, which may overlap it.
     """
-    kept = np.setdiff1d(np.arange(len(documents.ids)), holdout_rows(documents.ids))
-    if len(kept) < 2:
-        kept = np.arange(len(documents.ids))
-    result_N = None if documents.copies is None else documents.copies.result_N[kept]
-    near = others(documents.vector_NM[kept], result_N, np.arange(len(kept)), POSITIVES)
-    pairs = np.stack([np.repeat(kept, POSITIVES), kept[near.reshape(-1)]], axis=1)
+    training_N = np.setdiff1d(np.arange(len(documents.ids)), holdout_rows(documents.ids))
+    if len(training_N) < 2:
+        training_N = np.arange(len(documents.ids))
+    result_N = None if documents.copies is None else documents.copies.result_N[training_N]
+    near = others(documents.vector_NM[training_N], result_N, np.arange(len(training_N)), POSITIVES)
+    pairs = np.stack([np.repeat(training_N, POSITIVES), training_N[near.reshape(-1)]], axis=1)
     return Examples(
         documents.vector_NM, documents.vector_NM, pairs[near.reshape(-1) >= 0], same=True, copies=documents.copies
     )
 
 
 def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) -> Ints:
-    """Find for some rows the nearest rows [r, count] of other documents; -1 where there are fewer.
+    """Find the `count` nearest rows of other documents for each row in `rows`: [r, count], -1 where there are fewer.
 
     `result_N` numbers the document of which each row is a passage; None where every row is a document.
     """
@@ -145,7 +146,7 @@ def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) ->
 
 
 def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:
-    """Find the exact nearest neighbours [r, count] of some rows, without the row itself; -1 where there are fewer."""
+    """Find for each vector at `rows` its exact nearest neighbours [r, count], not itself; -1 where there are fewer."""
     near = nearest(vectors_NM[rows], vectors_NM, count + 1)[0]
     itself = near == rows[:, None]
     # Equal vectors can push a row out of its own list; then the last neighbour is dropped instead.

@@ -1,4 +1,4 @@
-"""Measures on dev that pick the best epoch: over all dev queries and over those with new answers, with their error."""
+"""Measures rankings of dev queries, to pick the best epoch, with the error of each comparison."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -20,10 +20,13 @@ DEPTH = 100
 
 
 class DevJudge:
-    """Judges rankings of the dev queries: all of them, and those with new answers, which no train query has."""
+    """Judges rankings of dev queries, over all of them and over those with new answers.
+
+    A new answer is a document that answers no train query.
+    """
 
     def __init__(self, queries: Queries, measures: tuple[str, ...], answers: Collection[str]) -> None:
-        """Judge by measures, named as `nDCG@10`; `answers` are the documents that answer train queries."""
+        """Judge by measures, named like `nDCG@10`; `answers` are the ids of documents that answer train queries."""
         self.judge = Judge(queries, measures)
         new_Q = new_answers(queries, answers)
         self.groups = {"": np.ones(len(new_Q), dtype=bool)}
@@ -31,36 +34,37 @@ class DevJudge:
             self.groups[" new"] = new_Q
 
     def measured(self, ranking: Ranking) -> "Measured":
-        """Compute each measure's mean over each group of queries, and what every query adds to the mean of these.
+        """Compute each measure's mean over all queries and over those with new answers, named like `R@100 new`.
 
-        `R@100` is over all queries, `R@100 new` over those with new answers.
+        Also computes each query's contribution to the mean of these values.
         """
         values, measures = self.judge.values(ranking), {}
         share_Q = np.zeros(len(self.judge.query_ids))
-        for group, own_Q in self.groups.items():
+        for group, in_group_Q in self.groups.items():
             for name, value_Q in values.items():
-                measures[f"{name}{group}"] = float(value_Q[own_Q].mean())
-                share_Q += np.where(own_Q, value_Q, 0) * len(own_Q) / own_Q.sum()
+                measures[f"{name}{group}"] = float(value_Q[in_group_Q].mean())
+                share_Q += np.where(in_group_Q, value_Q, 0) * len(in_group_Q) / in_group_Q.sum()
         return Measured(measures, share_Q / len(measures))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Measures on dev by name, and each query's contribution [q]; the mean of either is `dev`."""
+    """Measures on dev: values by name, and each query's contribution [queries]; both have the same mean."""
 
     values: dict[str, float]
     share_Q: Values
 
     @property
     def dev(self) -> float:
-        """Mean of the measures; higher is better."""
+        """Mean of the measures; a higher one is better."""
         return float(np.mean(list(self.values.values())))
 
 
 def error_to_best(measured: Measured, kept: dict[str, Tensor]) -> float:
-    """Compute the standard error, over queries, of the difference to the best measurement, `kept["top"]` [q].
+    """Compute the standard error of the difference, over queries, between a measurement and the best so far.
 
-    Where `measured` is the best so far, it replaces `kept["top"]`. Returns 0 for the first measurement.
+    `kept["top"]` holds the best measurement's contributions [queries], empty before the first; a better `measured`
+    replaces them. Returns 0 for the first measurement.
     """
     top_Q = kept["top"].numpy()
     if not len(top_Q) or measured.share_Q.mean() > top_Q.mean():
@@ -69,12 +73,12 @@ def error_to_best(measured: Measured, kept: dict[str, Tensor]) -> float:
 
 
 class ExactMeasure:
-    """Dev measures of an encoder: nDCG and recall of an exact search, without an index."""
+    """Measures an encoder on dev queries by exact search: nDCG@10 and R@100."""
 
     def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = ()) -> None:
         self.judge = DevJudge(queries, MEASURES, answers)
         self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def __call__(self, document_NM: Floats, dev_QM: Floats) -> Measured:
-        """NDCG@10 and R@100 over all queries and, where there are some, over those with new answers."""
+        """Search with dev queries' vectors [q, m] among documents' [n, m]; returns nDCG@10 and R@100."""
         return self.judge.measured(exact(dev_QM, document_NM, self.ids, self.results, DEPTH))

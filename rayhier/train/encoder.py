@@ -1,4 +1,4 @@
-"""The common part of trainings of the encoder alone: passes of steps, mining, measuring by exact search."""
+"""Common part of the trainings of an encoder alone: passes over pairs, hard negatives, measures by exact search."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -19,13 +19,13 @@ from rayhier.train.pairs import Pairs
 from rayhier.train.tower import Tower
 
 Measure = Callable[[Floats, Floats], Measured]
-"""Trained vectors of documents [n, m] and dev queries [q, m] -> measures on dev."""
+"""Function from vectors of all documents [n, m] and of dev queries [q, m] to measures on dev."""
 Draw = tuple[float, Ints, np.random.Generator]
-"""Share of the run that is done, the rows of a step, and the step's random generator."""
+"""Share of training that is done, numbers of the pairs in a step, and the step's random generator."""
 
 
 class EncoderPhase(ABC):
-    """A phase that trains a tower for the best exact search."""
+    """Base of phases that train an encoder for exact search; a subclass gives the loss of a step."""
 
     def __init__(
         self,
@@ -51,35 +51,41 @@ class EncoderPhase(ABC):
 
     @abstractmethod
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the parts of a step's loss, without the anchor."""
+        """Make the terms of a step's loss on the pairs `rows`, except that of documents' base vectors (`anchors`)."""
 
     def steps(self, epoch: int) -> Iterator[Draw]:
-        """Yield the steps of a pass over the pairs."""
+        """Yield the steps of one pass over the training pairs."""
         return self.pairs.steps(epoch, self.search)
 
     def documents(self) -> Floats:
-        """Encode all documents: vectors [n, m] on the first worker; an empty array on the others."""
+        """Encode all documents with the current weights: [n, m] on the first worker; an empty array on the others."""
         if self._documents is None or self._documents[0] != self.learner.version:
             self._documents = self.learner.version, self.pairs.side("document")
         return self._documents[1]
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass; returns the mean loss."""
+        """Run one pass over the training pairs; returns the mean loss as `loss_total`."""
         losses = [self.step(rows, generator, done).detach() for done, rows, generator in self.steps(epoch)]
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, generator: np.random.Generator, done: float = 0.0) -> Tensor:
-        """Take one step; returns this worker's share of the loss."""
+        """Take an optimizer step on the pairs `rows`; returns this worker's share of the loss.
+
+        `done` is the share of training that is over, which sets the learning rate.
+        """
         return self.take([*self.parts(rows, generator), *self.anchors(len(rows), generator)], done)
 
     def take(self, parts: Sequence[Part], done: float = 0.0) -> Tensor:
-        """Take one step by the parts of its loss; returns this worker's share of the loss."""
+        """Take an optimizer step on the sum of some loss terms; returns this worker's share of the loss.
+
+        `done` is the share of training that is over, which sets the learning rate.
+        """
         loss, backward = total_loss(self.tower, parts, self.micro_batch)
         self.learner.step(loss, done, backward)
         return loss
 
     def anchors(self, count: int, generator: np.random.Generator) -> Sequence[Part]:
-        """Draw `count` documents that should keep their base vectors; none where the anchor has no weight."""
+        """Draw `count` documents, whose vectors a loss term keeps near their base vectors; empty without an anchor."""
         if not self.anchor:
             return []
         row_N = generator.integers(0, len(self.examples.document_NM), count)
@@ -93,7 +99,7 @@ class EncoderPhase(ABC):
         return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])
 
     def measure(self) -> dict[str, float]:
-        """Measure an exact search on dev, on every worker: returns the measures, `dev`, their mean, and `error`.
+        """Measure exact search on dev, on every worker: the measures by name, `dev`, their mean, and `error`.
 
         `error` is the standard error of the difference to the best measurement so far, query by query.
         """
@@ -104,4 +110,4 @@ class EncoderPhase(ABC):
         return {"dev": measured.dev, "error": error, **measured.values}
 
     def finish(self) -> None:  # noqa: B027  the encoder is final
-        """Do nothing: the encoder is final."""
+        """Do nothing: the encoder needs no work after its last pass."""

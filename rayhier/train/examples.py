@@ -1,4 +1,4 @@
-"""Training examples: vectors, and which documents answer which queries."""
+"""Training examples: vectors of queries and documents, and the pairs of a query and its answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,30 +11,30 @@ from rayhier.dataset.documents import Copies
 
 @dataclass(frozen=True)
 class Examples:
-    """Queries [q, m] and documents [n, m], as base vectors, and the pairs that training brings together."""
+    """Training data: base vectors of queries [q, m] and documents [n, m], and the pairs that are brought together."""
 
     query_QM: Floats
     document_NM: Floats
     pair_P2: Ints
-    """Pairs (query row, document row), each once."""
+    """Pairs (query row, document row) of a query and its answer, each once."""
     query_texts: Sequence[str] = ()
     """Texts of the queries; empty where the queries are documents."""
     same: bool = False
     """True if the queries are the documents, row by row; then no document is a negative of itself."""
     spared_S2: Ints | None = None
-    """Further pairs (query row, document row) that are no negatives: other passages of a relevant document."""
+    """Further pairs (query row, document row) that are not negatives: other passages of a query's answer."""
     copies: Copies | None = None
-    """Which rows are passages of the same document; a search returns each whole document once."""
+    """Numbers that say which rows are passages of the same document; None where every row is a document."""
 
     def answers(self, results: Sequence[str]) -> set[str]:
-        """Return the ids of documents that answer a query, from `results`, the id of each row's document.
+        """Return the ids of the documents that are in pairs; empty where documents are the queries.
 
-        The document of a generated query counts as an answer too. Empty where documents are the queries.
+        `results` holds the id of each row's document. Documents of generated queries count too.
         """
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
     def known(self) -> "KnownPositives":
-        """Index the pairs and the spared pairs, to tell negatives from positives."""
+        """Index the pairs and the spared pairs, for looking up which documents are no negatives of a query."""
         n = len(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
         keys = pairs[:, 0] * n + pairs[:, 1]
@@ -44,7 +44,7 @@ class Examples:
 
 
 def joined(first: Examples, other: Examples) -> Examples:
-    """Join two sets of pairs over the same documents: queries of the first, then those of the other."""
+    """Join two sets of pairs over the same documents: the queries of `first`, then those of `other`."""
     moved_2, none_S2 = np.array([len(first.query_QM), 0]), np.empty((0, 2), dtype=np.int64)
     spared, more = (none_S2 if examples.spared_S2 is None else examples.spared_S2 for examples in (first, other))
     return replace(
@@ -58,21 +58,21 @@ def joined(first: Examples, other: Examples) -> Examples:
 
 @dataclass(frozen=True)
 class KnownPositives:
-    """Known positives as sorted keys query · n + document."""
+    """Index of pairs, as sorted keys query row · `documents` + document row: which documents are a query's answers."""
 
     key_P: Ints
     documents: int
 
     def __call__(self, query_X: Ints, document_X: Ints) -> np.ndarray:
-        """Tell known positives: Booleans in the shape to which the rows of queries and of documents broadcast."""
+        """Return booleans, True where the document is a known answer of the query; rows of both are broadcast."""
         key = query_X * self.documents + document_X
         place = np.searchsorted(self.key_P, key).clip(max=len(self.key_P) - 1)
         return np.asarray(self.key_P[place] == key)
 
     def among(self, query_N: Ints, document_D: Ints) -> np.ndarray:
-        """Tell known positives: Booleans [n, d], True where document j is one of query i.
+        """Compute booleans [n, d], True where document j is a known answer of query i.
 
-        Takes time by the number of each query's positives, not by n x d.
+        The time grows with the number of each query's answers, not with n x d.
         """
         begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
         row_P = np.repeat(np.arange(len(query_N)), end - begin)
@@ -84,18 +84,21 @@ class KnownPositives:
         return known_ND
 
     def most(self) -> int:
-        """Return the largest number of known positives that any query has."""
+        """Return the largest number of known answers of any query."""
         return int(np.unique(self.key_P // self.documents, return_counts=True)[1].max())
 
 
 def spans(begin: Ints, end: Ints) -> Ints:
-    """Concatenate the whole numbers of every span [begin, end)."""
+    """Concatenate the whole numbers of the ranges [begin_i, end_i) into one array."""
     size = end - begin
     return np.asarray(np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size))
 
 
 def batches(pairs: int, batch_size: int, seed: int, epoch: int) -> list[Ints]:
-    """Rows of the pairs in each step of an epoch, shuffled by seed and epoch only, so that a resumed run agrees."""
+    """Divide the numbers of `pairs` pairs into an epoch's steps of about `batch_size`, in random order.
+
+    The order depends on seed and epoch only, so that a resumed run agrees.
+    """
     order = np.random.default_rng([seed, epoch]).permutation(pairs)
     steps = -(-pairs // batch_size)
     return [np.asarray(part, dtype=np.int64) for part in np.array_split(order, steps)]

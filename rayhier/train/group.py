@@ -1,8 +1,7 @@
-"""The workers of one training run: how they divide a batch, and how they exchange tensors.
+"""The workers of a training run: how they divide a batch and exchange tensors (torch.distributed).
 
-One worker's gradient on a batch equals the sum of several workers' gradients on their shares of it, because every
-worker compares its queries with the documents of all, and gathering these passes gradients back (torch.distributed,
-no Ray).
+Several workers' gradients on their shares of a batch sum to one worker's gradient on the batch, because every worker
+compares its queries with the documents of all workers, and gathering these passes gradients back.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ from rayhier.arrays import Ints
 
 
 class WorkerGroup:
-    """The process group of this worker; a group of one worker where no process group was started."""
+    """The process group of this worker, or a group of one worker where no process group was started."""
 
     def __init__(self) -> None:
         started = dist.is_available() and dist.is_initialized()
@@ -29,14 +28,17 @@ class WorkerGroup:
         return [np.asarray(part) for part in np.array_split(rows, self.size)]
 
     def gather(self, x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Gather every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each worker."""
+        """Gather every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each worker.
+
+        `sizes` are the workers' numbers of rows.
+        """
         if self.size == 1:
             return x_ND
         gathered: Tensor = _Gather.apply(x_ND, tuple(sizes), self.rank)  # type: ignore[no-untyped-call]
         return gathered
 
     def sum(self, value: float | Tensor) -> Tensor:
-        """Sum of a value over all workers, without gradient."""
+        """Return the sum of a value over all workers, without gradient."""
         total = torch.as_tensor(value, dtype=torch.float64).detach().clone()
         if self.size > 1:
             total = total.to(_device())
@@ -57,26 +59,26 @@ class WorkerGroup:
             cast("Tensor", parameter.grad).copy_(summed.view_as(parameter))
 
     def agree(self, value: Any) -> Any:
-        """Copy the first worker's value to every worker."""
+        """Return the first worker's value on every worker."""
         if self.size == 1:
             return value
-        told = [value]
-        dist.broadcast_object_list(told, src=0, device=_device())
-        return told[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0, device=_device())
+        return values[0]
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Overwrite tensors with those of the first worker."""
+        """Overwrite tensors, in place, with those of the first worker."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor.data, src=0)
 
     def join(self, part_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Gather every worker's rows like `gather`, without gradients."""
+        """Gather every worker's rows [sum of sizes, d], in the order of ranks, without gradients."""
         return part_ND if self.size == 1 else _collect(part_ND, sizes)
 
 
 class _Gather(torch.autograd.Function):
-    """All-gather of rows; backward sums the gradients of every worker's loss for each row."""
+    """Gathers rows of all workers; its backward pass sums the gradients that all workers' losses have for a row."""
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, sizes: tuple[int, ...], rank: int) -> Tensor:
@@ -91,7 +93,7 @@ class _Gather(torch.autograd.Function):
 
 
 def _collect(x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-    """All-gather shares of unequal length, padded to the longest, as all-gather needs equal shapes."""
+    """Gather shares of unequal length: each is padded to the longest, since torch gathers equal shapes only."""
     filled = x_ND.new_zeros(max(sizes), *x_ND.shape[1:])
     filled[: len(x_ND)] = x_ND
     parts = [torch.empty_like(filled) for _ in sizes]
@@ -100,5 +102,5 @@ def _collect(x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def _device() -> torch.device:
-    """Device on which the group's backend communicates."""
+    """Return the device on which the process group exchanges tensors."""
     return torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")

@@ -1,7 +1,7 @@
-"""The loop of every training: modules that learn, epochs, the best state on dev, and checkpoints of these.
+"""The loop that all trainings share: passes over the data, measures, checkpoints, and the best weights.
 
 Everything random follows from (seed, epoch), so that a killed run resumes with the same result. The first worker
-measures, and keeps history and best state; the others only share the work.
+measures, and keeps the history and the best weights; the other workers only share the work.
 """
 
 import json
@@ -19,27 +19,27 @@ from torch import Tensor, nn
 from rayhier.train.group import WorkerGroup
 
 FEW_DEV = 100
-"""Dev queries from which a perfect measure says that there is nothing to gain."""
+"""Least number of dev queries for which a perfect measure at the start ends training."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Optimizer, its settings and the schedule of learning rates; the defaults are torch's AdamW."""
+    """An optimizer, its settings, and the schedule of learning rates; the defaults are torch's AdamW."""
 
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.999)
-    """Shares that AdamW keeps of its means, of the gradient and of its square, in a step."""
+    """AdamW's decay rates of the running means of the gradient and of its square."""
     decay: float = 0.01
-    """Share, times the learning rate, that AdamW takes off weights in a step."""
+    """AdamW's weight decay: the share, times the learning rate, that a step takes off weights."""
     decays: Literal["all", "matrices"] = "all"
-    """Weights that are made smaller: all, or those of two and more dimensions."""
+    """Weights that decay: all, or only those of two and more dimensions."""
     warm_up: float = 0.0
-    """Share of the run in which learning rates rise to their full height."""
+    """Share of training in which learning rates rise from 0 to their full height."""
     clip: float = math.inf
-    """Greatest norm of the gradient of all weights together; a longer one is shortened to it."""
+    """Largest norm of the gradient of all weights together; a longer gradient is scaled down to it."""
 
     def height(self, done: float) -> float:
-        """Return the learning rate as a part of its full height, after a share `done` of the run: it rises, then falls.
+        """Return the learning rate's factor, 0 to 1, after a share `done` of training: it rises linearly, then falls.
 
         >>> Descent(warm_up=0.2).height(0.1), Descent(warm_up=0.2).height(0.6), Descent().height(0.25)
         (0.5, 0.5, 0.75)
@@ -48,7 +48,7 @@ class Descent:
 
 
 class Learner:
-    """Named modules that learn together by one optimizer, and the workers that share their batches."""
+    """Modules that one optimizer trains together, and the group of workers that share their batches."""
 
     def __init__(
         self,
@@ -57,19 +57,19 @@ class Learner:
         group: WorkerGroup | None = None,
         descent: Descent | None = None,
     ) -> None:
-        """Copy the first worker's weights to every worker; `rates` are the modules' learning rates."""
+        """Copy the first worker's weights to every worker; `rates` are the learning rates of the modules, in order."""
         self.modules, self.group, self.descent = dict(modules), group or WorkerGroup(), descent or Descent()
         self.parameters = list(self.learned().values())
         self.group.copy_from_first(self.parameters)
         self.optimizer = _optimizer(self.modules, rates, self.descent)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.version = 0
-        """Number of changes of the weights: whatever was computed from them is valid until it changes."""
+        """Number of changes of the weights, by which callers know that results computed from them are out of date."""
         self.kept: dict[str, Tensor] = {}
         """Further tensors that a checkpoint must hold, by name."""
 
     def learned(self) -> dict[str, Tensor]:
-        """Every parameter that learns, by name."""
+        """Return every parameter that trains, by name."""
         return {
             f"{part}.{name}": value
             for part, module in self.modules.items()
@@ -78,10 +78,10 @@ class Learner:
         }
 
     def step(self, loss: Tensor, done: float, backward: Callable[[], None] = lambda: None) -> None:
-        """Take an optimizer step on this worker's share of a loss.
+        """Take an optimizer step on this worker's share of a loss; gradients are summed over all workers.
 
-        Learning rates follow `done`, the share of the run that is over. `backward` continues the backward pass of the
-        loss below cached vectors.
+        Learning rates follow `done`, the share of training that is over. `backward` is called after the loss's backward
+        pass, to pass gradients on to encoders where vectors were cached.
         """
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * self.descent.height(done)
@@ -95,12 +95,12 @@ class Learner:
         self.version += 1
 
     def state(self) -> dict[str, Tensor]:
-        """Return copies of the weights, by name."""
+        """Return copies of the trained weights, by name."""
         return {name: value.detach().cpu().clone() for name, value in self.learned().items()}
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load weights by name."""
+        """Overwrite the trained weights, by name; further names in `tensors` are ignored."""
         for name, value in self.learned().items():
             value.copy_(tensors[name])
         self.version += 1
@@ -112,15 +112,15 @@ class Learner:
 
 
 class Phase(Protocol):
-    """One phase of training, which a `Loop` runs."""
+    """Interface of a phase of training, such as that of an encoder or of a router, which a `Loop` runs."""
 
     @property
     def learner(self) -> Learner:
-        """Modules that learn, and their workers."""
+        """The modules that this phase trains, and their workers."""
 
     @property
     def epochs(self) -> int:
-        """Number of passes."""
+        """Number of passes over the examples."""
 
     @property
     def measure_every(self) -> int:
@@ -131,51 +131,51 @@ class Phase(Protocol):
         """Measurements without gain after which training stops; None: it runs to its last pass."""
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the examples, on every worker; returns values for the history."""
+        """Run one pass over the examples, on every worker; returns values for the history, such as losses."""
 
     def measure(self) -> dict[str, float]:
-        """Measure the current state, on the first worker; `dev`, higher is better, picks the best state."""
+        """Measure the current weights, with results on the first worker; the highest `dev` picks the best weights."""
 
     def finish(self) -> None:
-        """Do the remaining work, on every worker, after the best state is restored."""
+        """Do the phase's last work, on every worker, after the best weights are restored."""
 
 
 class Loop:
-    """Runs the passes of a phase, from the start or from a checkpoint."""
+    """Runs the passes of a training phase, from the start or from a checkpoint."""
 
     def __init__(self, phase: Phase, enough: float = math.inf) -> None:
-        """Run a phase, unless its measure on dev is `enough` at the start: then there is nothing to gain.
+        """Make a loop that trains nothing where the measure on dev is at least `enough` before training.
 
-        That holds where the measure is of `FEW_DEV` queries or more: three that are answered say little.
+        That holds only where dev has 100 queries or more: a perfect measure of a few queries says little.
         """
         self.enough = enough
         self.phase, self.learner, self.group = phase, phase.learner, phase.learner.group
         self.epoch = 0
         self.started = False
         self.history: list[dict[str, float]] = []
-        """Losses and measures after each measured pass; like `best`, on the first worker only."""
+        """Losses and measures after each measured pass; kept on the first worker only, like `best`."""
         self.best: dict[str, Tensor] = {}
         self.stopped = False
-        """True where no gain was seen for as long as the phase is patient, or dev is perfect at the start."""
+        """True where training ended early: no gain for as long as the phase's patience, or dev perfect at the start."""
 
     @property
     def ended(self) -> bool:
-        """Return True if every pass is done or training has stopped."""
+        """True if every pass is done or training ended early."""
         return self.started and (self.stopped or self.epoch >= self.phase.epochs)
 
     def start(self) -> dict[str, float] | None:
-        """Measure the untrained state: epoch 0 of the history."""
+        """Measure the untrained state; returns its row of the history, epoch 0, on the first worker."""
         self.started = True
         return self._note({})
 
     def run_epoch(self) -> dict[str, float] | None:
-        """Run one pass; returns its row of the history, on the first worker, if the pass is measured."""
+        """Run one pass; returns its row of the history on the first worker, None where the pass is not measured."""
         losses = self.phase.run_pass(self.epoch)
         self.epoch += 1
         return self._note(losses)
 
     def restore_best(self) -> None:
-        """Restore, on every worker, the state that measured best on dev."""
+        """Restore, on every worker, the weights that measured best on dev."""
         if self.group.rank == 0:
             self.learner.load(self.best)
         self.learner.share()
@@ -197,17 +197,17 @@ class Loop:
         return row
 
     def _dev_queries(self) -> int:
-        """Number of dev queries whose measures the phase keeps; 0 where it keeps none."""
+        """Return the number of dev queries whose measures the phase keeps; 0 where it keeps none."""
         top = self.learner.kept.get("top")
         return 0 if top is None else top.numel()
 
     def _since_best(self) -> int:
-        """Number of measurements after the best one."""
+        """Return the number of measurements after the best one."""
         values = [row["dev"] for row in self.history]
         return len(values) - 1 - values.index(max(values)) if values else 0
 
     def save(self, path: Path) -> None:
-        """Write all state that training changes to one safetensors file."""
+        """Write a checkpoint: all state that training changes, as one safetensors file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = self.learner.state() | {f"kept.{name}": tensor for name, tensor in self.learner.kept.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
@@ -219,7 +219,7 @@ class Loop:
         save_file(tensors, path, metadata={"position": position})
 
     def load(self, path: Path) -> None:
-        """Restore the state that `save` wrote."""
+        """Restore the state of a checkpoint that `save` wrote."""
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             position: dict[str, Any] = json.loads(file.metadata()["position"])
@@ -238,23 +238,24 @@ class Loop:
 
 
 def best_row(history: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Choose the row of a history whose state is kept: the best on dev, or with errors, the last not behind the best.
+    """Choose the row of a history whose weights a training returns: the best on dev, or a later one as good.
 
-    A row is behind where its `dev` is lower than the best by more than its `error`: few dev queries tell states apart
-    only by chance, and a schedule that has run to its end is the better guess.
+    Rows with an `error` count as good as the best where their `dev` is lower by no more than their `error`, and the
+    last such row is chosen: few dev queries tell states apart only by chance, and the end of a schedule is the better
+    guess.
 
     >>> best_row([{"dev": 0.5}, {"dev": 0.7}, {"dev": 0.7}, {"dev": 0.6}])
     {'dev': 0.7}
     >>> best_row([{"dev": 0.5, "error": 0.0}, {"dev": 0.7, "error": 0.1}, {"dev": 0.68, "error": 0.03}])
     {'dev': 0.68, 'error': 0.03}
     """
-    top = kept = history[0]
+    top = chosen = history[0]
     for row in history[1:]:
         if row["dev"] > top["dev"]:
-            top = kept = row
+            top = chosen = row
         elif row.get("error", -1.0) >= top["dev"] - row["dev"]:
-            kept = row
-    return kept
+            chosen = row
+    return chosen
 
 
 def _optimizer(modules: Mapping[str, nn.Module], rates: Sequence[float], descent: Descent) -> torch.optim.Optimizer:
@@ -268,11 +269,11 @@ def _optimizer(modules: Mapping[str, nn.Module], rates: Sequence[float], descent
         groups += [{"params": spared, "lr": rate, "weight_decay": 0.0}] if spared else []
     if descent.optimizer == "adamw":
         return torch.optim.AdamW(groups, betas=descent.betas)
-    # AdaFactor (Shazeer and Stern, 2018) by the rates given: no relative steps, no scaling by the parameter's size.
-    # The one of transformers: torch's scales by the parameter, and would move centroids far less than the encoder.
+    # AdaFactor (Shazeer and Stern, 2018) with the given rates: no relative steps, no scaling by the parameter's size.
+    # transformers' version: torch's scales by the parameter's size, and would move centroids far less than the encoder.
     from transformers.optimization import Adafactor
 
-    # Its steps start at a rate, which every step sets anew.
+    # The constructor needs a rate; every step sets another.
     optimizer: torch.optim.Optimizer = Adafactor(
         groups, lr=1e-3, relative_step=False, scale_parameter=False, warmup_init=False
     )

@@ -1,4 +1,4 @@
-"""Hard negatives from the current index (EHI's Algorithm 1 and Appendix C.2), or from an exact search (ANCE's)."""
+"""Hard negatives: wrong documents that a search ranks high for a query (EHI's Algorithm 1, Appendix C.2; ANCE)."""
 
 from collections.abc import Callable
 
@@ -11,13 +11,13 @@ CHUNK_QUERIES = 4096
 
 
 Search = Callable[[slice, int], Ints]
-"""Slice of the pairs, k -> the k best document rows [p, k] of their queries, best first, -1 where there are fewer."""
+"""Function from a slice of the pairs and k to the k best document rows [p, k] for their queries; -1 means no row."""
 
 
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
-    """Mine hard negatives: for each pair the `top` best documents that are no known positives of its query.
+    """Mine hard negatives: for each pair the `top` best documents that are no known answers of its query.
 
-    `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first; where fewer are found, -1 fills up.
+    `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first, -1 where there are fewer.
     """
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for start in range(0, len(query_P), CHUNK_QUERIES):
@@ -31,6 +31,6 @@ def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints
 
 
 def draw(mined_PT: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw `count` mined negatives [p, count] of each pair, each at most once; -1 where the pair has fewer."""
+    """Draw `count` of each pair's mined negatives [p, top], without repetition: [p, count], -1 where it has fewer."""
     order_PT = np.argsort(np.where(mined_PT >= 0, generator.random(mined_PT.shape), 2.0), axis=1, kind="stable")
     return np.asarray(np.take_along_axis(mined_PT, order_PT[:, :count], axis=1))

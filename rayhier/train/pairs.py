@@ -1,4 +1,4 @@
-"""Steps over pairs of a query and its document, with mined hard negatives, for all trainings."""
+"""Steps over training pairs of a query and its document, with mined hard negatives."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,7 +14,7 @@ from rayhier.train.tower import Side, Tower, encode_side
 
 
 class Pairs:
-    """Pairs that a tower learns from, with hard negatives, which the first worker mines and checkpoints keep."""
+    """Training pairs divided into steps, with hard negatives that the first worker mines and checkpoints keep."""
 
     def __init__(
         self, tower: Tower, examples: Examples, hard: Mining, batch_size: int, epochs: int, seed: int, learner: Learner
@@ -26,17 +26,18 @@ class Pairs:
 
     @property
     def mined(self) -> Ints:
-        """Hard negatives [p, top] of each pair, best first, -1 where there are fewer."""
+        """Rows [p, top] of hard negatives of each pair, best first; -1 where there are fewer."""
         return self.learner.kept["mined"].numpy()
 
     def side(self, side: Side) -> Floats:
-        """Encode a side: trained vectors [n, m] on the first worker; an empty array on the others."""
+        """Encode all texts of a side, such as queries: [n, m] on the first worker; an empty array on the others."""
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield for each step of an epoch: share of the run that is done, rows of pairs, random generator.
+        """Yield for each step of an epoch: share of training that is done, the step's pairs by number, generator.
 
-        Where hard negatives are due, every worker calls `search`, and the first worker calls the search it returns.
+        Where hard negatives are due, every worker calls `search`, and the first worker calls the search that it
+        returns.
         """
         hard = self.hard
         if hard.source != "none" and hard.unit == "epochs" and epoch % hard.refresh == 0:
@@ -50,12 +51,12 @@ class Pairs:
             yield done / (self.epochs * len(steps)), rows, generator
 
     def drawn(self, rows: Ints, count: int, generator: np.random.Generator) -> Ints:
-        """Draw up to `count` mined documents for each of some pairs; returns their rows as a flat array."""
+        """Draw up to `count` mined documents for each of the pairs `rows`; returns their rows as a flat array."""
         mined_X = draw(self.mined[rows], count, generator).reshape(-1)
         return np.asarray(mined_X[mined_X >= 0])
 
     def mine(self, search: Search) -> None:
-        """Mine hard negatives of every pair on the first worker, and copy them to all workers."""
+        """Mine hard negatives for all pairs on the first worker, and copy them to every worker."""
         group = self.learner.group
         mined = self.learner.kept["mined"]
         if group.rank == 0:

@@ -1,4 +1,4 @@
-"""Run the training phases of a spec: the only place where training methods are chosen."""
+"""Runs the training phases of a job: the only place where a spec's training method is chosen."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,23 +46,26 @@ class Material:
     examples: Examples
     dev: Queries
     phases: Mapping[str, int]
-    """Phases of the spec, name -> epochs."""
+    """Names of the phases that the spec asks for, and their numbers of epochs."""
     sampled: bool
-    """True if the documents are only a sample of the corpus."""
+    """True if `documents` is only a sample of the corpus."""
     spans: Spans | None
-    """Embedded pseudo-queries, without those of the dev queries; None where there are none."""
+    """Embedded pseudo-queries, without those that stand for dev queries; None where there are none."""
     titled: Callable[[], pa.Table]
-    """Function that reads ids, titles and texts of the documents."""
+    """Function that reads the documents' ids, titles and texts."""
     read: Read | None = None
-    """Function that reads token vectors by the trained encoder, for routers of token vectors."""
+    """Function that computes tokens' vectors with the trained encoder; None where the router reads no tokens."""
     held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Rows of documents that stand for dev queries where no dev query is judged."""
+    """Rows of documents that stand for dev queries; empty where dev queries are judged."""
 
 
 def train(
     spec: JobSpec, seed: int, tower: Tower, material: Material, run: Callable[[str, Phase], None]
 ) -> TrainedRouter:
-    """Make the phases of a spec's training and let `run` run each in turn, by name; returns the trained router."""
+    """Make the training phases of a spec, and call `run` with each phase's name and the phase, in order.
+
+    Returns the trained router; the trained encoder is in `tower`.
+    """
     examples, dev, documents = material.examples, material.dev, material.documents
     answers = examples.answers(documents.results)
     exact_measure = ExactMeasure(dev, documents, answers)
@@ -98,7 +101,7 @@ def train(
 
 
 def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:
-    """Load the dev queries; where no dev query has an answer, held-out documents that search for their neighbours."""
+    """Load the dev queries; where none has a judged answer, held-out documents that search for their neighbours."""
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def holdout() -> Holdout:
@@ -113,10 +116,10 @@ def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Qu
 def dev_and_spans(
     corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
 ) -> tuple[Queries, Spans | None]:
-    """Load the dev queries, and the remaining pseudo-queries to train with.
+    """Load the dev queries, and the pseudo-queries to train with (None where there are none).
 
-    Without judged dev queries, held-out generated queries stand for them, or else pseudo-queries of held-out
-    documents, where there are any.
+    Without judged dev queries, held-out generated queries stand for them, or else pseudo-queries of held-out documents,
+    where there are any.
     """
     spans = load_spans(vectors, documents.ids)
     judged = load_queries(corpus, vectors, "dev")

@@ -43,7 +43,7 @@ METRICS = "metrics.json"
 ENCODER_PHASES = ("encoder", "joint")
 """Phases that train the encoder."""
 ENCODER, PERFECT = "encoder", 1.0
-"""The phase that ends at once where dev is perfect at its start, and the measure that nothing exceeds."""
+"""Name of the phase that ends at once where dev is perfect at its start, and the value of a perfect measure."""
 
 
 def build(
@@ -55,7 +55,10 @@ def build(
     attempt: Attempt,
     generated: Artifact | None = None,
 ) -> Output:
-    """Train encoder and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
+    """Train encoder and router; write `encoder/`, `router/`, `metrics.json` and `tensorboard/` to the artifact.
+
+    Returns the counts for its record. Raises InputError where documents' vectors are all equal but must differ.
+    """
     spec = as_embedded(spec, vectors, spec.cluster.train.gpus)
     if spec.train.needs_differences:
         check_differences(vectors)
@@ -92,7 +95,8 @@ def run_workers(
 ) -> None:
     """Run Ray Train's workers to their end, with a progress bar of `epochs` epochs.
 
-    Their configuration gets the attempt's `root` and `scratch`, and a queue for `progress`.
+    `worker` is called on each with `config`, to which the folders `root` and `scratch` of the attempt are added, and a
+    queue `progress` for the bar.
     """
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow.filesystem(attempt.scratch / "ray")
@@ -126,9 +130,9 @@ def run_workers(
 
 
 def _fit(trainer: TorchTrainer) -> None:
-    """Train in a thread: in the main one Ray would take Ctrl-C for itself, also of what runs after training.
+    """Train in a thread: in the main one Ray would handle Ctrl-C itself, even for later stages.
 
-    A command that is stopped takes the trainer's actors with it.
+    Where the command is stopped, the trainer's actors end with it.
     """
     failed: list[BaseException] = []
 
@@ -146,7 +150,10 @@ def _fit(trainer: TorchTrainer) -> None:
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Run a Ray Train worker: resume from the newest checkpoint and train; the first worker writes the best model."""
+    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes encoder, router and measures.
+
+    `config` holds the spec, the seed, and the paths of model and artifacts, as `build` gives them.
+    """
     spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
     torch.set_num_threads(spec.cluster.train.cpus)
     root, scratch = locate(config["root"]), locate(config["scratch"])
@@ -182,7 +189,7 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 class Run:
-    """Runs phases, resuming from the newest checkpoint."""
+    """Runs training phases on a worker, resuming from the newest checkpoint."""
 
     def __init__(
         self, workers: TrainWorkers, epochs: dict[str, int], progress: Queue, root: Location, stack: ExitStack
@@ -198,11 +205,11 @@ class Run:
 
     @property
     def history(self) -> dict[str, list[dict[str, float]]]:
-        """History of each phase, by name."""
+        """Rows of losses and measures of each phase that has begun, by the phase's name."""
         return {phase: loop.history for phase, loop in self.loops.items()}
 
     def __call__(self, name: str, phase: Phase) -> None:
-        """Run the remaining passes of a phase, by its name in the spec, then restore its best state."""
+        """Run the remaining passes of a phase, by its name in the spec, then restore the weights best on dev."""
         before = sum(self.epochs[earlier] for earlier in self.loops)
         self.epochs[name] = phase.epochs
         if self.board is not None:
@@ -226,7 +233,7 @@ class Run:
         phase.finish()
 
     def _saved(self, target: Path) -> Path:
-        """Copy the newest checkpoint's files to `target`, where they last as long as the run."""
+        """Copy the newest checkpoint's files to `target`, where they stay as long as the run."""
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
@@ -246,14 +253,14 @@ class Run:
 
 
 def _with_precision(spec: JobSpec, scratch: Location) -> JobSpec:
-    """Name the precision that all workers compute in, also after a restart; a head alone computes in float32."""
+    """Set the number format in which all workers compute, also after a restart; a head alone computes in float32."""
     if spec.encoder.transformer_part is None:
         return spec
     return spec.model_copy(update={"encoder": agreed(spec.encoder, Ledger(scratch / "ledger", scratch))})
 
 
 def _say_what_teaches(spec: JobSpec, *, supervised: bool, has_dev: bool) -> None:
-    """Say what stands in for judgements that are missing or not used."""
+    """Print what replaces judgements that are missing or not used."""
     if spec.train.draws is not None:
         if not supervised:
             say("  no train judgements are used: pseudo-queries, drawn from documents, look for their documents")

@@ -1,4 +1,4 @@
-"""Towers: trainable encoders of queries and documents, a head on stored vectors or the encoder itself."""
+"""Trainable encoders, called towers, of queries and documents: a head on stored vectors, or the whole encoder."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,39 +24,39 @@ from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 
 Side = Literal["query", "document", "dev", "pseudo"]
-"""Set of rows to encode: training queries, documents, dev queries or pseudo-queries."""
+"""Kind of text to encode: training queries, documents, dev queries or pseudo-queries."""
 TOWER_ROWS = 16_384
 """Stored vectors that a head maps at a time, without gradient."""
 ENCODED = 65_536
-"""Rows of a side that the workers encode together before they are gathered."""
+"""Rows that the workers encode together before the first worker gathers them."""
 
 
 class Tower(Protocol):
-    """A trainable encoder of the rows of each side."""
+    """Interface of a trainable encoder, which encodes rows of queries, documents, dev queries or pseudo-queries."""
 
     @property
     def module(self) -> nn.Module:
-        """Module whose parameters learn."""
+        """The module whose parameters train."""
 
     @property
     def device(self) -> torch.device:
-        """Device of the vectors."""
+        """Device on which vectors are computed."""
 
     def size(self, side: Side) -> int:
-        """Number of rows of a side."""
+        """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Vectors [n, m] of rows, with gradient."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Vectors [n, m] of rows, without gradient."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient."""
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
         """Write the trained encoder as a sentence-transformers folder; `base` is the untrained encoder's folder."""
 
 
 class HeadTower:
-    """A residual head on stored vectors of the frozen encoder: embed once, train in seconds (ours)."""
+    """A trainable head on stored vectors of a frozen encoder, so that texts are embedded only once (ours)."""
 
     def __init__(self, head: ResidualHead, stored: Mapping[Side, Floats], device: torch.device) -> None:
         self.module = head.to(device)
@@ -64,34 +64,34 @@ class HeadTower:
         self.device = device
 
     def size(self, side: Side) -> int:
-        """Number of rows of a side."""
+        """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
         return len(self.stored[side])
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Trained vectors, computed from stored ones."""
+        """Compute trained vectors [n, m] from the stored vectors of a side's texts at `rows` [n], with gradient."""
         vectors: Tensor = self.module(torch.from_numpy(self.stored[side][rows]).to(self.device))
         return vectors
 
     @torch.no_grad()
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Trained vectors without gradient, computed in batches, so that memory does not grow with n."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient, in batches."""
         parts = [self.encode(side, part) for part in np.array_split(rows, max(1, -(-len(rows) // TOWER_ROWS)))]
         return torch.cat(parts)
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
-        """Write the base encoder, and the head where it trains."""
+        """Write the base encoder as a sentence-transformers folder, with the head where it trains."""
         save_encoder(base, self.module, max_length, folder, trained=self.module.weight.requires_grad)
 
 
 class TextTower:
     """A transformer that trains on texts, or only encodes them.
 
-    Dropout is off, but for the sides in `noisy`: a step follows from its batch. `encoder` holds
-    float32 weights; `dtype` is the arithmetic of its forward pass (torch.autocast).
+    It computes without dropout but for the sides in `noisy`, so that a step follows from its batch. Weights are
+    float32; `dtype` is the number format of the forward pass (torch.autocast).
     """
 
     noisy: frozenset[Side] = frozenset()
-    """Sides that are encoded with dropout, under a mask that follows from the rows and their texts."""
+    """Sides that are encoded with dropout; the mask follows from the rows and `noise`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class TextTower:
     ) -> None:
         self.encoder, self.texts, self.dtype = encoder, dict(texts), dtype
         self.noise = 0
-        """Number that dropout masks are drawn from, beside the rows."""
+        """Seed of the dropout masks, together with the rows."""
         self.module = encoder.encoder
         if which is None:
             self.module.requires_grad_(requires_grad=False)
@@ -111,19 +111,19 @@ class TextTower:
 
     @property
     def device(self) -> torch.device:
-        """Device of the vectors."""
+        """Device on which vectors are computed."""
         return self.encoder.device
 
     def size(self, side: Side) -> int:
-        """Number of rows of a side."""
+        """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
         return len(self.texts[side])
 
     def give(self, side: Side, texts: Sequence[str]) -> None:
-        """Replace the texts of a side."""
+        """Replace the texts of a side: queries, documents, dev queries or pseudo-queries."""
         self.texts[side] = pa.chunked_array([pa.array(texts, pa.string())])
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Vectors of the rows' texts."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
         if not len(rows):
             return torch.zeros(0, self.encoder.dimension, device=self.device, requires_grad=torch.is_grad_enabled())
         tokens = self.encoder.tokenise(self._texts(side, rows))
@@ -135,7 +135,7 @@ class TextTower:
 
     @contextmanager
     def _dropout(self, side: Side, rows: Ints) -> Iterator[None]:
-        """Turn dropout on for a noisy side; the same mask is drawn again when a cached gradient passes back."""
+        """Turn dropout on for a noisy side; the mask is drawn again alike when a cached gradient passes back."""
         if side not in self.noisy:
             yield
             return
@@ -149,13 +149,13 @@ class TextTower:
                 self.module.eval()
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Vectors of the rows' texts without gradient, by `TextEncoder.encode`."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient."""
         with self._autocast():
             return torch.from_numpy(self.encoder.encode(self._texts(side, rows))).to(self.device)
 
     @torch.no_grad()
     def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
-        """Vectors [n, t, m] of the tokens of the rows' texts, without gradient, and a mask [n, t], 1 on tokens."""
+        """Compute vectors [n, t, m] of the tokens in a side's texts, without gradient, and a mask [n, t]."""
         if not len(rows):
             return torch.zeros(0, 1, self.encoder.dimension, device=self.device), torch.zeros(0, 1, device=self.device)
         tokens = self.encoder.tokenise(self._texts(side, rows))
@@ -166,7 +166,7 @@ class TextTower:
             return self.module.hidden(ids_NT, mask_NT).float()[back], mask_NT[back]
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  needs no base
-        """Write the trained encoder with all its weights."""
+        """Write the trained encoder with all its weights as a sentence-transformers folder."""
         save_trained(self.module, max_length, folder)
 
     def _texts(self, side: Side, rows: Ints) -> list[str]:
@@ -186,9 +186,10 @@ def build_tower(
     dev: Queries,
     spans: Spans | None = None,
 ) -> Tower:
-    """Make the tower that `encoder.train` names: a head on stored vectors, or the encoder of `folder` on texts.
+    """Make the tower that `encoder.train` names: a head on stored vectors, or the encoder in `folder` on texts.
 
-    Workers that share batches need one precision by name: with `auto` each would measure.
+    Workers that share batches need `encoder.precision` by name: with `auto` each would measure and might choose its
+    own.
     """
     device = resolve_device(spec.device)
     if spec.transformer_part is None:
@@ -204,7 +205,7 @@ def build_tower(
 def text_tower(
     spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
 ) -> TextTower:
-    """Make a tower over texts; `encoder.train` names the part of the encoder that learns, if any."""
+    """Make a tower over texts; `encoder.train` names the part of the encoder in `folder` that trains, if any."""
     device = resolve_device(spec.device)
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
     texts: dict[Side, pa.ChunkedArray] = {
@@ -217,16 +218,16 @@ def text_tower(
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:
-    """Encode a side by all workers: vectors [n, m] on the first worker; an empty array on the others."""
+    """Encode all texts of a side on all workers: [n, m] on the first worker; an empty array on the others."""
     return divided(lambda rows: tower.infer(side, rows), np.arange(tower.size(side)), dimension, group)
 
 
 def divided(infer: Callable[[Ints], Tensor], row_N: Ints, width: int, group: WorkerGroup) -> Floats:
-    """Apply `infer` to rows [n], a share on each worker: [n, width] on the first; an empty array on the others."""
-    every = np.empty((len(row_N) if group.rank == 0 else 0, width), dtype=np.float32)
+    """Apply `infer` to rows, a share on each worker: [n, width] on the first worker; an empty array on the others."""
+    result_NW = np.empty((len(row_N) if group.rank == 0 else 0, width), dtype=np.float32)
     for begin in range(0, len(row_N), ENCODED):
         shares = group.shares(row_N[begin : begin + ENCODED])
         joined_NM = group.join(infer(shares[group.rank]), [len(share) for share in shares])
         if group.rank == 0:
-            every[begin : begin + ENCODED] = joined_NM.float().cpu().numpy()
-    return every
+            result_NW[begin : begin + ENCODED] = joined_NM.float().cpu().numpy()
+    return result_NW

@@ -1,7 +1,7 @@
-"""Refuse queries that would wait too long, by the number that wait and the rate at which they leave (Little's law).
+"""Refuses queries that would wait too long, by the number that wait and the rate of answers (Little's law).
 
-A burst is let in: only a line that does not end for a while says that a server gets more queries than it can answer
-(CoDel's good queues and bad ones; Nichols and Jacobson, 2012).
+A burst of queries is accepted: only a queue that does not end for a while shows that a server gets more queries than
+it can answer (CoDel's good queues and bad ones; Nichols and Jacobson, 2012).
 """
 
 import time
@@ -11,22 +11,23 @@ from contextlib import contextmanager
 from rayhier.serve.errors import overloaded
 
 STANDING = 0.05
-"""Seconds for which a line may be too long."""
+"""Seconds for which a queue may be too long before queries are refused."""
 CALM = 1.0
-"""Seconds without a refusal after which a burst is let in again."""
+"""Seconds without a refusal after which a burst is accepted again."""
 QUEUED = 8
-"""Queries that may always wait, whatever each costs: a fixed time alone would refuse a few clients of slow queries."""
+"""Number of queries that may always wait, whatever each takes: a limit in seconds alone would refuse slow queries of a
+few clients."""
 FORGETS = 0.05
-"""Share of the latest query in the mean seconds between two queries that leave."""
+"""Weight of the latest query in the moving mean of the seconds between two answers."""
 
 
 class Admission:
-    """Lets queries in, or refuses queries that would wait for too long behind earlier ones."""
+    """Counts queries that wait, and refuses queries that would wait too long behind them."""
 
     def __init__(self, most: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Refuse a query that would wait for longer than `most` seconds, and behind more than `QUEUED` others.
+        """Refuse a query that would wait for longer than `most` seconds, and behind more than 8 others.
 
-        A query is refused only where the line has stood for a while.
+        Queries are refused only where the queue has been long for a while. `clock` returns seconds.
         """
         self._most, self._clock = most, clock
         self._there: list[int] = []
@@ -36,9 +37,9 @@ class Admission:
 
     @property
     def wait(self) -> float:
-        """Seconds that a further query would wait: for all requests that are counted but the largest.
+        """Seconds that a further query would wait: for all counted requests but the largest.
 
-        The largest request is at work: the next waits for it, as behind any batch, and this is no sign of a line.
+        The largest request is being worked on: every query waits for the batch at work, which is no sign of a queue.
         """
         return self._each * (sum(self._there) - max(self._there, default=0))
 
@@ -79,7 +80,7 @@ class Admission:
             raise overloaded(f"questions wait for longer than {round(limit, 2):g} s; retry in a second")
 
     def _answered(self, size: int) -> None:
-        """Note that a request's queries leave, answered."""
+        """Update the rate of answers by a request's queries, which are answered."""
         now = self._clock()
         self._each += (1 - (1 - FORGETS) ** size) * ((now - self._left) / size - self._each)
         self._left = now

@@ -1,7 +1,7 @@
-"""Calls that arrive together are made together: a call waits only while an earlier one is at work.
+"""Makes calls that arrive at about the same time together: a call waits only while an earlier batch is at work.
 
-No timer: an idle server answers at once, and a busy one makes its batches larger by itself. Calls go together where
-their keys are equal, for instance the same k and as many leaves.
+There is no timer: an idle server answers at once, and a busy one makes its batches larger by itself. Calls go together
+where their keys are equal, for instance the same k and as many leaves.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class _Waiting(Generic[Q, A]):
 
 
 class Batches(Generic[Q, A]):
-    """Gathers calls of a function over many queries into batches."""
+    """Gathers calls of a function into batches."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Batches(Generic[Q, A]):
     ) -> None:
         """Call `ask` with queries of equal keys, whose sizes add up to at most `most`; `at_once` such calls at a time.
 
-        Sizes of batches go to the metrics of a stage.
+        Sizes of batches are recorded in the metrics of `stage`.
         """
         self._ask, self._most, self._at_once, self._stage, self._metrics = ask, most, at_once, stage, metrics
         self._waiting: deque[_Waiting[Q, A]] = deque()
@@ -53,7 +53,7 @@ class Batches(Generic[Q, A]):
         """Sizes of the latest batches."""
 
     async def __call__(self, question: Q, size: int = 1, key: Hashable = None) -> tuple[A, float]:
-        """Return the answer to a query of some size, and the seconds that it waited for its batch."""
+        """Return the answer to a query (or a group of `size` queries), and the seconds that it waited for its batch."""
         loop = asyncio.get_running_loop()
         waiting: _Waiting[Q, A] = _Waiting(key, size, question, loop.create_future())
         self._waiting.append(waiting)
@@ -83,7 +83,7 @@ class Batches(Generic[Q, A]):
         self._start()
 
     def _taken(self) -> list[_Waiting[Q, A]]:
-        """Take the oldest call, and the calls of its key that fit into its batch, in the order of their coming."""
+        """Take the oldest call, and further calls with the same key that fit into its batch, oldest first."""
         first = self._waiting.popleft()
         taken, size, left = [first], first.size, deque[_Waiting[Q, A]]()
         while self._waiting:

@@ -1,4 +1,4 @@
-"""The deployment that scores pairs of a query and a document, for requests that re-rank."""
+"""The deployment of a cross-encoder, which scores pairs of a query and a document for requests that re-rank."""
 
 import asyncio
 import time
@@ -17,16 +17,19 @@ from rayhier.storage import current
 from rayhier.storage.paths import locate
 
 PAIRS = 128
-"""Pairs that are scored together, at most, of one request or of several."""
+"""Most pairs, of one request or of several, that are scored together."""
 HUNG_SECONDS = 120.0
-"""Seconds of work on such pairs after which Serve starts another replica in place of this one."""
+"""Seconds of work on a batch of pairs after which Ray Serve replaces this replica by another."""
 
 
 class CrossEncoderReplica:
-    """Scores pairs by the cross-encoder of a version; those of several requests together."""
+    """A replica that scores pairs by a cross-encoder; pairs of several requests are scored together."""
 
     def __init__(self, version: Version, threads: int) -> None:
-        """Open the cross-encoder, every file verified."""
+        """Open the cross-encoder of an index's version; InputError where there is none, or a file is not as published.
+
+        `threads` is the number of threads that torch uses.
+        """
         torch.set_num_threads(threads)
         spec = version.now.spec
         if spec.cross_encoder is None:
@@ -41,7 +44,7 @@ class CrossEncoderReplica:
         self._read = asyncio.Condition()
 
     async def score(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
-        """Score pairs of a query and a document: [n], in their order."""
+        """Score each query [n] with its item (document) [n]: [n]."""
         parts = [slice(start, start + PAIRS) for start in range(0, len(queries), PAIRS)]
         calls = [
             asyncio.ensure_future(self._batches((queries[part], items[part]), len(queries[part]))) for part in parts
@@ -54,7 +57,7 @@ class CrossEncoderReplica:
         return np.concatenate([np.zeros(0, np.float32), *(score_N for score_N, _ in scored)])
 
     async def ping(self) -> None:
-        """Return once pairs are scored: those that are at work, else a new pair."""
+        """Return once a batch at work, or else a new pair, is scored, which shows that the replica works."""
         if self._at_work or self._batches.waiting:
             async with self._read:
                 await self._read.wait()
@@ -63,10 +66,10 @@ class CrossEncoderReplica:
         await self.score([f"ready {self._pings}"], ["ready"])
 
     async def alive(self) -> None:
-        """Return at once, whatever is at work."""
+        """Return at once, even while pairs are scored, as a sign of life."""
 
     async def check_health(self) -> None:
-        """Called by Serve every ten seconds; RuntimeError, after which it starts another replica, where work hangs."""
+        """Raise RuntimeError where work hangs; Ray Serve calls this every ten seconds, and replaces the replica."""
         if self._at_work and time.monotonic() - self._since > HUNG_SECONDS:
             raise RuntimeError(f"{PAIRS} pairs at most were not scored within {HUNG_SECONDS:g} s")
 

@@ -1,6 +1,6 @@
-"""Answer requests over shard groups in this process or behind deployments.
+"""Answers requests over shard groups in this process or in deployments.
 
-`search.retrieve` decides which work is done, the engine who does it: it encodes and routes queries of several requests
+`search.retrieve` decides which work is done, and the engine where: it encodes and routes queries of several requests
 together, and sends work to the groups that hold their leaves. Shapes: Q queries, B leaves visited.
 """
 
@@ -41,24 +41,28 @@ from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import MANY, SMALL, run_in_thread
 
 TOGETHER = 64
-"""Queries of several requests that are encoded and routed together, at most, where nothing else is said."""
+"""Most queries, of several requests, that are encoded and routed together by default."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """An answer for each query, the names of the lost groups that it needed, and milliseconds by step."""
+    """An answer for each query, with its missing parts, and milliseconds by step.
+
+    `lost` names for each query the shard groups that it needed but that did not answer, and `reranker` where the
+    cross-encoder did not.
+    """
 
     answers: list[Answer]
     lost: list[list[str]]
     ms: dict[str, float]
     routes: Routes | None = None
-    """Routes of the queries, before any query visited more leaves."""
+    """Leaves that the router chose for the queries, before any query visited more."""
     rows: Sequence[int] = ()
-    """Rows in the leaves that each query visited, with those that a filter does not let through."""
+    """Number of rows in the leaves that each query visited, whether they match the filter or not."""
 
 
 class Engine:
-    """Answers requests by a model in this process and shard groups."""
+    """Answers requests with a model in this process and shard groups that scan."""
 
     def __init__(
         self,
@@ -73,9 +77,9 @@ class Engine:
         queue_seconds: float = float("inf"),
         together: int = TOGETHER,
     ) -> None:
-        """Take groups that hold `documents` documents together, and so many rows in each leaf.
+        """Take shard groups that hold `documents` documents together, with `counts` rows in the leaves.
 
-        Queries that would wait for longer than `queue_seconds`, where a line has stood for a while, are refused. At
+        Queries that would wait for longer than `queue_seconds`, where a queue has stood for a while, are refused. At
         most `together` queries of several requests are encoded together.
         """
         self.model, self.groups, self.rules, self.reranking = model, groups, rules, reranking
@@ -87,7 +91,10 @@ class Engine:
         self._thread = ThreadPoolExecutor(1, "encode")
 
     async def search(self, request: Request) -> Answers:
-        """Answer each query of a request; an answer names the groups, or the cross-encoder, that it lacks."""
+        """Answer each query of a request; an answer names the groups, or the cross-encoder, that did not answer.
+
+        ApiError 503 where too many queries wait; InputError where the request is not allowed.
+        """
         began = perf_counter()
         calls = len(request.queries) * request.budget
         if self.reranking is not None and calls:
@@ -128,7 +135,7 @@ class Engine:
             return await self._routes(request)
 
     async def unavailable(self) -> list[str]:
-        """Return the names of the shard groups that do not answer now, and of the cross-encoder if it does not."""
+        """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
         checks = {group.name: group.answers() for group in self.groups}
         if self.reranking is not None:
             checks[RERANKER] = self.reranking.answers()
@@ -148,20 +155,20 @@ class Engine:
     async def _routed(self, requests: Sequence[tuple[Queries, int]]) -> list[Routes]:
         """Encode and route several requests' queries together, all texts or all vectors, and of equal beam."""
         parts, beam = [queries for queries, _ in requests], requests[0][1]
-        every: Queries = parts[0]
+        together: Queries = parts[0]
         if len(parts) > 1:
             texts = [text for part in parts for text in part]
-            every = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
-        if isinstance(every, np.ndarray) and every.size * self.model.router.n_leaves <= SMALL:
-            routes = find_routes(self.model, every, beam)
+            together = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
+        if isinstance(together, np.ndarray) and together.size * self.model.router.n_leaves <= SMALL:
+            routes = find_routes(self.model, together, beam)
         else:
             loop = asyncio.get_running_loop()
-            routes = await loop.run_in_executor(self._thread, find_routes, self.model, every, beam)
+            routes = await loop.run_in_executor(self._thread, find_routes, self.model, together, beam)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
     async def _read(self, work: Work, queries: int) -> Reply:
-        """Have the groups that a piece of work concerns do it, and name the unavailable ones for each query."""
+        """Send a piece of work to the groups that it concerns; the reply names those that did not answer."""
         pieces: list[Reading]
         match work:
             case Scan():
@@ -195,7 +202,7 @@ def _next(retrieval: Retrieval, replies: list[Reply]) -> list[Work] | Found:
 
 
 async def _or_lost(group: Group, work: Reading) -> Any:
-    """Return a group's answer; None where the group is unavailable."""
+    """Return a group's answer; None where the group does not answer."""
     try:
         return await group.read(work)
     except LostError:
@@ -203,7 +210,7 @@ async def _or_lost(group: Group, work: Reading) -> Any:
 
 
 def _queries(work: Scan, need_Q: Bools) -> Scan:
-    """Return the same work for the queries in a mask [q]."""
+    """Return the work for the queries where a mask [q] is True."""
     return work if need_Q.all() else replace(work, query_QM=work.query_QM[need_Q], leaves_QB=work.leaves_QB[need_Q])
 
 

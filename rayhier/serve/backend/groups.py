@@ -1,4 +1,4 @@
-"""A shard group as the engine uses it: scans of several requests that arrive together are read together."""
+"""A shard group as the engine uses it: scans of several requests at the same time are made together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,29 +12,29 @@ from rayhier.serve.backend.batching import Batches
 from rayhier.serve.metrics import Metrics
 
 AT_ONCE = 2
-"""Calls of a group that are on their way at once, where requests are read together."""
+"""Most scans that a group makes at a time, where requests are scanned together."""
 
 
 @dataclass(frozen=True)
 class ShardRange:
-    """Name and leaves of a shard group."""
+    """Name of a shard group and the range of its leaves."""
 
     name: str
     leaves: range
 
 
 class Shards(Protocol):
-    """The shards of a group, in this process or behind a deployment."""
+    """Interface of the shards of a group, in this process or in a deployment."""
 
     async def read(self, work: Reading) -> Any:
-        """Do a piece of work of a search; LostError where no answer comes in time."""
+        """Do a piece of a search's work, such as a scan; LostError where no answer comes in time."""
 
     async def answers(self) -> bool:
         """Return True if the shards answer a search now."""
 
 
 class Group:
-    """A range of leaves and their shards, whose scans are gathered into batches."""
+    """A range of leaves and their shards; scans of several requests are gathered into batches."""
 
     def __init__(
         self,
@@ -44,18 +44,18 @@ class Group:
         at_once: int = AT_ONCE,
         metrics: Metrics | None = None,
     ) -> None:
-        """Read scans of at most `together` queries together, `at_once` such scans at a time."""
+        """Scan for at most `together` queries at once, with at most `at_once` such scans at a time."""
         self.name, self.leaves, self._shards = part.name, part.leaves, shards
         self._batches: Batches[Scan, Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
 
     async def read(self, work: Reading) -> Any:
-        """Do a piece of work in the group's leaves; LostError where no answer comes in time.
+        """Do a piece of a search's work, such as a scan, in the group's leaves; LostError where no answer comes.
 
         Scans that arrive while others are at work are made together, where their `k` and their beam are equal.
         """
         if not isinstance(work, Scan):
             return await self._shards.read(work)
-        # A filter goes alone: two that are equal are rare, and seldom come together.
+        # A scan with a filter is made alone: two with equal filters seldom arrive together.
         key = work.k, work.leaves_QB.shape[1], work.with_vectors, None if work.where is None else object()
         ranking, _ = await self._batches(work, len(work.query_QM), key)
         return ranking

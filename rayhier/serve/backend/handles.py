@@ -1,6 +1,6 @@
-"""A deployment behind its handle: it answers in time, or counts as lost until it answers a ping.
+"""Clients of deployments: a deployment that does not answer in time counts as lost until it answers a ping.
 
-Serve lets calls to a deployment without a replica wait for a replica: only the missing answer shows an outage.
+Ray Serve lets calls to a deployment without a replica wait for a replica: only the missing answer shows an outage.
 """
 
 import asyncio
@@ -19,31 +19,31 @@ from rayhier.search.retrieve import Reading
 from rayhier.serve.errors import LostError, overloaded
 
 AGAIN_SECONDS = 1.0
-"""Seconds between two pings of a deployment that is lost."""
+"""Seconds between two pings of a lost deployment."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 
 
 @dataclass
 class DeploymentClient:
-    """A client of a deployment, by its handle.
+    """A client of a deployment, which stops calling it while it does not answer.
 
-    A call to a replica that dies is made once more. A deployment counts as lost where a call fails, or where a call is
-    late and no replica gives a sign of life; its other calls then end at once. A deployment that is alive but later
-    than a caller waits is lost for this caller, and for others if it does not answer a ping either. A call whose
-    caller has left is cancelled in the replica.
+    A call to a replica that dies is made once more. The deployment counts as lost where a call fails, or where a call
+    is late and no replica gives a sign of life; its other calls then end at once. Where a replica lives but does not
+    answer within a caller's time, that call fails; the deployment is lost for others too if it does not answer a ping
+    either. A call whose caller has left is cancelled in the replica.
     """
 
     name: str
     handle: DeploymentHandle
     ping_seconds: float = 2.0
-    """Seconds that a ping may take, which does a small piece of a replica's work."""
+    """Most seconds for a ping, which does a small piece of a replica's work."""
     late_seconds: float = 0.5
     """Seconds after which a call is late."""
     alive_seconds: float = 1.0
-    """Seconds that two calls for a sign of life may take; a replica gives it whatever it is at work on."""
+    """Most seconds for two calls that ask for a sign of life, which a replica gives whatever it works on."""
     another_seconds: float = 0.5
-    """Seconds that another replica may take for the call of a replica that died: there may be no other."""
+    """Most seconds for another replica to take the call of one that died, since there may be no other."""
     lost: bool = field(default=False, init=False)
     """True where no request is sent to the deployment until it answers a ping."""
     _calls: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
@@ -71,7 +71,7 @@ class DeploymentClient:
         except asyncio.CancelledError:
             if _leaves():
                 raise
-        except Exception as error:  # noqa: BLE001  Ray's errors, and those of what carries its calls
+        except Exception as error:  # noqa: BLE001  Ray's errors and those of its transport
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             self._lose()
         finally:
@@ -100,7 +100,7 @@ class DeploymentClient:
             task.cancel()
 
     def _listen(self) -> None:
-        """Wait for a sign of life, once for all calls that are late."""
+        """Ask for a sign of life, once for all calls that are late."""
         if not self.lost and (self._sign is None or self._sign.done()):
             self._sign = asyncio.create_task(self._gives_sign(), context=contextvars.Context())
 
@@ -114,7 +114,7 @@ class DeploymentClient:
             self._look()
 
     def _look(self) -> None:
-        """Ping until there is an answer, in a separate context: Serve cancels the calls in a request's context."""
+        """Ping until there is an answer, in a separate context: Ray Serve cancels the calls in a request's context."""
         if self._back is None or self._back.done():
             self._back = asyncio.create_task(self._until_it_answers(), context=contextvars.Context())
 
@@ -131,13 +131,13 @@ class DeploymentClient:
 
 @dataclass(frozen=True)
 class ShardHandle:
-    """A shard group's deployment, which answers within `seconds` or is lost."""
+    """A client of a shard group's deployment, which must answer within `seconds`."""
 
     client: DeploymentClient
     seconds: float
 
     async def read(self, work: Reading) -> Any:
-        """Do a piece of work in the group; LostError where no answer comes in time."""
+        """Do a piece of a search's work, such as a scan, in the group; LostError where no answer comes in time."""
         return await self.client.ask(lambda handle: handle.read.remote(work), self.seconds)
 
     async def answers(self) -> bool:
@@ -147,12 +147,12 @@ class ShardHandle:
 
 @dataclass(frozen=True)
 class ScorerHandle:
-    """The cross-encoder's deployment."""
+    """A client of the cross-encoder's deployment, which scores pairs."""
 
     client: DeploymentClient
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Score n pairs of a query and a document, [n]; LostError where no answer comes within `seconds`."""
+        """Score each query [n] with its item (document) [n]: [n]; LostError where no answer comes within `seconds`."""
         return await self.client.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
 
     async def answers(self) -> bool:
@@ -161,7 +161,7 @@ class ScorerHandle:
 
 
 async def _replies(method: DeploymentHandle, seconds: float) -> bool:
-    """Return True if a method of a deployment answers within some seconds, or the deployment is too busy to answer."""
+    """Return True if a method of a deployment answers within `seconds`, or the deployment is too busy to answer."""
     try:
         async with asyncio.timeout(seconds):
             await _answer(method.remote())
@@ -171,13 +171,13 @@ async def _replies(method: DeploymentHandle, seconds: float) -> bool:
         if _leaves():
             raise
         return False
-    except Exception:  # noqa: BLE001  Ray's errors, and those of what carries its calls
+    except Exception:  # noqa: BLE001  Ray's errors and those of its transport
         return False
     return True
 
 
 async def _answer(response: DeploymentResponse[T]) -> T:
-    """Wait for the answer to a call; the call is cancelled in its replica where the caller is."""
+    """Wait for the answer to a call; where the caller is cancelled, the call is cancelled in its replica."""
     try:
         answer: T = await response
     except asyncio.CancelledError:

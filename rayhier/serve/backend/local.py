@@ -13,19 +13,19 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
 
 PING_SECONDS = 5.0
-"""Seconds that the cross-encoder may take for the pairs that it is at work on."""
+"""Most seconds for the cross-encoder to finish the pairs that it is reading."""
 log = logging.getLogger("ray.serve")
 
 
 class LocalShards:
-    """A range of leaves, read in a thread of this process."""
+    """A range of leaves, scanned in a thread of this process."""
 
     def __init__(self, name: str, version: Version, leaves: range) -> None:
-        """Open leaves; InputError where a file is not as it was published."""
+        """Open a range of a version's leaves; InputError where a file is not as published."""
         self.name, self._group = name, ShardGroup(version, leaves)
 
     async def read(self, work: Reading) -> Any:
-        """Do a piece of work of a search; LostError where it fails, as for a deployment that fails."""
+        """Do a piece of a search's work, such as a scan; LostError where it fails."""
         try:
             return await self._group.read(work)
         except Exception as error:
@@ -36,13 +36,13 @@ class LocalShards:
         """Return True if the leaves answer a search now."""
         try:
             await self._group.ping()
-        except Exception as error:  # noqa: BLE001  whatever fails, nothing is found
+        except Exception as error:  # noqa: BLE001  any failure means no answer
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             return False
         return True
 
     async def check_health(self) -> None:
-        """Open files anew that were changed while they were open."""
+        """Open files again where they were changed while open."""
         try:
             await self._group.check_health()
         except Exception as error:  # noqa: BLE001  tried again later; until then the group is lost
@@ -50,14 +50,17 @@ class LocalShards:
 
 
 class LocalScorer:
-    """The cross-encoder, which reads pairs in a thread of this process."""
+    """The cross-encoder, which scores pairs in a thread of this process."""
 
     def __init__(self, version: Version, threads: int) -> None:
-        """Open the cross-encoder, every file verified."""
+        """Open the cross-encoder of an index's version; InputError where a file is not as published.
+
+        `threads` is the number of threads that torch uses.
+        """
         self._replica = CrossEncoderReplica(version, threads)
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Score n pairs of a query and a document, [n]; LostError where no answer comes within `seconds`."""
+        """Score each query [n] with its item (document) [n]: [n]; LostError where no answer comes within `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._replica.score(queries, items)
@@ -70,6 +73,6 @@ class LocalScorer:
         try:
             async with asyncio.timeout(PING_SECONDS):
                 await self._replica.ping()
-        except Exception:  # noqa: BLE001  whatever fails, nothing is scored
+        except Exception:  # noqa: BLE001  any failure means no scores
             return False
         return True

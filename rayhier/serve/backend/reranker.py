@@ -1,4 +1,4 @@
-"""The cross-encoder of a served index: its calls are counted, limited in time, and may be unavailable."""
+"""The cross-encoder as the engine uses it: its calls are counted and limited in time, and it may be unavailable."""
 
 import asyncio
 import logging
@@ -13,28 +13,28 @@ from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import LostError
 
 WAITING = 0.5
-"""Share of a request's time for calls that the request may wait for other requests' calls before it is refused."""
+"""Share of the seconds for a request's calls that it may wait for other requests' calls; else it is refused."""
 log = logging.getLogger("ray.serve")
 
 
 class PairScores(Protocol):
-    """A cross-encoder in this process or behind a deployment."""
+    """Interface of a cross-encoder in this process or in a deployment."""
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Score n pairs of a query and a document, [n]; LostError where no answer comes within `seconds`."""
+        """Score each query [n] with its item (document) [n]: [n]; LostError where no answer comes within `seconds`."""
 
     async def answers(self) -> bool:
         """Return True if the cross-encoder answers now."""
 
 
 class Reranking:
-    """Has pairs scored for requests, whose calls take a limited time each."""
+    """Scores pairs of a query and a document for requests, in a limited time for each request."""
 
     def __init__(self, scores: PairScores, seconds: float = 60.0) -> None:
-        """Allow the calls of a request `seconds`, all rounds together."""
+        """Limit the calls of a request, in all its rounds together, to `seconds`."""
         self._scores, self._seconds = scores, seconds
         self.admission = Admission(WAITING * seconds)
-        """Counts the calls that wait; ApiError 503 where further ones would wait for too long."""
+        """Counter of the calls that wait; raises ApiError 503 where further ones would wait too long."""
 
     async def answers(self) -> bool:
         """Return True if the cross-encoder answers now."""
@@ -42,9 +42,10 @@ class Reranking:
 
     @contextmanager
     def calls(self, count: int) -> Iterator[Callable[[Work], Awaitable[Reply]]]:
-        """Count a request's calls while the block runs; yields a function that has pairs scored.
+        """Count a request's calls while the block runs; yields a function that scores the pairs of a round.
 
-        The reply has no part where the cross-encoder fails or the request's seconds have passed.
+        The function's reply is empty where the cross-encoder fails or the request's seconds have passed. ApiError 503
+        where too many calls wait.
         """
         loop, is_lost = asyncio.get_running_loop(), False
         until = loop.time() + self._seconds
@@ -63,5 +64,5 @@ class Reranking:
                     return Reply([])
 
             yield score
-            if not is_lost or loop.time() >= until:  # calls that were late tell how fast they are made
+            if not is_lost or loop.time() >= until:  # late calls count too: they show how slow the scorer is
                 answered()

@@ -1,4 +1,4 @@
-"""A shard group: some of an index's leaves, mapped into memory, which searches read.
+"""A shard group: a range of an index's leaves, mapped into memory, which searches read.
 
 Shapes: Q queries, M embedding size, B leaves probed (beam).
 """
@@ -25,18 +25,18 @@ from rayhier.serve.threads import SMALL
 from rayhier.storage.leaf_map import LeafMap
 
 FAILURES = 2
-"""Failures in a row after which a group loads anew."""
+"""Failures in a row after which a group opens its files again."""
 PROBED = 16
-"""Files of which readiness searches a leaf, at most."""
+"""Most files in which a check of readiness searches a leaf."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 
 
 class ShardGroup:
-    """Scans a range of leaves; InputError where a file is not as it was published.
+    """Searches a range of an index's leaves; InputError where a file is not as published.
 
-    Where work fails twice in a row, the group opens its files anew; damaged files in the cache of this machine are then
-    made again from the published ones.
+    Where work fails twice in a row, the group opens its files again; damaged files in the cache of this machine are
+    then made again from the published ones.
     """
 
     def __init__(self, version: Version, leaves: range) -> None:
@@ -49,22 +49,22 @@ class ShardGroup:
         self._thread = ThreadPoolExecutor(1, "scan")
 
     def __del__(self) -> None:
-        """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""
+        """Release the version, which vacuum may then remove; called by Ray Serve when it stops the replica."""
         self._pins.close()
 
     async def read(self, work: Reading) -> Ranking | Lexical | Shortlist:
-        """Do a piece of work of a search in the leaves that this group holds."""
+        """Do a piece of a search's work, such as a scan, in the leaves of this group."""
         return await self._work(lambda: self._reader.read(work), small=self._is_small(work))
 
     async def ping(self) -> None:
-        """Search once; returns where this replica can read its files, and nobody changed them."""
+        """Search once; returns where the group can read its files, raises where it cannot or they were changed."""
         await self._work(self._probe)
 
     async def alive(self) -> None:
-        """Return at once, whatever is at work."""
+        """Return at once, even while work is done, as a sign of life."""
 
     async def check_health(self) -> None:
-        """Called by Serve every ten seconds: load anew where a mapped file was changed, else answers may be wrong."""
+        """Open the files again where one was changed, as answers may be wrong; Ray Serve calls this regularly."""
         if not self._reader.intact():
             await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
 
@@ -125,14 +125,14 @@ class ShardGroup:
 
 
 def _even(level: int) -> Floats:
-    """Return the numbers [1, 2^h] of a text that is equally probable in every node of a level."""
+    """Return the numbers [1, 2^level] of a text that is equally probable in every node of a level."""
     return np.full((1, 2**level), 2.0**-level, np.float32)
 
 
 def _some(leaf_map: LeafMap, leaves: range) -> Ints:
-    """Return a leaf [1, b] of each shard of a range of leaves, the smallest with rows; of the first shards only."""
+    """Choose leaves [1, b] to check readiness by: the smallest leaf with rows of each shard, at most 16."""
     smallest, counts = [], leaf_map.manifest.counts
     for shard in leaf_map.manifest.shards:
-        held = [leaf for leaf in shard.leaves if leaf in leaves and counts[leaf]]
-        smallest += [min(held, key=lambda leaf: counts[leaf])] if held else []
+        leaves_with_rows = [leaf for leaf in shard.leaves if leaf in leaves and counts[leaf]]
+        smallest += [min(leaves_with_rows, key=lambda leaf: counts[leaf])] if leaves_with_rows else []
     return np.array([smallest[:PROBED]], dtype=np.int64).reshape(1, -1)

@@ -1,4 +1,4 @@
-"""The version that is served, chosen once: later replicas open the same version, whatever was published since."""
+"""The version of an index that is served: chosen once, so that later replicas open the same version."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +19,7 @@ from rayhier.storage.paths import locate
 
 @dataclass(frozen=True)
 class Version:
-    """A version of an index."""
+    """A version of an index in a workdir."""
 
     workdir: str
     now: Current
@@ -36,7 +36,10 @@ class Version:
         return cls(workdir, now, manifest.version), manifest
 
     def model(self, precision: Precision | None = None) -> Model:
-        """Open the trained model, every file verified; it encodes in the spec's precision unless another is given."""
+        """Open the trained model, which encodes in the spec's precision unless another is given.
+
+        InputError where a file is not as published.
+        """
         spec, update = self.now.spec, {} if precision is None else {"precision": precision}
         spec = spec.model_copy(update={"encoder": spec.encoder.model_copy(update=update)})
         return Model.of_workdir(locate(self.workdir), self.now.model_copy(update={"spec": spec}))
@@ -47,7 +50,9 @@ class Version:
 
 
 def split(counts: Sequence[int], groups: int | None) -> list[range]:
-    """Divide the leaves, of `counts` rows, among shard groups: contiguous, about equal in rows; two groups by default.
+    """Divide the leaves, of `counts` rows, among shard groups: contiguous, about equal in rows; by default two groups.
+
+    InputError where there are more groups than leaves.
 
     >>> split([5, 1, 1, 1, 4], 2)
     [range(0, 2), range(2, 5)]

@@ -1,1 +1,1 @@
-"""HTTP: paths, bodies, limits, tokens and errors of a served index."""
+"""The HTTP interface of a served index: paths, bodies, limits, tokens and errors."""

@@ -1,4 +1,4 @@
-"""The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer behind it."""
+"""The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer requests."""
 
 import logging
 from collections.abc import Awaitable, Sequence
@@ -64,11 +64,11 @@ DESCRIPTIONS = {
 
 
 class Backend(Protocol):
-    """The part that answers requests behind the HTTP interface."""
+    """Interface of the engine that answers requests."""
 
     @property
     def admission(self) -> Admission:
-        """Counts the queries that wait, and refuses queries that would wait too long."""
+        """Counter of the queries that wait, which refuses queries that would wait too long."""
 
     def search(self, request: Request) -> Awaitable[Answers]:
         """Answer each query of a request."""
@@ -91,9 +91,9 @@ def api(
     log_queries: bool = False,
     metrics: Metrics | None = None,
 ) -> FastAPI:
-    """Compose the HTTP application that serves an index: `engine` answers, `index` describes, `rules` check requests.
+    """Make the HTTP application of an index: `engine` answers, `index` describes the index, `rules` check requests.
 
-    `origins` are those whose pages may send requests too; `log_queries` has queries' texts logged.
+    `origins` are those whose pages may send requests too; with `log_queries` the texts of queries are logged.
     """
     tokens = tokens or Tokens(None)
     guard = Middleware(Guard, tokens=tokens, limits=limits, admission=engine.admission, metrics=metrics)
@@ -133,7 +133,7 @@ class _Asked:
         return self._logged(name, self._rules.route(queries, body.beam, name))
 
     def _logged(self, name: str, request: Request) -> Request:
-        """Return the same request, its texts logged where the config says so; refused requests are not logged."""
+        """Return the request; its texts are logged where the config says so. Refused requests are not logged."""
         if self._log_queries and not isinstance(request.queries, np.ndarray):
             for text in request.queries:
                 log.info("%s: %r", name, text)
@@ -142,8 +142,8 @@ class _Asked:
     def _queries(self, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
         """Return the name of the field that has the queries, and the queries as texts or vectors."""
         if isinstance(body, BatchRequest):
-            name, given = ("queries", body.queries) if body.queries is not None else ("vectors", body.vectors)
-            queries: Sequence[object] = given or []
+            name, values = ("queries", body.queries) if body.queries is not None else ("vectors", body.vectors)
+            queries: Sequence[object] = values or []
         else:
             name, query = ("query", body.query) if body.query is not None else ("vector", body.vector)
             queries = [query]
@@ -176,25 +176,25 @@ def _health(app: FastAPI, engine: Backend) -> None:
         return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
 
     for path, answer in {"/healthz": healthz, "/readyz": readyz}.items():
-        app.head(path, include_in_schema=False)(answer)  # load balancers ask so
+        app.head(path, include_in_schema=False)(answer)  # load balancers send HEAD
 
 
 def _searches(
-    app: FastAPI, engine: Backend, asked: _Asked, index: IndexResponse, most_bytes: int, metrics: Metrics | None
+    app: FastAPI, engine: Backend, converter: _Asked, index: IndexResponse, most_bytes: int, metrics: Metrics | None
 ) -> None:
     async def answered(body: SearchRequest | BatchRequest, request: Request) -> tuple[Answers, list[AnswerBody]]:
-        given = await engine.search(request)
+        outcome = await engine.search(request)
         if metrics is not None:
-            calls = sum(answer.calls or 0 for answer in given.answers)
-            metrics.searched(given.ms, [answer.documents for answer in given.answers], given.lost, calls)
+            calls = sum(answer.calls or 0 for answer in outcome.answers)
+            metrics.searched(outcome.ms, [answer.documents for answer in outcome.answers], outcome.lost, calls)
         writer = ResultWriter(body.include, most_bytes)
-        return given, await _bodies(given, writer, strict=body.strict, explain=body.explain)
+        return outcome, await _bodies(outcome, writer, strict=body.strict, explain=body.explain)
 
     @app.post("/v1/search", summary="Find documents", tags=["search"], response_model=SearchResponse)
     async def search(body: SearchRequest) -> Response:
-        request = asked.search(body)
-        given, (answer,) = await answered(body, request)
-        return _sent(SearchResponse(**dict(answer), mode=request.mode, version=index.version, ms=given.ms))
+        request = converter.search(body)
+        outcome, (answer,) = await answered(body, request)
+        return _sent(SearchResponse(**dict(answer), mode=request.mode, version=index.version, ms=outcome.ms))
 
     @app.post(
         "/v1/search:batch",
@@ -203,15 +203,15 @@ def _searches(
         response_model=BatchResponse,
     )
     async def batch(body: BatchRequest) -> Response:
-        request = asked.search(body)
-        given, answers = await answered(body, request)
-        return _sent(BatchResponse(answers=answers, mode=request.mode, version=index.version, ms=given.ms))
+        request = converter.search(body)
+        outcome, answers = await answered(body, request)
+        return _sent(BatchResponse(answers=answers, mode=request.mode, version=index.version, ms=outcome.ms))
 
     @app.post(
         "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]
     )
     async def route(body: RouteRequest) -> RouteResponse:
-        return _routed(await engine.route(asked.route(body)), index.version)
+        return _routed(await engine.route(converter.route(body)), index.version)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
@@ -219,7 +219,7 @@ def _searches(
 
 
 def _sent(body: BaseModel) -> Response:
-    """Make a response from a body that is a model already, which FastAPI would check once more."""
+    """Make a response from a checked model, so that FastAPI does not check it again."""
     return Response(body.model_dump_json(), media_type="application/json")
 
 
@@ -240,26 +240,26 @@ def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
     ]
 
 
-async def _bodies(given: Answers, writer: ResultWriter, *, strict: bool, explain: bool) -> list[AnswerBody]:
+async def _bodies(outcome: Answers, writer: ResultWriter, *, strict: bool, explain: bool) -> list[AnswerBody]:
     """Make the response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
-    names = sorted({name for lost in given.lost for name in lost})
+    names = sorted({name for lost in outcome.lost for name in lost})
     if strict and names:
         raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
-    parts = sum(len(answer.hits) + len(answer.leaves) for answer in given.answers)
-    return await run_in_thread(parts, _all, given, writer, explain=explain)
+    parts = sum(len(answer.hits) + len(answer.leaves) for answer in outcome.answers)
+    return await run_in_thread(parts, _all, outcome, writer, explain=explain)
 
 
-def _all(given: Answers, writer: ResultWriter, *, explain: bool) -> list[AnswerBody]:
+def _all(outcome: Answers, writer: ResultWriter, *, explain: bool) -> list[AnswerBody]:
     return [
-        _one(answer, lost, writer, _explained(answer, given, row, writer) if explain else None)
-        for row, (answer, lost) in enumerate(zip(given.answers, given.lost, strict=True))
+        _one(answer, lost, writer, _explained(answer, outcome, row, writer) if explain else None)
+        for row, (answer, lost) in enumerate(zip(outcome.answers, outcome.lost, strict=True))
     ]
 
 
-def _explained(answer: Answer, given: Answers, row: int, writer: ResultWriter) -> Explanation:
-    routed = [] if given.routes is None else _leaves(given.routes, row)
+def _explained(answer: Answer, outcome: Answers, row: int, writer: ResultWriter) -> Explanation:
+    routed = [] if outcome.routes is None else _leaves(outcome.routes, row)
     writer.spend(ROUTED_BYTES * len(routed))
-    widened, rows = max(0, len(answer.leaves) - len(routed)), given.rows[row] if given.rows else 0
+    widened, rows = max(0, len(answer.leaves) - len(routed)), outcome.rows[row] if outcome.rows else 0
     return Explanation(leaves=routed, scanned=answer.scored, widened=widened, rows=rows)
 
 
@@ -273,7 +273,7 @@ def _one(answer: Answer, lost: list[str], writer: ResultWriter, explain: Explana
 
 
 def _say_token(app: FastAPI) -> None:
-    """Declare the token in the OpenAPI schema: FastAPI does not know of it, since the guard checks it, not a route."""
+    """Declare the token in the OpenAPI schema, which FastAPI cannot do, since the guard checks the token."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Bodies of requests: received within limits of size and time, and read as JSON where a route takes one."""
+"""Bodies of requests: received within limits of size and time, and parsed as JSON."""
 
 import asyncio
 import itertools
@@ -23,7 +23,7 @@ LARGE = 32_000
 """Bytes from which a body is parsed in a thread, off the event loop."""
 CHARSET = re.compile(r'charset\s*=\s*"?([^\s;"]+)', re.IGNORECASE)
 OTHER_VALUES = 20_000
-"""Values that a body may hold besides its queries and vectors."""
+"""JSON values that a body may hold besides its queries and vectors."""
 
 
 class GoneError(Exception):
@@ -31,13 +31,13 @@ class GoneError(Exception):
 
 
 class Receiver:
-    """Receives bodies; over all requests it holds a limited number of bytes."""
+    """Receives the bodies of requests, whose bytes together are limited while they arrive."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits, self._held = limits, 0
 
     async def __call__(self, scope: Scope, receive: Receive) -> bytes:
-        """Receive a request's complete body, no further than the limits, whatever Content-Length says.
+        """Receive a request's complete body; reads no further than the limits, whatever Content-Length says.
 
         ApiError 413, 408 or 503 where the body exceeds a limit; GoneError where the client leaves.
         """
@@ -56,7 +56,7 @@ class Receiver:
         return bytes(body)
 
     async def _receive(self, receive: Receive, body: bytearray) -> None:
-        """Append to `body`, whose length is counted as held."""
+        """Append the request's bytes to `body`, and count them among those that are arriving."""
         for number in itertools.count(1):
             message = await receive()
             if message["type"] != "http.request":
@@ -75,12 +75,12 @@ class Receiver:
 
 
 def most_values(limits: RequestLimits, dimension: int) -> int:
-    """Return the number of values that a body may hold: a full batch of vectors, and `OTHER_VALUES` besides."""
+    """Return the most JSON values that a body may hold: those of a full batch of vectors, and 20,000 more."""
     return limits.max_batch * (dimension + 1) + OTHER_VALUES
 
 
 def json_route(most: int) -> type[APIRoute]:
-    """Make the class of routes whose bodies are JSON of at most `most` values; large ones are parsed in a thread."""
+    """Make the class of routes whose bodies are JSON of at most `most` values; large bodies are parsed in a thread."""
     thread = ThreadPoolExecutor(1, "parse")
 
     class JsonRequest(Request):
@@ -106,7 +106,7 @@ def json_route(most: int) -> type[APIRoute]:
 
             async def handle(request: Request) -> Response:
                 parsed = JsonRequest(request.scope, request.receive)
-                await parsed.json()  # FastAPI, which reads it next, would give an error here another form
+                await parsed.json()  # FastAPI, which parses it next, would answer an error in another form
                 return await plain(parsed)
 
             return handle
@@ -116,14 +116,14 @@ def json_route(most: int) -> type[APIRoute]:
 
 def _check_type(headers: Headers) -> None:
     """Raise ApiError 415 unless a body is application/json in UTF-8, and not compressed."""
-    given, encoding = headers.get("content-type", ""), headers.get("content-encoding", "identity").strip()
+    content_type, encoding = headers.get("content-type", ""), headers.get("content-encoding", "identity").strip()
     if encoding.lower() not in ("", "identity"):
         message = f"content-encoding: got {encoding[:NAME_SHOWN]}; allowed: none, or identity"
         raise ApiError(415, "not_json", message)
-    kind, _, rest = given.partition(";")
+    kind, _, rest = content_type.partition(";")
     charset = CHARSET.search(rest)
     if kind.strip().lower() != "application/json" or (charset and charset[1].lower() not in ("utf-8", "utf8")):
-        message = f"content-type: got {given[:NAME_SHOWN] or 'none'}; allowed: application/json, in UTF-8"
+        message = f"content-type: got {content_type[:NAME_SHOWN] or 'none'}; allowed: application/json, in UTF-8"
         raise ApiError(415, "not_json", message)
 
 

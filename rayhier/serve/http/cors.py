@@ -13,15 +13,15 @@ from rayhier.serve.http.models import NAME_SHOWN
 
 
 class Cors(CORSMiddleware):
-    """Answers the preflight requests of browsers; a refusal has the form of every error."""
+    """Middleware that answers browsers' preflight requests; a refusal has the JSON body that all errors have."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        """Answer a preflight request with the allowed origins, methods and headers."""
+        """Answer a preflight request with the allowed origins, methods and headers, or refuse it."""
         answer = super().preflight_response(request_headers)
         if answer.status_code < 400:
             return answer
-        given = request_headers["origin"][:NAME_SHOWN]
-        message = f"origin: got {given!r}; allowed: the config's cors_origins, with GET or POST"
+        origin = request_headers["origin"][:NAME_SHOWN]
+        message = f"origin: got {origin!r}; allowed: the config's cors_origins, with GET or POST"
         return respond(ApiError(answer.status_code, "origin", message))
 
 

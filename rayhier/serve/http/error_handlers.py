@@ -1,4 +1,4 @@
-"""Answer every error as `{"error": {"code", "message"}}`: ours, the framework's, and defects."""
+"""Answers all errors with the body `{"error": {"code", "message"}}`: ours, the web framework's, and defects."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -24,7 +24,7 @@ def respond(error: ApiError) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Give every error of the app, of Starlette and of FastAPI the same form."""
+    """Make the application answer its own errors, Starlette's and FastAPI's in the same form."""
     app.exception_handler(ApiError)(_own)
     app.exception_handler(InputError)(_input)
     app.exception_handler(HTTPException)(_http)
@@ -46,7 +46,7 @@ ALLOWED = {
     "model_attributes_type": "an object",
     "model_type": "an object",
 }
-"""Pydantic's kind of error -> what is allowed."""
+"""Allowed values, in words, by pydantic's type of error."""
 
 
 async def _own(_: Request, error: ApiError) -> JSONResponse:
@@ -75,7 +75,7 @@ async def _unexpected(_: Request, __: Exception) -> JSONResponse:
 
 
 def _line(problem: Mapping[str, Any]) -> str:
-    """Format a problem on a line: its place, the value given, the values allowed."""
+    """Format a problem on one line: its place, the value given, the values allowed."""
     place = _path([part for part in problem["loc"] if part != "body"]) or "body"
     allowed = _allowed(problem["type"], problem.get("ctx") or {})
     if allowed is None:
@@ -84,7 +84,7 @@ def _line(problem: Mapping[str, Any]) -> str:
 
 
 def _allowed(kind: str, limits: Mapping[str, Any]) -> str | None:
-    """Describe the values allowed, by pydantic's kind of error; None for an error whose message describes them."""
+    """Describe the values allowed, by pydantic's type of error; None where the error's message describes them."""
     match kind:
         case "greater_than_equal":
             return f"at least {limits['ge']:g}"
@@ -102,7 +102,7 @@ def _allowed(kind: str, limits: Mapping[str, Any]) -> str | None:
 
 
 def shown(value: object) -> str:
-    """Format a value in at most `NAME_SHOWN` characters."""
+    """Format a value in at most 80 characters."""
     if isinstance(value, int) and abs(value) >= 10**NAME_SHOWN:
         return "a whole number of more than 80 digits"
     text = repr(value) if isinstance(value, str | int | float | bool | None) else _KINDS.get(type(value), "a value")

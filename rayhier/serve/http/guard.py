@@ -1,4 +1,4 @@
-"""Checks of every request before it is parsed: its token, its body, the number of requests at work, its time."""
+"""Checks every request before it is parsed: its token, its body, the number of requests at work, its time."""
 
 import asyncio
 import time
@@ -16,15 +16,15 @@ from rayhier.serve.metrics import Metrics
 OPEN = ("/healthz", "/readyz")
 """Paths that need no token and are answered even under load."""
 PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/index", "/v1/documents")
-"""Paths that are counted by their names; others are counted together."""
+"""Paths whose requests are counted by path; those of other paths are counted together."""
 WRITES = ("PUT", "PATCH", "DELETE")
-"""Methods that need the token for writing."""
+"""HTTP methods that need the token for writing."""
 
 
 class Guard:
-    """ASGI middleware that checks requests.
+    """ASGI middleware that checks requests and limits their number and time.
 
-    A request takes one of the slots for work once its body has arrived: a slow sender keeps no other request waiting.
+    A request takes one of the slots for work once its body has arrived, so that a slow sender blocks no other request.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Guard:
         admission: Admission | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        """Check requests before an application gets them.
+        """Check requests before the application `app` gets them.
 
         A request with a body is refused before the body is parsed where `admission` refuses further requests. Metrics
-        note every request, with status 0 where the client left.
+        record every request, with status 0 where the client left.
         """
         self.app, self.limits, self._admission, self._metrics = app, limits, admission, metrics
         self._tokens = tokens
@@ -62,10 +62,10 @@ class Guard:
         except GoneError:
             return
         except ApiError as error:
-            if not status:  # else the answer is cut off
+            if not status:  # otherwise an answer has begun, and is cut off
                 await respond(error)(scope, receive, noted)
         except Exception:
-            status = status or 500  # which the application answers with further out
+            status = status or 500  # outer middleware answers the error with 500
             raise
         finally:
             path = scope["path"].removeprefix(scope.get("root_path", ""))
@@ -100,5 +100,5 @@ class Guard:
             self._busy -= 1
 
     def _check_token(self, scope: Scope) -> None:
-        given = dict(reversed(scope["headers"])).get(b"authorization", b"")
-        self._tokens.check(given, writes=scope.get("method") in WRITES)
+        header = dict(reversed(scope["headers"])).get(b"authorization", b"")
+        self._tokens.check(header, writes=scope.get("method") in WRITES)

@@ -1,4 +1,4 @@
-"""Bodies of requests and responses."""
+"""Bodies of HTTP requests and responses."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -33,7 +33,7 @@ Vector = Annotated[
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Part = Literal["title", "text", "fields"]
 PARTS: tuple[Part, ...] = ("title", "text", "fields")
-"""Parts of a document that an answer shows."""
+"""Parts of a document that an answer may contain."""
 Include = Annotated[list[Part], Field(max_length=len(PARTS), fail_fast=True)]
 FilterBody = Annotated[
     dict[str, Any],
@@ -54,38 +54,40 @@ class _Request(_Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, given: Any) -> Any:
-        unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, dict) else []
+    def _known_keys(cls, body: Any) -> Any:
+        unknown = [key for key in body if key not in cls.model_fields] if isinstance(body, dict) else []
         if unknown:
             raise ValueError(f"got key {unknown[0][:NAME_SHOWN]!r}; allowed: {', '.join(cls.model_fields)}")
-        return given
+        return body
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
-        """Require either text or vectors, not both."""
+        """Raise ValueError unless exactly one of the first two fields, text and vector, is given."""
         first, second = list(type(self).model_fields)[:2]
-        given = [name for name in (first, second) if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"got {' and '.join(given) or 'neither'}; allowed: exactly one of {first}, {second}")
+        names = [name for name in (first, second) if getattr(self, name) is not None]
+        if len(names) != 1:
+            raise ValueError(f"got {' and '.join(names) or 'neither'}; allowed: exactly one of {first}, {second}")
         return self
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Say in the schema too that exactly one of the two is given; the other may stand there as null."""
+        """Add to the schema that exactly one of text and vector is given; the other may be null."""
         schema = handler.resolve_ref_schema(handler(core))
         pair = list(cls.model_fields)[:2]
         schema["oneOf"] = [
             {
-                "required": [given],
-                "properties": {name: {"not": {"type": "null"}} if name == given else {"type": "null"} for name in pair},
+                "required": [required],
+                "properties": {
+                    name: {"not": {"type": "null"}} if name == required else {"type": "null"} for name in pair
+                },
             }
-            for given in pair
+            for required in pair
         ]
         return schema
 
 
 class SearchRequest(_Request):
-    """One query, as text or as a vector."""
+    """A search for one query, as text or as a vector."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "k": 5}]})
     query: Query | None = None
@@ -98,22 +100,22 @@ class SearchRequest(_Request):
     """Most leaves to visit; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
     mode: Mode | None = None
-    """What orders results: `dense` vectors, `bm25`, `hybrid`: both. Default: `mode` of `GET /v1/index`; of vectors,
-    `dense`."""
+    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both). Default for text: `mode` of `GET
+    /v1/index`; for a vector: `dense`."""
     rerank: bool | None = None
-    """True: a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
+    """True: a cross-encoder re-ranks the results. Default for text: true unless `rerank` of `GET /v1/index` is none."""
     budget: Count | None = None
     """Most documents that the cross-encoder reads for a query; default: `budget` of `GET /v1/index`."""
     explain: bool = False
-    """True: the answer lists the leaves routed to with their probabilities, and the rows scored."""
+    """True: the answer lists the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Include | None = None
-    """Parts of its documents that the answer shows; the others are null. Default: all."""
+    """Parts of documents that the answer contains; other parts are null. Default: all."""
     strict: bool = False
-    """Answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
+    """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
 
 
 class BatchRequest(_Request):
-    """Several queries, all as texts or all as vectors."""
+    """A search for several queries, all as texts or all as vectors."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"queries": ["open a zip file", "sort a list"], "k": 5}]})
     queries: Annotated[list[Query], Field(min_length=1, fail_fast=True)] | None = None
@@ -126,22 +128,23 @@ class BatchRequest(_Request):
     """Most leaves to visit for each query; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
     mode: Mode | None = None
-    """What orders results: `dense` vectors, `bm25`, `hybrid`: both. Default: `mode` of `GET /v1/index`; of vectors,
-    `dense`."""
+    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both). Default for texts: `mode` of
+    `GET /v1/index`; for vectors: `dense`."""
     rerank: bool | None = None
-    """True: a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
+    """True: a cross-encoder re-ranks the results. Default for texts: true unless `rerank` of `GET /v1/index` is
+    none."""
     budget: Count | None = None
     """Most documents that the cross-encoder reads for a query; default: `budget` of `GET /v1/index`."""
     explain: bool = False
-    """True: the answer lists the leaves routed to with their probabilities, and the rows scored."""
+    """True: the answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Include | None = None
-    """Parts of its documents that the answer shows; the others are null. Default: all."""
+    """Parts of documents that the answers contain; other parts are null. Default: all."""
     strict: bool = False
-    """Answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
+    """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
 
 
 class RouteRequest(_Request):
-    """One query to route: which leaves it would visit, without searching them."""
+    """A query to route: the answer lists the leaves that it would visit, without searching them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "beam": 4}]})
     query: Query | None = None
@@ -156,20 +159,20 @@ class Result(_Body):
     """A document that is a result of a search."""
 
     id: str
-    """Id of the document; of the document that the passage is cut from, where the corpus is cut into passages."""
+    """Id of the document, or, where the corpus is cut into passages, of the document that the passage is from."""
     score: float
-    """Inner product of the query's and the document's vectors: their cosine where similarity is cosine. In other
-    modes BM25, or the sum of both."""
+    """Score by which results are ordered: the inner product of the query's and the document's vectors (their cosine
+    where similarity is cosine), in other modes BM25 or the sum of both."""
     leaf: int
-    """Leaf in which the document was scored."""
+    """Number of the leaf in which the document was scored."""
     title: str | None
-    """Title of the document; null where the request does not include it, as text and fields are."""
+    """Title of the document; null where the request does not include titles."""
     text: str | None
-    """Text of the document; of its best passage where the corpus is cut into passages."""
+    """Text of the document, or of its best passage where the corpus is cut into passages; null where not included."""
     fields: dict[str, Any] | None
-    """Values of the fields that the corpus declares."""
+    """Values of the fields that the corpus declares; null where not included."""
     estimated: bool
-    """True for a re-ranked result that the cross-encoder did not read: its score is estimated from those read."""
+    """True where the score was estimated from those of documents that the cross-encoder read."""
 
 
 class Visits(_Body):
@@ -178,55 +181,57 @@ class Visits(_Body):
     leaves: list[int]
     """Numbers of the leaves, in the order of visit."""
     documents: int
-    """Distinct documents scored. A partial answer may count too few: a document in a lost leaf counts only there."""
+    """Number of distinct documents scored. A partial answer may count too few: a document in two leaves, one of which
+    did not answer, may be counted in neither."""
     fraction: float
-    """Distinct documents scored, as a share of the corpus."""
+    """Number of distinct documents scored, as a fraction of the corpus, 0 to 1."""
     enough: bool
-    """True where there are `k` results; false where the leaves that may be visited hold fewer documents that match."""
+    """True where there are `k` results; false where the leaves that may be visited hold fewer matching documents."""
 
 
 class RoutedLeaf(_Body):
-    """One leaf that a query would visit."""
+    """A leaf that a query would visit."""
 
     leaf: int
     log_prob: float
     """Natural logarithm of the probability that the router gives the leaf for this query."""
     log_density: float | None
-    """`log_prob` less the logarithm of the leaf's size, as the router knows it: how probable a document in it is. Null
-    where the router knows no sizes."""
+    """`log_prob` minus the logarithm of the leaf's number of documents: how probable one document in it is an answer.
+    Null where the router does not know these numbers."""
 
 
 class Explanation(_Body):
-    """Leaves that a query was routed to and rows that were scored for its answer."""
+    """Leaves that the router chose for a query, and rows that were scored for its answer."""
 
     leaves: list[RoutedLeaf]
-    """Leaves that the query was routed to, in the order of visit, before a filter made it visit more."""
+    """Leaves that the router chose, in the order of visit, before a filter made the query visit more."""
     scanned: int
-    """Rows scored: a document in two of the leaves counts twice; with a filter, those that match, of all leaves anew
-    each time that more are visited."""
+    """Number of rows scored: a document in two of the leaves counts twice. With a filter, only matching rows count,
+    again each time that more leaves are visited."""
     widened: int
-    """Leaves visited beyond these, since too few documents matched the filter."""
+    """Number of leaves visited beyond `leaves`, since too few documents matched the filter."""
     rows: int
-    """Rows in the leaves visited, whether they match the filter or not; 0 where no leaf is visited."""
+    """Number of rows in the leaves visited, whether they match the filter or not; 0 where no leaf is visited."""
 
 
 class AnswerBody(_Body):
-    """Results of one query, best first."""
+    """The results of a query, best first, and their cost."""
 
     results: list[Result]
     visited: Visits
     partial: bool
-    """True where results are missing: a shard group that holds leaves of this query did not answer."""
+    """True where results may be missing: a shard group with leaves of this query or the cross-encoder did not
+    answer."""
     lost: list[str]
-    """Names of the shard groups that did not answer, and `reranker` where no cross-encoder re-ranked the answer."""
+    """Names of the shard groups that did not answer, and `reranker` where the cross-encoder did not."""
     calls: int | None
-    """Documents that the cross-encoder read; null where the answer is not re-ranked."""
+    """Number of documents that the cross-encoder read; null where the answer is not re-ranked."""
     explain: Explanation | None
     """Leaves and rows behind the answer; null unless the request has `explain`."""
 
 
 class SearchResponse(AnswerBody):
-    """Results of one query, the version of the index, and the milliseconds of each step."""
+    """The results of a query, the version of the index, and the milliseconds of each step."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -258,9 +263,9 @@ class SearchResponse(AnswerBody):
     version: int
     """Version of the index that was searched."""
     ms: dict[str, float]
-    """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (with what waits there), total."""
+    """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (including waiting there), total."""
     mode: Mode
-    """What ordered the results."""
+    """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
 class BatchResponse(_Body):
@@ -272,70 +277,74 @@ class BatchResponse(_Body):
     ms: dict[str, float]
     """Milliseconds for the whole batch, by step: queue (waiting for the encoder), encode, route, scan, total."""
     mode: Mode
-    """What ordered the results."""
+    """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
 class RouteResponse(_Body):
-    """Leaves that a query would visit, in the order of visit, which need not be the order of probability."""
+    """Leaves that a query would visit, in the order of visit."""
 
     leaves: list[RoutedLeaf]
     order: Literal["density", "probability"]
-    """What the order of visit is: densest first where the router knows the leaves' sizes, else most probable first."""
+    """Value by which leaves are ordered: `density`, the probability of an answer per document, where the router knows
+    the leaves' sizes, else `probability`."""
     version: int
 
 
 class IndexResponse(_Body):
-    """The index that is served."""
+    """A description of the index that is served."""
 
     name: str
     version: int
     index: str
-    """Fingerprint of the index."""
+    """Fingerprint of the index: a hash of everything it depends on."""
     model: str
-    """Fingerprint of the model."""
+    """Fingerprint of the model: a hash of everything it depends on."""
     router: str
-    """Type of the router."""
+    """Type of the router: ehi, learned_ivf or retreever."""
     documents: int
     """Number of documents; of passages where the corpus is cut into passages."""
     leaves: int
     """Number of leaves."""
     leaves_per_document: int
-    """Most leaves that a document lies in."""
+    """Most leaves in which a document lies."""
     shards: int
     """Number of files that hold the rows."""
     groups: list[str]
-    """Names of the shard groups: deployments that share the leaves."""
+    """Names of the shard groups, the deployments that divide the leaves."""
     dimension: int
-    """Numbers in a vector."""
+    """Number of numbers in a vector."""
     similarity: Similarity
-    """How vectors are compared; where it is `cosine`, a vector has unit length."""
+    """Similarity of vectors: `cosine`, for which a query's vector must have unit length, or `dot` (inner product)."""
     precision: str
     """Number format that queries are encoded in."""
     fields: dict[str, FieldType]
-    """Fields that the corpus declares, and their types: what filters may name."""
+    """Fields that the corpus declares, and their types; filters may name them."""
     k: int
-    """Results for a query that gives no `k`."""
+    """Number of results for a query that gives no `k`."""
     rerank: str
-    """How results are re-ranked by a cross-encoder: none, rnr, axn or adacur."""
+    """Method of re-ranking by a cross-encoder: none, rnr (the best documents), axn or adacur (documents chosen in
+    rounds)."""
     budget: int
-    """Documents that the cross-encoder reads for a query; 0 where there is none."""
+    """Number of documents that the cross-encoder reads for a query; 0 where there is no cross-encoder."""
     pool: int | Literal["leaves", "all"] | None
-    """Documents of which the cross-encoder reads some: those of the leaves that a query visits, a number of the best
-    of these, or all of the index, whose queries visit all leaves. Null where there is no cross-encoder."""
+    """Documents of which the cross-encoder reads some: `leaves`, those in the leaves that a query visits; a number of
+    the best of these; or `all`, for which queries visit all leaves. Null where there is no cross-encoder."""
     how: Literal["leaves", "level"]
-    """`leaves` where a query visits leaves; `level` where a level of the tree compares it with all documents."""
+    """`leaves` where a query visits leaves; `level` where all documents are compared, by a level of ReTreever's
+    tree."""
     mode: Mode
-    """What orders the results of a text that gives no `mode`."""
+    """Order of results for a text that gives no `mode`: `dense` (by vectors), `bm25` (by words) or `hybrid` (by
+    both)."""
     modes: list[Mode]
     """Modes that a query may ask for."""
     beam: int
     """Most leaves visited for a query that gives no `beam`."""
     limits: dict[str, int | float]
-    """Limits of requests, by name: `max_k` and others."""
+    """Limits of requests by name, such as `max_k`, the most results for a query."""
 
 
 class Health(_Body):
-    """Readiness of every shard group, and of the cross-encoder where there is one: answers are then complete."""
+    """State of a server: ready where every shard group answers, and the cross-encoder where there is one."""
 
     ready: bool
     lost: list[str]

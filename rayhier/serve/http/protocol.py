@@ -1,9 +1,10 @@
-"""HTTP over a socket, as uvicorn speaks it with httptools, with limits for what comes before a body.
+"""HTTP over a socket, by uvicorn and httptools, with limits on what a client sends besides bodies.
 
-A request's head may have `HEAD_BYTES` bytes, else the answer is 431, and `HEAD_SECONDS` seconds, else it is 408:
-without limits an endless head fills the server's memory before any token is looked at. A client that ends its own side
-of the connection once its request is sent gets its answer, and one that is refused while it still sends can read why:
-what comes meanwhile is dropped for `LINGER_SECONDS`, since a connection that is closed with unread data is reset.
+A request's head, its first line and headers, may have `HEAD_BYTES` bytes, else the answer is 431, and take
+`HEAD_SECONDS` seconds, else it is 408: without limits an endless head fills the server's memory before any token is
+checked. A client that ends its own side of the connection once its request is sent gets its answer. A client that is
+refused while it still sends can read why: further bytes are dropped for `LINGER_SECONDS`, since a connection that is
+closed with unread data is reset.
 """
 
 import asyncio
@@ -13,9 +14,9 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 HEAD_BYTES = 64_000
-"""Most bytes of a request line and its headers."""
+"""Most bytes of a request's first line and headers."""
 HEAD_SECONDS = 10.0
-"""Seconds that a request line and its headers may take to arrive."""
+"""Seconds that a request's first line and headers may take to arrive."""
 LINGER_SECONDS = 2.0
 """Seconds for which a refused client's further bytes are read and dropped."""
 UNREAD_SECONDS = 30.0
@@ -23,7 +24,7 @@ UNREAD_SECONDS = 30.0
 
 
 class _Transport:
-    """A connection's transport, which does not close while the client sends, but lets its protocol linger."""
+    """A connection's transport that does not close while the client still sends: its protocol then lingers."""
 
     def __init__(self, transport: asyncio.Transport, protocol: "LimitedProtocol") -> None:
         self._transport, self._protocol = transport, protocol
@@ -41,7 +42,7 @@ class _Transport:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """A connection, whose heads are limited in bytes and seconds."""
+    """The protocol of a connection on which heads of requests are limited in bytes and seconds."""
 
     _head_bytes = 0
     _quiet_bytes = 0
@@ -57,7 +58,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._is_refused or (self.cycle is not None and self.cycle.more_body)
 
     def linger(self, transport: asyncio.Transport) -> None:
-        """End this side of the connection; drop bytes that arrive until the other side ends, or for some seconds."""
+        """Close this side of the connection; drop bytes that arrive until the client closes, or for some seconds."""
         if self._lingers is not None or transport.is_closing():
             return
         self._is_refused = True
@@ -67,19 +68,19 @@ class LimitedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a head."""
+        """Start the time limit for the first head."""
         super().connection_made(cast("asyncio.Transport", _Transport(transport, self)))
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Cancel the timers of a connection that has ended."""
         self._end_deadline()
         if self._lingers is not None:
             self._lingers.cancel()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection open for an answer to a request that has arrived completely; returns True if so."""
+        """Return True, which keeps the connection open, where a complete request still waits for its answer."""
         cycle = self.cycle
         if self._is_refused or cycle is None or cycle.response_complete or cycle.more_body:
             return False
@@ -103,19 +104,19 @@ class LimitedProtocol(HttpToolsProtocol):
             self._deadline = self.loop.call_later(HEAD_SECONDS, self._refuse_late)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; trailers, which come after a body, are dropped."""
+        """Add a header to the request; headers after a body (trailers) are dropped."""
         if self._in_head:
             super().on_header(name, value)
 
     def on_message_begin(self) -> None:
-        """Begin a head."""
+        """Start the limits of a request's head."""
         super().on_message_begin()
         if not self._in_head:
             self._await_head()
-            self._head_bytes = 1  # the head has begun; what has come of it so far is not counted
+            self._head_bytes = 1  # the head has begun; its bytes so far are not counted
 
     def on_headers_complete(self) -> None:
-        """Begin a request, unless its head is too long."""
+        """Begin to answer a request, unless its head is too long."""
         self._in_head, self._quiet_bytes = False, 0
         self._end_deadline()
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -125,19 +126,19 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body."""
+        """Pass a part of a body on, unless the request was refused."""
         self._quiet_bytes = 0
         if not self._is_refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
+        """Note that a request has arrived completely."""
         self._quiet_bytes = 0
         if not self._is_refused:
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no HTTP."""
+        """Refuse bytes that are not HTTP, with status 400."""
         self._refuse(400, "not_http", msg)
 
     def _await_head(self) -> None:
@@ -160,7 +161,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer in the form of every error, and end the connection."""
+        """Answer with the JSON body that all errors have, and close the connection."""
         self._is_refused = True
         self._end_deadline()
         if self.transport.is_closing():

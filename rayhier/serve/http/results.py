@@ -1,4 +1,4 @@
-"""Results of a response: the parts of documents that a request includes, within a limit of bytes."""
+"""Results in a response: only the parts of documents that the request includes, within a limit of bytes."""
 
 import json
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ NUMBERS = 100
 
 
 class ResultWriter:
-    """Makes the results of one response; ApiError 422 where it exceeds its limit of bytes."""
+    """Makes the results of a response; ApiError 422 where it exceeds its limit of bytes."""
 
     def __init__(self, include: Sequence[Part] | None, most: int) -> None:
-        """Include these parts of documents, all by default; the response may have `most` bytes, about."""
+        """Include some parts of documents, by default all; the response may have about `most` bytes."""
         self._include = PARTS if include is None else include
         self._most, self._left = most, most
 
     def spend(self, size: int) -> None:
-        """Count bytes of the response."""
+        """Count bytes of the response; ApiError 422 where these exceed the limit."""
         self._left -= size
         if self._left < 0:
             allowed = "ask for fewer results, fewer leaves, fewer questions at once, or less of each by include"
@@ -28,7 +28,7 @@ class ResultWriter:
             raise ApiError(422, "answer_too_large", message)
 
     def __call__(self, hit: Hit) -> Result:
-        """Make a result from a hit; parts that are not included are null."""
+        """Make a result from a found document; parts that are not included are None."""
         title = hit.title if "title" in self._include else None
         text = hit.text if "text" in self._include else None
         fields = hit.fields if "fields" in self._include else None

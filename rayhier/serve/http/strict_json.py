@@ -1,7 +1,7 @@
-"""JSON of requests: its size is counted in the bytes before it is parsed, and a key stands once.
+"""JSON of requests, limited in values before it is parsed; a key may stand only once in an object.
 
-A body within the limit of bytes may still hold a million values, which take seconds to parse, to validate and to say
-what is wrong with each. Counting them takes milliseconds. Shapes: N bytes.
+A body within the limit of bytes may still hold a million values, which take seconds to parse and to validate. Counting
+the values in the bytes takes milliseconds. Shapes: N bytes.
 """
 
 import json
@@ -18,7 +18,7 @@ DEEPEST = 64
 
 
 def parse(body: bytes, most: int) -> Any:
-    """Parse a body in UTF-8 as JSON; ApiError where it is no JSON, or holds more than `most` values.
+    """Parse a body in UTF-8 as JSON; ApiError where it is not JSON, or holds more than `most` values.
 
     >>> parse(b'{"vector": [1, 0.5]}', most=10)
     {'vector': [1, 0.5]}
@@ -38,7 +38,7 @@ def parse(body: bytes, most: int) -> Any:
 
 def _check_size(body: bytes, most: int) -> None:
     begun = body.count(b"[") + body.count(b"{")
-    if begun + body.count(b",") < most and begun <= DEEPEST:  # not more, though what stands in texts is counted too
+    if begun + body.count(b",") < most and begun <= DEEPEST:  # enough, though texts' characters are counted too
         return
     byte_N = _outside_texts(body)
     begins_N = (byte_N == ord("[")) | (byte_N == ord("{"))
@@ -52,7 +52,7 @@ def _check_size(body: bytes, most: int) -> None:
 
 
 def _outside_texts(body: bytes) -> np.ndarray:
-    """Return the bytes of a body that lie in no text."""
+    """Return the bytes of a body that are not inside JSON texts."""
     if b"\\" in body:
         body = body.replace(rb"\\", b"").replace(rb"\"", b"")
     byte_N = np.frombuffer(body, np.uint8)

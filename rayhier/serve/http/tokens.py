@@ -1,8 +1,8 @@
-"""Tokens that requests carry: one opens reading, another reading and writing. Each lies in a file of one line.
+"""Tokens that requests carry: one allows reading, another reading and writing. Each is in a file of one line.
 
-Each file is read again every second, by itself, so that a token is replaced without a restart. A file that vanishes or
+Each file is read again every second, so that a token is replaced without a restart. A file that vanishes or
 holds no token while the server runs leaves its token as it was, and so does one that comes to hold the token of the
-other; the log says so, once. At the start each of these is an error.
+other; the log says so, once. When the server starts, each of these is an error.
 """
 
 import hmac
@@ -15,16 +15,19 @@ from rayhier.serve.errors import ApiError
 from rayhier.spec import InputError
 
 AGAIN_SECONDS = 1.0
-"""Seconds between two reads of the files, at least."""
+"""Least seconds between two reads of the files."""
 SAME = "write_token_file: holds the same token as token_file; allowed: two different tokens"
 log = logging.getLogger("ray.serve")
 
 
 class Tokens:
-    """The tokens of a server; without a file, no request needs a token. InputError where a file holds none."""
+    """The tokens of a server; without a file, requests need no token."""
 
     def __init__(self, read_file: str | None, write_file: str | None = None) -> None:
-        """Read the files. Without `write_file` nobody may write; without `read_file` its token opens everything."""
+        """Read the files. Without `write_file` nobody may write; without `read_file` its token allows everything.
+
+        InputError where a file holds no token, or both hold the same.
+        """
         named = {"token_file": read_file, "write_token_file": write_file}
         self._files = {name: file for name, file in named.items() if file is not None}
         self._tokens = {name: read_token(file, name).encode() for name, file in self._files.items()}
@@ -42,10 +45,10 @@ class Tokens:
         if not self.required:
             return
         self._look()
-        scheme, _, given = authorization.partition(b" ")
+        scheme, _, token = authorization.partition(b" ")
         # Compared in constant time, so that an answer's delay does not tell how much of a token was right.
         is_read, is_write = (
-            name in self._tokens and hmac.compare_digest(given.strip(), self._tokens[name])
+            name in self._tokens and hmac.compare_digest(token.strip(), self._tokens[name])
             for name in ("token_file", "write_token_file")
         )
         if scheme.lower() != b"bearer" or not (is_read or is_write):
@@ -55,7 +58,7 @@ class Tokens:
             raise ApiError(403, "forbidden", "Authorization: this token only reads; allowed: the server's write token")
 
     def _look(self) -> None:
-        """Read the files again: a file's new token counts, or its last token where reading fails."""
+        """Read the files again; a file's last token stays where reading fails."""
         if time.monotonic() - self._looked < AGAIN_SECONDS:
             return
         self._looked = time.monotonic()
@@ -82,7 +85,7 @@ def _same(tokens: Mapping[str, bytes]) -> bool:
 
 
 def read_token(path: str, name: str = "token_file") -> str:
-    """Read the token from a file; InputError where it holds none. Its message never quotes the file."""
+    """Read the token from a file; InputError where it holds none, with a message that never quotes the file."""
     if not Path(path).is_absolute():
         raise InputError(f"{name}: got {path!r}; allowed: an absolute path")
     try:

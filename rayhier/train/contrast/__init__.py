@@ -1,1 +1,1 @@
-"""Contrastive training of the encoder alone."""
+"""Contrastive training of the encoder, without an index."""

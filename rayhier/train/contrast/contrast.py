@@ -18,7 +18,7 @@ from rayhier.train.tower import Tower
 
 
 class Contrast(EncoderPhase):
-    """Trains a tower to bring queries near their documents."""
+    """The training phase of an encoder that brings queries near their documents."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class Contrast(EncoderPhase):
         self.spec = spec
 
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the parts of a step's loss: the pairs at `rows`, with their mined negatives."""
+        """Make the terms of a step's loss: the pairs numbered `rows`, with their mined negatives."""
         return [self.batch(rows, self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator))]
 
     def batch(self, rows: Ints, mined_X: Ints) -> PairBatch:
-        """Make the batch of the pairs at `rows`, with mined documents as further negatives."""
+        """Make the batch of the pairs numbered `rows`, with mined documents, by row, as further negatives."""
         group, known = self.learner.group, self.pairs.known
         return PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)

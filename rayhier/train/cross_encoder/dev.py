@@ -1,4 +1,4 @@
-"""Measures of a cross-encoder on dev: it re-ranks the base encoder's best, with and without the base score."""
+"""Measures a cross-encoder on dev: how well it re-ranks the base encoder's best documents."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,19 +11,19 @@ from rayhier.dataset.ranking import Ranking
 
 MEASURE = "nDCG@10"
 DEPTH, QUERIES = 50, 200
-"""Best documents of each dev query that are re-ranked, and dev queries at most."""
+"""Number of best documents that are re-ranked for a dev query, and the most dev queries."""
 WEIGHTS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""Weights of the base score that are compared."""
+"""Weights of the base encoder's score, added to the cross-encoder's, that are compared on dev."""
 
 Read = Callable[[Sequence[tuple[str, str]]], Floats]
-"""Pairs of texts -> scores [n]."""
+"""Function that scores pairs of a query's and a document's text: [n]."""
 
 
 class Rerank:
-    """Dev queries with the base encoder's best documents, which a cross-encoder puts in another order."""
+    """Dev queries with the base encoder's best documents, which a cross-encoder re-ranks."""
 
     def __init__(self, queries: Queries, base: Ranking, text_of: Callable[[Ints], list[str]]) -> None:
-        """Take the base's ranking of the queries; `text_of` gives texts for rows of its documents."""
+        """Take the base encoder's ranking of the queries; `text_of` gives the texts of its documents by row."""
         self.judge, self.base = Judge(queries, (MEASURE,)), base
         self.asked_X, self.place_X = np.nonzero(base.row_QK >= 0)
         row_X = base.row_QK[self.asked_X, self.place_X]
@@ -33,13 +33,13 @@ class Rerank:
         self.pairs = [(queries.texts[query], texts[at]) for query, at in pairs]
 
     def scores(self, read: Read) -> Floats:
-        """Score the base encoder's best documents of each query: [q, k]; -inf where a query has fewer."""
+        """Score the base encoder's best documents for each query: [q, k], -inf where a query has fewer."""
         score_QK = np.full(self.base.score_QK.shape, -np.inf, np.float32)
         score_QK[self.asked_X, self.place_X] = read(self.pairs)
         return score_QK
 
     def measured(self, score_QK: Floats, base_weight: float = 0.0) -> float:
-        """Compute nDCG@10 of the order by scores [q, k] plus `base_weight` times the base score."""
+        """Compute nDCG@10 of the order by scores [q, k] plus `base_weight` times the base encoder's score."""
         total_QK = np.where(
             np.isfinite(score_QK), score_QK + base_weight * np.nan_to_num(self.base.score_QK, neginf=0), -np.inf
         )
@@ -55,7 +55,10 @@ class Rerank:
         return self.judge.mean(ranked)[MEASURE]
 
     def best_weight(self, score_QK: Floats) -> tuple[float, dict[str, float]]:
-        """Return the weight of the base score that is best on dev, the least of equals, and nDCG@10 by each weight."""
+        """Choose the weight of the base encoder's score that is best on dev, the least of equals.
+
+        Also returns nDCG@10 for each weight that was tried.
+        """
         measured = {weight: self.measured(score_QK, weight) for weight in WEIGHTS}
         best = max(WEIGHTS, key=lambda weight: (measured[weight], -weight))
         return best, {f"{weight:g}": value for weight, value in measured.items()}

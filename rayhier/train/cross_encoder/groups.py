@@ -17,14 +17,14 @@ from rayhier.train.examples import Examples, KnownPositives
 from rayhier.train.negatives import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
-"""Factors of the teacher's scores, and of BM25 in these scores, relative to the query's best."""
+"""Factor of the teacher's scores, and of BM25 in these scores, where BM25 is divided by the query's best."""
 LEAF = 64
-"""Approximate documents of a k-means leaf from which wrong documents are drawn."""
+"""Approximate number of documents in a k-means leaf from which wrong documents are drawn."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A query, documents [d] of which the first is its answer, and the teacher's scores [d] of the documents."""
+    """A query, the texts of documents [d], of which the first is its answer, and a teacher's scores [d] of them."""
 
     query: str
     documents: list[str]
@@ -32,10 +32,10 @@ class Group:
 
 
 class Groups:
-    """Draws groups from one corpus: its judged pairs, vectors and texts."""
+    """Draws groups of a query, its answer and wrong documents from a corpus with judged pairs."""
 
     def __init__(self, examples: Examples, documents: Documents, texts: list[str], spec: GroupsSpec, seed: int) -> None:
-        """Find wrong documents for all pairs; `texts` has the text of each row of `documents`."""
+        """Search wrong documents for all pairs; `texts` has the text of each row of `documents`."""
         self.examples, self.texts, self.spec = examples, texts, spec
         self.words, self.known = Words(texts), examples.known()
         self.query_P = examples.pair_P2[:, 0]
@@ -47,7 +47,7 @@ class Groups:
         return len(self.query_P)
 
     def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[Group]:
-        """Draw a group for each of some pairs; where a source has too few wrong documents, all documents fill up."""
+        """Draw a group for each pair numbered in `pair_G`; missing wrong documents come from all documents."""
         base_GB = draw(self.base_PT[pair_G], self.spec.base, generator)
         bm25_GW = draw(self.bm25_PT[pair_G], self.spec.bm25, generator)
         return [
@@ -66,12 +66,12 @@ class Groups:
         return Group(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
 
     def _others(self, query: int, taken: list[int], count: int, generator: np.random.Generator) -> list[int]:
-        """Draw documents that are neither taken nor known answers, from the answer's leaf first if there are leaves."""
-        rows = np.arange(len(self.texts)) if self.leaves is None else self.leaves.beside(taken[0])
+        """Draw further wrong documents, from the answer's leaf first if there are leaves; neither taken nor answers."""
+        rows = np.arange(len(self.texts)) if self.leaves is None else self.leaves.in_same_leaf(taken[0])
         drawn = _fresh(self.known, query, taken, rows, count, generator)
         if len(drawn) < count and self.leaves is not None:
-            every = np.arange(len(self.texts))
-            drawn += _fresh(self.known, query, [*taken, *drawn], every, count - len(drawn), generator)
+            all_rows = np.arange(len(self.texts))
+            drawn += _fresh(self.known, query, [*taken, *drawn], all_rows, count - len(drawn), generator)
         return drawn
 
     def _nearest(self, part: slice, k: int) -> Ints:
@@ -79,21 +79,21 @@ class Groups:
         return np.asarray(row_PK)
 
     def _sharing(self, part: slice, k: int) -> Ints:
-        """Find the best rows by BM25; queries that occur in several pairs are ranked once."""
+        """Find the best rows by BM25; a query that is in several pairs is searched once."""
         query_U, place = np.unique(self.query_P[part], return_inverse=True)
         return self.words.best([self.examples.query_texts[query] for query in query_U.tolist()], k)[1][place]
 
 
 class Leaves:
-    """K-means leaves of documents, from which wrong documents are drawn."""
+    """K-means leaves of documents, from which wrong documents like an answer are drawn."""
 
     def __init__(self, leaf_N: Ints) -> None:
         self.leaf_N = leaf_N
         self.order = np.argsort(leaf_N, kind="stable")
         self.sorted_N = leaf_N[self.order]
 
-    def beside(self, row: int) -> Ints:
-        """Return the rows in the same leaf as a row."""
+    def in_same_leaf(self, row: int) -> Ints:
+        """Return the rows in the same leaf as `row`, itself included."""
         begin, end = np.searchsorted(self.sorted_N, [self.leaf_N[row], self.leaf_N[row] + 1])
         return np.asarray(self.order[begin:end])
 
@@ -104,16 +104,20 @@ def _leaves(vector_NM: Floats, seed: int) -> Leaves:
 
 
 def _fresh(
-    known: KnownPositives, query: int, taken: list[int], here_X: Ints, count: int, generator: np.random.Generator
+    known: KnownPositives, query: int, taken: list[int], candidate_X: Ints, count: int, generator: np.random.Generator
 ) -> list[int]:
-    """Draw up to `count` rows of `here` that are neither taken nor known answers of a query."""
-    drawn_X = generator.permutation(here_X) if len(here_X) <= 10 * count + 100 else _some(here_X, count, generator)
+    """Draw up to `count` of the rows `candidate_X` that are neither taken nor known answers of a query."""
+    drawn_X = (
+        generator.permutation(candidate_X)
+        if len(candidate_X) <= 10 * count + 100
+        else _some(candidate_X, count, generator)
+    )
     free = ~np.isin(drawn_X, taken) & ~known(np.full(len(drawn_X), query), drawn_X)
     rows: list[int] = drawn_X[free][:count].tolist()
     return rows
 
 
-def _some(here_X: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw distinct rows of many in random order, more than are needed."""
-    drawn_X = here_X[generator.integers(len(here_X), size=10 * count + 100)]
+def _some(candidate_X: Ints, count: int, generator: np.random.Generator) -> Ints:
+    """Draw distinct rows of many in random order, more than `count`."""
+    drawn_X = candidate_X[generator.integers(len(candidate_X), size=10 * count + 100)]
     return np.asarray(drawn_X[np.sort(np.unique(drawn_X, return_index=True)[1])])

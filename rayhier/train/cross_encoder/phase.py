@@ -1,4 +1,4 @@
-"""Training of a cross-encoder by groups: cross-entropy of the answer, and the divergence from a cheap teacher."""
+"""Training of a cross-encoder on groups of documents: it learns the answer, and a cheap teacher's scores."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,15 +16,15 @@ from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Descent, Learner
 
 PASS = 1_000
-"""Groups of a pass: an epoch with more groups is several passes, with checkpoints between them."""
+"""Groups in a pass: a longer epoch is several passes, with checkpoints between them."""
 CPU_PAIRS = 64
-"""Pairs whose activations a CPU holds at a time."""
+"""Pairs whose activations are in memory at a time, on a CPU."""
 
 Measure = Callable[[CrossEncoder], dict[str, float]]
 
 
 def group_loss(score_D: Tensor, teacher_D: Tensor, weight: float) -> Tensor:
-    """Loss of one group [d] whose first document is the answer: cross-entropy + weight · KL(teacher ‖ model).
+    """Compute the loss of a group's scores [d], the answer's first: cross-entropy + weight · KL(teacher ‖ model).
 
     >>> group_loss(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 1.0]), 0.5)
     tensor(0.6931)
@@ -34,7 +34,10 @@ def group_loss(score_D: Tensor, teacher_D: Tensor, weight: float) -> Tensor:
 
 
 class Reading:
-    """Phase that trains a cross-encoder on groups of several corpora; a pass is an epoch, or a part of a long one."""
+    """The training phase of a cross-encoder on groups of a query, its answer and wrong documents, from several corpora.
+
+    A pass is an epoch, or a part of a long one.
+    """
 
     patience = None
 
@@ -58,7 +61,7 @@ class Reading:
         self.measure_every = self.parts
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass on every worker; returns the mean loss of its groups."""
+        """Run one pass on every worker; returns the mean loss of its groups as `loss_total`."""
         number, part = divmod(epoch, self.parts)
         chosen = np.array_split(self._order(number), self.parts)[part]
         steps = np.array_split(chosen, max(1, -(-len(chosen) // self.training.batch_size)))
@@ -71,15 +74,15 @@ class Reading:
         return {"loss_total": total / max(1, len(chosen))}
 
     def measure(self) -> dict[str, float]:
-        """Measures on dev, on the first worker."""
+        """Measure the model on dev, on the first worker; empty on the others."""
         return self._measure(self.model.eval()) if self.learner.group.rank == 0 else {}
 
     def finish(self) -> None:
-        """Leave the model ready to score."""
+        """Set the model to evaluation mode, ready to score."""
         self.model.eval()
 
     def _order(self, epoch: int) -> Ints:
-        """Return rows of pairs over all corpora in an epoch's order; of a large corpus a random part."""
+        """Return the numbers of pairs, over all corpora, in an epoch's random order; of a large corpus only a part."""
         generator = np.random.default_rng([self.training.seed, epoch])
         begin, chosen = 0, []
         for corpus in self.corpora:
@@ -88,7 +91,7 @@ class Reading:
         return generator.permutation(np.concatenate(chosen))
 
     def _step(self, row_G: Ints, seed: list[int], done: float) -> float:
-        """Take one step on groups by their rows; returns the sum of the groups' losses on all workers."""
+        """Take one step on the groups of pairs numbered `row_G`; returns the sum of losses over all workers."""
         workers = self.learner.group
         share = workers.shares(row_G)[workers.rank]
         torch.manual_seed(int(np.random.default_rng([*seed, workers.rank]).integers(2**31)))  # for dropout
@@ -103,12 +106,12 @@ class Reading:
                 (loss / len(row_G)).backward()  # type: ignore[no-untyped-call]
                 losses.append(float(loss.detach()))
 
-        # Gradients come piece by piece, so that few activations are held; the total that steps is a constant.
+        # Gradients are summed piece by piece, so that few activations are in memory; the loss given here is 0.
         self.learner.step(torch.zeros((), requires_grad=True), done, backward)
         return float(workers.sum(sum(losses)))
 
     def _drawn(self, row_G: Ints, seed: list[int]) -> list[Group]:
-        """Draw the groups of rows over all corpora; the draw for a row does not depend on the worker."""
+        """Draw the groups of pairs numbered over all corpora; a pair's draw does not depend on the worker."""
         groups, begin = [], 0
         for corpus in self.corpora:
             part_G = row_G[(row_G >= begin) & (row_G < begin + len(corpus))]
@@ -118,7 +121,7 @@ class Reading:
         return groups
 
     def _loss(self, groups: Sequence[Group]) -> Tensor:
-        """Sum of the losses of groups that are read together."""
+        """Compute the sum of the losses of groups that are read together."""
         queries = [group.query for group in groups for _ in group.documents]
         items = [text for group in groups for text in group.documents]
         tokens = self.model.tokenise(queries, items, self.spec.max_length)

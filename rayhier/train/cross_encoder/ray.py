@@ -1,4 +1,4 @@
-"""The cross_encoder stage on Ray Train: groups of answers and wrong documents, resumed from the newest checkpoint."""
+"""The cross_encoder stage on Ray Train: trains a cross-encoder, from the newest checkpoint, or takes it untrained."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -47,7 +47,10 @@ NO_PAIRS = (
 
 
 def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
-    """Train a cross-encoder where the spec trains it; writes `model/`, `settings.json` and measures of training."""
+    """Train a cross-encoder where the spec says so; write `model/`, `settings.json` and measures to the artifact.
+
+    Returns the counts for its record. Raises InputError where a corpus has no judged train pair left to learn from.
+    """
     reads = _cross(spec)
     if reads.train is not None:
         apart = kept_apart(corpus, vectors, spec)
@@ -71,7 +74,10 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Run a Ray Train worker: train from the newest checkpoint; the first worker writes model and settings."""
+    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes model and settings.
+
+    `config` holds the spec and the paths of model and artifacts, as `build` gives them.
+    """
     spec = JobSpec.model_validate(config["spec"])
     reads, workers = _cross(spec), spec.cluster.train
     torch.set_num_threads(workers.cpus)
@@ -121,7 +127,7 @@ def _phase(
 
 
 def _groups(corpus: Artifact, vectors: Artifact, training: CrossEncoderTraining, apart: AbstractSet[str]) -> Groups:
-    """Make the groups of a corpus, without queries whose text is in `apart`."""
+    """Make the groups of a corpus to learn from, without queries whose text is in `apart`."""
     queries = train_queries(corpus, vectors, apart)
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     examples = judged_pairs(queries, documents)
@@ -130,14 +136,14 @@ def _groups(corpus: Artifact, vectors: Artifact, training: CrossEncoderTraining,
 
 
 def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
-    """Return the texts of queries that a job's cross-encoder never learns from, in any corpus.
+    """Return the texts of queries from which a job's cross-encoder never learns, in any corpus.
 
     These are the train queries that are kept for scores, and the dev queries.
     """
     queries, apart = load_queries(corpus, vectors, "train"), set(load_queries(corpus, vectors, "dev").texts)
     if spec.scores is not None:
-        held = set(held_queries(queries.ids, spec.scores.judged))
-        apart |= {text for name, text in zip(queries.ids, queries.texts, strict=True) if name in held}
+        kept_ids = set(held_queries(queries.ids, spec.scores.judged))
+        apart |= {text for name, text in zip(queries.ids, queries.texts, strict=True) if name in kept_ids}
     return apart
 
 
@@ -153,7 +159,7 @@ def _check_pairs(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -
 
 
 def _published(place: str) -> tuple[Artifact, Artifact]:
-    """Open corpus and vectors of another workdir; InputError where it publishes none."""
+    """Open corpus and vectors of another workdir; InputError where it has published none."""
     workdir = locate(place)
     now = current.read(workdir)
     return current.artifact(workdir, now, "corpus"), current.artifact(workdir, now, "vectors")
@@ -171,7 +177,7 @@ def _dev(corpus: Artifact, vectors: Artifact) -> Rerank | None:
 
 
 def _base(queries: Queries, documents: Documents) -> Ranking:
-    """Rank `documents`, by row, with the base encoder for each query; of passages only the best is kept."""
+    """Rank documents, by row, with the base encoder for each query; of a document's passages only the best counts."""
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
@@ -184,7 +190,7 @@ def _base(queries: Queries, documents: Documents) -> Ranking:
 
 
 def _samples(corpus: Artifact) -> list[tuple[str, str]]:
-    """Titles, or first words, with texts of some documents: pairs to compare number formats by, without dev."""
+    """Read pairs of a title, or first words, and a text, by which number formats are compared where there is no dev."""
     table = columns.read([corpus.path(corpus.names("documents/")[0])], ["title", "text"]).slice(0, TRIED)
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     return [(title or " ".join(text.split()[:FIRST_WORDS]), text) for title, text in rows]
@@ -199,7 +205,7 @@ def _cross(spec: JobSpec) -> CrossEncoderSpec:
 def _settings(
     reads: CrossEncoderSpec, scorer: PairScorer, dev: Rerank | None, samples: Sequence[tuple[str, str]]
 ) -> tuple[Settings, dict[str, float]]:
-    """Choose the settings of a cross-encoder: the fastest precision on this machine, the best base weight on dev."""
+    """Choose a cross-encoder's settings: the fastest precision on this machine, and the best base weight on dev."""
     pairs = dev.pairs[:TRIED] if dev is not None else samples
     precision = scorer.choose(*zip(*pairs, strict=True))
     if reads.beside != "auto" or dev is None:

@@ -1,4 +1,4 @@
-"""The measure that picks EHI's best epoch: recall of the current index, with few documents visited."""
+"""Measures an EHI index on dev queries, to pick the best epoch: recall where few documents are visited."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,17 +16,17 @@ MEASURES = ("R@10", "R@100")
 
 
 class DevMeasure:
-    """Dev measures of an index: recall with 5, 10 and 20% of documents visited."""
+    """Measures an index on dev queries: recall where 5, 10 and 20% of the documents are visited."""
 
     def __init__(self, queries: Queries, result_ids: Sequence[str], answers: Collection[str] = ()) -> None:
-        """Measure by dev queries; `answers` are the documents that answer train queries."""
+        """Measure by `queries`; `result_ids` are the documents' ids, `answers` those that answer train queries."""
         self.result_ids = pa.array(result_ids, pa.string())
         self.judge = DevJudge(queries, MEASURES, answers)
 
     def __call__(self, now: Snapshot) -> Measured:
         """Compute R@10 and R@100 at 5, 10 and 20% visited, over all queries and over those with new answers, if any.
 
-        The recall at a share visited is interpolated between beams, by the share that each visits on average.
+        The recall at a share visited is interpolated between beams, by the share that each beam visits on average.
         """
         # Curves begin at (0, 0): a collapsed index cannot visit so few documents, and is interpolated from there.
         visited: list[float] = [0.0]
@@ -52,11 +52,13 @@ class DevMeasure:
             for share in VISITED
         }
         share_BQ = np.stack([point.share_Q for point in curve])
-        return Measured(values, np.array([np.mean([read(own_B, share) for share in VISITED]) for own_B in share_BQ.T]))
+        return Measured(
+            values, np.array([np.mean([read(share_B, share) for share in VISITED]) for share_B in share_BQ.T])
+        )
 
 
 def doublings(leaves: int) -> list[int]:
-    """List the beams to measure every epoch: powers of two, and all leaves.
+    """List the beams that are measured each time: powers of two, then all leaves.
 
     >>> doublings(40)
     [1, 2, 4, 8, 16, 32, 40]

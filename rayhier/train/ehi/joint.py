@@ -1,7 +1,7 @@
-"""EHI's joint training: encoder and router by three losses at once, in plain torch, in one process or several.
+"""EHI's joint training of encoder and router by three losses.
 
 Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Algorithm 1. The first worker
-mines and measures; the others share each batch.
+mines hard negatives and measures; the other workers share each batch.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ LOSSES = ("semantic", "indexing", "intra_leaf", "total")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The index that the current encoder and router make."""
+    """The index that the current encoder and router give: documents' vectors in leaves."""
 
     router: EhiRouter
     document_NM: Floats
@@ -45,16 +45,16 @@ class Snapshot:
     lists: LeafLists
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
-        """Route trained vectors [q, m]: the leaves [q, beam] that each visits."""
+        """Choose the leaves [q, beam] that queries with trained vectors [q, m] visit, best first."""
         return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
 
 
 Measure = Callable[[Snapshot], Measured]
-"""Measures of a snapshot on dev."""
+"""Function from the current index to measures on dev."""
 
 
 class Joint:
-    """Trains tower and router together."""
+    """The training phase of EHI: encoder and router learn together."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Joint:
         self._snapshot: tuple[int, Snapshot] | None = None
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the pairs; returns the mean of every loss."""
+        """Run one pass over the pairs; returns the mean of each loss as `loss_` and its name."""
         sums, steps = torch.zeros(len(LOSSES), device=self.tower.device), 0
         for _, rows, generator in self.pairs.steps(epoch, self.search):
             losses = self.step(rows, draw(self.pairs.mined[rows], 1, generator)[:, 0])
@@ -92,9 +92,10 @@ class Joint:
         return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
 
     def measure(self) -> dict[str, float]:
-        """Measure the current index on dev, on every worker: `dev`, the mean, `error`, and the leaves' balance.
+        """Measure the current index on dev, on every worker: measures by name, `dev`, `error`, and the leaves' balance.
 
-        `error` is the standard error of the difference to the best measurement so far, query by query.
+        `dev` is the mean of the measures; `error` is the standard error of the difference to the best measurement so
+        far, query by query.
         """
         now, group = self.snapshot(), self.learner.group
         measured = group.agree(self._measure(now) if group.rank == 0 else None)
@@ -102,7 +103,7 @@ class Joint:
         return {"dev": measured.dev, "error": error, **measured.values, **balance(now.lists.sizes)}
 
     def finish(self) -> None:
-        """Store each leaf's mean vector in the first worker's router; the means choose second leaves."""
+        """Store each leaf's mean vector in the first worker's router; second leaves are chosen by these."""
         now = self.snapshot()
         if len(now.document_NM):
             leaf_N = now.leaves(now.document_NM, 1)[:, 0]
@@ -119,14 +120,17 @@ class Joint:
         return self._snapshot[1]
 
     def step(self, rows: Ints, hard_N: Ints) -> Losses:
-        """Take one step on some pairs and their hard negatives (-1: none); returns this worker's share of losses."""
+        """Take a step on the pairs `rows` and a hard negative for each (-1: none); returns this worker's losses."""
         batch, backward = self.batch(rows, hard_N)
         losses = ehi_losses(batch, self.spec.loss)
         self.learner.step(losses.total, 0.0, backward)
         return losses
 
     def batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
-        """Encode this worker's share of a batch; also returns a function to call after the loss's backward pass."""
+        """Encode this worker's share of the pairs `rows` and of their hard negatives, by row (-1: none).
+
+        Returns the inputs of the losses, and a function to call after the loss's backward pass.
+        """
         group = self.learner.group
         query_D, document_D = self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
@@ -137,8 +141,8 @@ class Joint:
         asks += [("document", np.maximum(hard_N, 0))] if has_hard else []
         (query_NM, positive_NM, *hard), backward = encode(self.tower, asks, self.spec.micro_batch)
         positive_NT = self.router.path_embedding(positive_NM)
-        both = group.gather(torch.cat([positive_NM, positive_NT], dim=1), [len(share) for share in shares])
-        document_DM, document_DT = torch.split(both, [positive_NM.shape[1], positive_NT.shape[1]], dim=1)
+        gathered = group.gather(torch.cat([positive_NM, positive_NT], dim=1), [len(share) for share in shares])
+        document_DM, document_DT = torch.split(gathered, [positive_NM.shape[1], positive_NT.shape[1]], dim=1)
         negative_ND = torch.from_numpy(~self.pairs.known.among(query_D[share], document_D))
         device = self.tower.device
         batch = Batch(
@@ -157,7 +161,7 @@ class Joint:
         return batch, backward
 
     def search(self) -> Search:
-        """Make the search for hard negatives: with the current index, or exact."""
+        """Make the search for hard negatives that the spec names: by the current index, or exact."""
         now, query_QM = self.snapshot(), self.pairs.side("query")
         hard, (query_P, document_P) = self.spec.hard_negatives, self.examples.pair_P2.T
 

@@ -1,4 +1,4 @@
-"""Warm start of a router as k-means, of one level or several (ours; the paper has no warm start)."""
+"""Start of EHI's router at k-means, for one level or several (ours; the paper starts at random)."""
 
 import numpy as np
 import torch
@@ -11,12 +11,15 @@ from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.model.ehi import WARM_SCALE, EhiRouter
 
 MOST_READ = 200_000
-"""Most documents that a warm start reads."""
+"""Most documents that the start reads; of more, a random sample."""
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
 
 
 def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
-    """Make `router` route like spherical k-means of [n, m]: with its centroids, or fitted to them level by level."""
+    """Make `router` send vectors [n, m] where spherical k-means would.
+
+    A router of one level takes the centroids as weights; a taller router is trained to agree with hierarchical k-means.
+    """
     rng = np.random.default_rng(seed)
     if len(vectors_NM) > MOST_READ:
         vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), MOST_READ, replace=False))]
@@ -32,9 +35,10 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
 
 
 def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random.Generator) -> None:
-    """Fit each level to softmax(20 cos) over its centroids, by cross-entropy, along paths drawn from this softmax.
+    """Train each level of the router to softmax(20 cos) over its k-means centroids, along paths drawn from it.
 
-    A beam also expands nodes that are not the best, and the router must find the better child there too.
+    `centroids` are those of each level [nodes above, branching, m]. Paths are drawn since a beam also expands nodes
+    that are not the best, and the router must find the better child there too.
     """
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
     optimizer = torch.optim.AdamW(router.parameters(), lr=RATE, weight_decay=0)
@@ -51,13 +55,16 @@ def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random
 
 
 def walk(x_NM: Tensor, centroids: list[Tensor], draw: torch.Generator) -> tuple[Tensor, list[Tensor]]:
-    """Draw paths [n, height] child by child; also returns the distributions [n, branching] of each draw."""
+    """Draw paths of vectors [n, m] down a k-means tree: children [n, height], and each level's probabilities.
+
+    A child is drawn with probability softmax(20 cos) over the centroids below the node reached before: [n, branching].
+    """
     node_N = torch.zeros(len(x_NM), dtype=torch.long)
     children, targets = [], []
     for level in centroids:
-        own_NBM = level[node_N]
-        logits_NB = WARM_SCALE * torch.einsum("nm,nbm->nb", x_NM, own_NBM)
-        missing_NB = ~own_NBM.any(dim=2)
+        centroid_NBM = level[node_N]
+        logits_NB = WARM_SCALE * torch.einsum("nm,nbm->nb", x_NM, centroid_NBM)
+        missing_NB = ~centroid_NBM.any(dim=2)
         missing_NB[missing_NB.all(dim=1)] = False
         targets.append(logits_NB.masked_fill(missing_NB, -torch.inf).softmax(dim=1))
         children.append(torch.multinomial(targets[-1], 1, generator=draw)[:, 0])

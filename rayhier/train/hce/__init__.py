@@ -1,1 +1,1 @@
-"""Training of the encoder against a document tree."""
+"""HCE: training of the encoder against a tree of documents."""

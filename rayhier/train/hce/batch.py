@@ -1,4 +1,4 @@
-"""The loss of one batch of pairs against a document tree ("Hierarchical Corpus Encoder", Eq. 5-8)."""
+"""The loss of a batch of pairs against a tree of documents ("Hierarchical Corpus Encoder", Eq. 5-8)."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from rayhier.train.hce.training_tree import TrainingTree
 
 
 class TreeBatch:
-    """Pairs whose queries pick their document among others, and each node above it among the node's siblings.
+    """A term of HCE's loss: each query picks its answer among documents, and the answer's nodes among their siblings.
 
-    The siblings drawn for an answer are negatives of its query alone, so the query's worker encodes them.
+    Documents drawn near an answer are negatives of its query alone, so the query's worker encodes them.
     """
 
     def __init__(
@@ -27,24 +27,24 @@ class TreeBatch:
         *,
         both: bool = False,
     ) -> None:
-        """Add siblings of the answers: each set [n, s], -1 where there are fewer, is a term of the contrast.
+        """Take pairs, and sets of further negatives for each pair, rows [n, s] of documents near the answer (-1: none).
 
-        `hierarchy` weighs the cross-entropy among siblings of nodes, `weight` all of the loss; with `both`, documents
-        pick their queries too.
+        The contrastive loss is computed with each set and summed. `hierarchy` weighs the cross-entropy among siblings
+        of nodes, `weight` the sum of all; with `both`, documents pick their queries too.
         """
         self.pairs, self.training_tree, self.both = pairs, training_tree, both
         self.hierarchy, self.weight = hierarchy, weight
-        self.sibling_TNS = [own_NS[pairs.own] for own_NS in sibling_TNS]
+        self.sibling_TNS = [set_NS[pairs.own] for set_NS in sibling_TNS]
 
     @property
     def asks(self) -> list[Ask]:
-        """Rows that this worker encodes: queries, its share of the documents, and siblings."""
-        return [*self.pairs.asks, *(("document", own_NS[own_NS >= 0]) for own_NS in self.sibling_TNS)]
+        """The rows that this worker must encode: queries, its share of the documents, and further negatives."""
+        return [*self.pairs.asks, *(("document", set_NS[set_NS >= 0]) for set_NS in self.sibling_TNS)]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute the weighted mean of the loss over the batch's pairs."""
-        query_NM, own_CM, *siblings = vectors
-        query_QM, column_CM = self._gathered(query_NM, own_CM)
+        """Compute this worker's share of the weighted mean loss over the batch's pairs."""
+        query_NM, share_CM, *siblings = vectors
+        query_QM, column_CM = self._gathered(query_NM, share_CM)
         total = query_NM.new_zeros(())
         for sibling_XM, sibling_NS in zip(siblings, self.sibling_TNS, strict=True):
             total = total + self.pairs.queries_pick(query_NM, column_CM, scores(query_NM, sibling_XM, sibling_NS))
@@ -57,20 +57,23 @@ class TreeBatch:
             )
         return self.weight * total / len(self.pairs.query_N)
 
-    def _gathered(self, query_NM: Tensor, own_CM: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and columns of all workers, in one exchange, so that every worker's backward pass has the same."""
+    def _gathered(self, query_NM: Tensor, share_CM: Tensor) -> tuple[Tensor, Tensor]:
+        """Gather queries and documents of all workers in one exchange, as every worker's backward pass has one."""
         rows, columns = ([len(share) for share in shares] for shares in (self.pairs.rows, self.pairs.columns))
         if not self.both:
-            return query_NM, self.pairs.group.gather(own_CM, columns)
+            return query_NM, self.pairs.group.gather(share_CM, columns)
         sizes = [sum(pair) for pair in zip(rows, columns, strict=True)]
-        every = self.pairs.group.gather(torch.cat([query_NM, own_CM]), sizes)
-        parts = torch.split(every, [size for pair in zip(rows, columns, strict=True) for size in pair])
+        gathered = self.pairs.group.gather(torch.cat([query_NM, share_CM]), sizes)
+        parts = torch.split(gathered, [size for pair in zip(rows, columns, strict=True) for size in pair])
         return torch.cat(parts[0::2]), torch.cat(parts[1::2])
 
 
 def scores(query_NM: Tensor, sibling_XM: Tensor, sibling_NS: Ints) -> Tensor:
-    """Compute inner products [n, s] of queries [n, m] and siblings, numbered -1 (then -inf) or in order of [x, m]."""
-    there_NS = torch.from_numpy(sibling_NS >= 0).to(query_NM.device)
-    row_X = there_NS.nonzero()[:, 0]
-    found_NS = query_NM.new_full(there_NS.shape, -torch.inf)
-    return found_NS.masked_scatter(there_NS, (query_NM[row_X] * sibling_XM).sum(dim=1))
+    """Compute inner products [n, s] of each query with its own negatives; -inf where it has fewer.
+
+    `sibling_NS` holds the negatives' rows, -1 for none; `sibling_XM` the vectors of all that are not -1, in order.
+    """
+    present_NS = torch.from_numpy(sibling_NS >= 0).to(query_NM.device)
+    row_X = present_NS.nonzero()[:, 0]
+    score_NS = query_NM.new_full(present_NS.shape, -torch.inf)
+    return score_NS.masked_scatter(present_NS, (query_NM[row_X] * sibling_XM).sum(dim=1))

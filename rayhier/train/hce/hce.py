@@ -22,7 +22,7 @@ from rayhier.train.tower import Tower
 
 
 class Hce(EncoderPhase):
-    """Trains a tower and the centroids of a document tree by judged pairs, pseudo-queries, or both."""
+    """The training phase of HCE: an encoder and the centroids of a tree of documents learn from pairs."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Hce(EncoderPhase):
         measure: Measure,
         group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to train by the pairs of `examples`, by `pseudo` where there are no pairs, or by both."""
+        """Prepare to train by the judged pairs of `examples`, by pseudo-queries where there are none, or by both."""
         n, m = examples.document_NM.shape
         counts = spec.tree.counts(n)
         self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)
@@ -53,7 +53,7 @@ class Hce(EncoderPhase):
 
     @property
     def levels(self) -> list[int]:
-        """Levels with the nodes that hold siblings, for each term of the contrast: one, or all above M (Eq. 7)."""
+        """Levels at whose nodes negatives near an answer are drawn: level M alone, or all from M down (Eq. 7)."""
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
@@ -73,7 +73,7 @@ class Hce(EncoderPhase):
             yield (epoch + number / len(steps)) / self.epochs, rows, generator
 
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the parts of a step's loss: judged pairs, and as many documents with their pseudo-queries."""
+        """Make the terms of a step's loss: the judged pairs `rows`, and as many documents with their pseudo-queries."""
         if self.pseudo is not None and not self.judged:
             return [self._pseudo_batch(self.pseudo, self.pseudo.rows[rows], 1.0, generator)]
         mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
@@ -84,7 +84,7 @@ class Hce(EncoderPhase):
         return parts
 
     def batch(self, rows: Ints, mined_X: Ints) -> TreeBatch:
-        """Make the batch of the judged pairs at `rows`, with mined documents as further negatives."""
+        """Make the term of the judged pairs numbered `rows`, with mined documents, by row, as further negatives."""
         group, known = self.learner.group, self.pairs.known
         pairs = PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)
         return self._told(pairs, 1.0)
@@ -92,7 +92,7 @@ class Hce(EncoderPhase):
     def _pseudo_batch(
         self, pseudo: PseudoPairs, document_N: Ints, weight: float, generator: np.random.Generator
     ) -> TreeBatch:
-        """Documents as answers of pseudo-queries of their own."""
+        """Make the term of documents as the answers of their own pseudo-queries."""
         none_X, asked_N = np.empty(0, np.int64), pseudo.chosen(document_N, generator)
         pairs_N2 = np.stack([document_N, document_N], axis=1)
         pairs = PairBatch(
@@ -101,7 +101,7 @@ class Hce(EncoderPhase):
         return self._told(pairs, weight)
 
     def _told(self, pairs: PairBatch, weight: float) -> TreeBatch:
-        """Add siblings and the hierarchy to a batch of pairs."""
+        """Add negatives near the answers, and the loss of the tree's nodes, to a batch of pairs."""
         spec = self.spec
         siblings = [below.siblings(pairs.query_N, pairs.document_N, pairs.known, spec.siblings) for below in self.below]
         paper = spec.form == "paper"
@@ -109,7 +109,7 @@ class Hce(EncoderPhase):
         return TreeBatch(pairs, self.training_tree, siblings, hierarchy, weight, both=both)
 
     def measure(self) -> dict[str, float]:
-        """Measure an exact search on dev; then grow the tree, the first time and where a new tree is due."""
+        """Measure exact search on dev; then build the tree, the first time and whenever a new tree is due."""
         before = self.learner.kept["top"]
         measures = super().measure()
         recluster, improved = self.spec.tree.recluster, self.learner.kept["top"] is not before
@@ -118,10 +118,10 @@ class Hce(EncoderPhase):
         return measures
 
     def plant(self) -> None:
-        """Grow the tree from the documents' current vectors."""
+        """Build the tree anew from the documents' current vectors."""
         self.training_tree.plant(self.documents(), self.spec.tree.children(len(self.examples.document_NM)), self.seed)
 
 
 def _some(row_D: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw `count` different rows, or all of them where there are fewer."""
+    """Draw `count` different rows, or all where there are fewer."""
     return np.asarray(generator.choice(row_D, min(count, len(row_D)), replace=False, shuffle=False))

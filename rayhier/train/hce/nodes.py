@@ -1,4 +1,4 @@
-"""The router whose leaves are HCE's nodes at the lowest level of its loss, visited by q·c (ours)."""
+"""Makes a router whose leaves are nodes of HCE's tree (ours)."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from rayhier.train.hce.hce import Hce
 
 @torch.no_grad()
 def node_router(trained: Hce, spec: HceRouting) -> LearnedIvfRouter:
-    """Make a router of the nodes of level M: a learned IVF without training of its own.
+    """Make a learned IVF router, without training of its own, from the lowest level of HCE's trained centroids.
 
     Trained centroids separate documents but need not lie among them, so rounds of k-means begin at the centroids. A
     document's leaf is that of the centroid nearest to its trained vector, not its node in the tree.

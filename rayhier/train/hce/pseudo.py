@@ -1,4 +1,4 @@
-"""Pairs of a pseudo-query and its document."""
+"""Training pairs of a pseudo-query (a title, a span, or the text itself) and the document it comes from."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -16,38 +16,38 @@ from rayhier.train.tower import TextTower, Tower
 
 
 class PseudoPairs(Protocol):
-    """Documents as answers of pseudo-queries that were drawn from them."""
+    """Interface of training pairs: a pseudo-query that was drawn from a document, and the document as its answer."""
 
     @property
     def rows(self) -> Ints:
         """Rows of the documents that have a pseudo-query, ascending."""
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a pseudo-query for each of documents [x]; returns their rows [x] on the tower's side `pseudo`."""
+        """Draw a pseudo-query for each document row [x]; returns the pseudo-queries' rows [x] on the side `pseudo`."""
 
 
 class StoredPairs:
-    """Pseudo-queries that were embedded once, some for each document."""
+    """Pseudo-queries that were embedded in advance, several for a document."""
 
     def __init__(self, drawn: Spans) -> None:
         self.rows, self.begin_D, self.count_D = np.unique(drawn.row_P, return_index=True, return_counts=True)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a stored pseudo-query for each of documents [x]; returns their rows [x]."""
+        """Draw a stored pseudo-query for each document row [x]; returns the pseudo-queries' rows [x]."""
         place_X = np.searchsorted(self.rows, document_X)
         return np.asarray(self.begin_D[place_X] + pick(self.count_D[place_X], generator))
 
 
 class RedrawnPairs:
-    """Pseudo-queries drawn anew whenever they are used, for a transformer that trains."""
+    """Pseudo-queries drawn anew from documents' texts at every use, for a transformer that trains."""
 
     def __init__(self, drawer: SpanDrawer, documents: pa.Table, drawn: Spans, tower: TextTower) -> None:
-        """Draw from documents (id, title, text); only those with a pseudo-query in `drawn` are used."""
+        """Draw from documents (id, title, text); only documents with a pseudo-query in `drawn` are used."""
         self.drawer, self.documents, self.tower = drawer, documents, tower
         self.rows = np.unique(drawn.row_P)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a new pseudo-query for each of documents [x], give the texts to the tower, and return their rows [x]."""
+        """Draw a new pseudo-query for each document row [x], which the tower then holds; returns their rows [x]."""
         key = str(generator.integers(2**63))
         chosen = self.documents.take(pa.array(document_X))
         ids, titles, texts = (chosen[name].to_pylist() for name in ("doc_id", "title", "text"))
@@ -58,25 +58,28 @@ class RedrawnPairs:
 
 
 class SamePairs:
-    """Documents as pseudo-queries of themselves, under another dropout mask (Gao et al., "SimCSE", 2021)."""
+    """Documents as their own pseudo-queries, encoded with another dropout mask (Gao et al., "SimCSE", 2021)."""
 
     def __init__(self, documents: int, tower: TextTower) -> None:
         self.rows, self.tower = np.arange(documents), tower
         tower.texts["pseudo"], tower.noisy = tower.texts["document"], frozenset({"pseudo"})
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Return the rows [x] of the documents themselves; the tower draws a new mask."""
+        """Return the documents' own rows [x], for which the tower draws a new dropout mask."""
         self.tower.noise = int(generator.integers(2**32))
         return document_X
 
 
 def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
-    """Draw a whole number from 0 to below each count, [x]."""
+    """Draw a whole number from 0 to below each count: [x]."""
     return np.asarray((generator.random(len(count_X)) * count_X).astype(np.int64))
 
 
 def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
-    """Index the answers of a document's pseudo-queries: the document, with all its passages where it is cut."""
+    """Index each document, with all passages of the same document, as the answers of its pseudo-queries.
+
+    `documents` is the number of rows; a pseudo-query has the number of its document's row.
+    """
     if copies is None:
         rows = np.arange(documents)
         return KnownPositives(rows * (documents + 1), documents)
@@ -89,7 +92,7 @@ def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
 def pseudo_pairs(
     spec: PseudoQueries, tower: Tower, drawn: Spans | None, documents: Callable[[], pa.Table]
 ) -> PseudoPairs | None:
-    """Make the pseudo-queries of a spec; None where there are none.
+    """Make the training pairs of pseudo-queries that a spec asks for; None where there are none.
 
     `drawn` are the embedded pseudo-queries without those held out for dev; `documents` reads ids, titles and texts.
     """

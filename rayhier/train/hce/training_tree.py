@@ -1,6 +1,6 @@
-"""The document tree of a training: the nodes above each document, and its siblings.
+"""The tree of documents that HCE trains with: the nodes above each document, and the documents near it.
 
-The first worker grows the tree; checkpoints keep it, as the hierarchy's centroids are trained for these nodes.
+The first worker builds the tree; checkpoints keep it, as the nodes' centroids are trained for it.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,17 @@ from rayhier.train.examples import KnownPositives
 from rayhier.train.loop import Learner
 
 SPARE = 4
-"""Further documents to look at, as some turn out to be answers."""
+"""Further documents to look at when siblings are drawn, as some are known answers."""
 
 
 class TrainingTree:
-    """The tree that a learner trains with; its nodes are fixed in number, its shape changes with every planting."""
+    """The tree that a training uses: its number of nodes is fixed, its shape changes whenever it is built anew."""
 
     def __init__(self, learner: Learner, hierarchy: Hierarchy, counts: Sequence[int], documents: int) -> None:
-        """Keep an empty tree with `counts` nodes in its levels; `plant` fills the tree."""
+        """Keep an empty tree of `counts` nodes at its levels; `plant` fills the tree.
+
+        The tree's tensors are in `learner.kept`, so that checkpoints hold them.
+        """
         self.learner, self.hierarchy, self.counts = learner, hierarchy, list(counts)
         for level, count in enumerate(self.counts):
             learner.kept[f"parent.{level}"] = torch.zeros(count, dtype=torch.long)
@@ -32,13 +35,13 @@ class TrainingTree:
 
     @property
     def version(self) -> int:
-        """Number of times that the tree was planted."""
+        """Number of times that the tree was built."""
         return int(self.learner.kept["version"])
 
     def plant(self, document_NM: Floats, branching: int, seed: int) -> None:
-        """Grow the tree from documents [n, m] on the first worker, and start its centroids anew on all of them.
+        """Build the tree from documents' vectors [n, m], and start its centroids anew, on all workers.
 
-        Documents are clustered by direction, whatever their length.
+        The first worker clusters the documents by direction, whatever their length, into nodes of `branching` children.
         """
         group, kept = self.learner.group, self.learner.kept
         if group.rank == 0:
@@ -58,11 +61,11 @@ class TrainingTree:
         kept["leaf"].copy_(torch.from_numpy(tree.leaf_N))
         for level, parent_K in enumerate(tree.parents):
             kept[f"parent.{level}"].copy_(torch.from_numpy(parent_K))
-        for centroid, own_KM in zip(self.hierarchy.centroids, tree.centroids, strict=False):
-            centroid.copy_(torch.from_numpy(own_KM))
+        for centroid, level_KM in zip(self.hierarchy.centroids, tree.centroids, strict=False):
+            centroid.copy_(torch.from_numpy(level_KM))
 
     def arrange(self) -> None:
-        """Compute paths and siblings of the kept tree, also after a checkpoint was loaded."""
+        """Compute which nodes lie above each document and which are siblings, if the tree has changed."""
         if self._arranged == self.version:
             return
         kept = self.learner.kept
@@ -83,14 +86,14 @@ class TrainingTree:
         self._arranged = self.version
 
     def below(self, level: int, generator: np.random.Generator) -> "Below":
-        """Return the documents below each node of a level, 0 for the root, in a new random order."""
+        """List the documents below each node of a level, 0 for the root, in a new random order."""
         self.arrange()
         node_N = self.path_NT[:, level - 1].numpy() if level else np.zeros(len(self.path_NT), dtype=np.int64)
         return Below.of(node_N, self.counts[level - 1] if level else 1, generator)
 
 
 def directions(vector_NM: Floats) -> Floats:
-    """Scale vectors [n, m] to unit length; returns the same array where all have it.
+    """Scale vectors [n, m] to unit length; returns the input where all have it already.
 
     >>> directions(np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32)).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 1.0]]
@@ -102,14 +105,14 @@ def directions(vector_NM: Floats) -> Floats:
 
 
 class Below:
-    """Documents below each node of a level, in random order, from which siblings are drawn."""
+    """Documents below each node of a level of the tree, in random order, from which near documents are drawn."""
 
     def __init__(self, node_N: Ints, order_N: Ints, place_N: Ints, begin_K: Ints) -> None:
         self.node_N, self.order_N, self.place_N, self.begin_K = node_N, order_N, place_N, begin_K
 
     @classmethod
     def of(cls, node_N: Ints, nodes: int, generator: np.random.Generator) -> "Below":
-        """Order documents, which lie below nodes [n], by node and within a node at random."""
+        """Sort documents by their nodes [n], numbered below `nodes`, and at random within a node."""
         order_N = generator.permutation(len(node_N))
         order_N = order_N[np.argsort(node_N[order_N], kind="stable")]
         place_N = np.empty_like(order_N)
@@ -117,9 +120,9 @@ class Below:
         return cls(node_N, order_N, place_N, np.searchsorted(node_N[order_N], np.arange(nodes + 1)))
 
     def siblings(self, query_N: Ints, document_N: Ints, known: KnownPositives, count: int) -> Ints:
-        """Draw `count` documents [n, count] below the node of each document, without the query's known answers.
+        """Draw `count` other documents below the node of each document: rows [n, count], -1 where there are fewer.
 
-        Those after the document in the node's order are taken; -1 where there are fewer.
+        The documents that follow in the node's random order are taken, but no known answers of the query.
         """
         node_N = self.node_N[document_N]
         begin_N, size_N = self.begin_K[node_N], np.diff(self.begin_K)[node_N]

@@ -1,7 +1,7 @@
-"""Start of a head in closed form: whiten how documents differ from their own pseudo-queries (ours).
+"""Start of a head in closed form, which discounts how documents differ from their own pseudo-queries (ours).
 
-What separates a title or a span from its document is noise to a search. Directions in which such differences are large
-count less: x becomes C^-½ x, where C is the differences' covariance, shrunk towards a multiple of the identity
+The difference between a title or a span and its document is noise to a search. Directions in which such differences are
+large count less: x becomes C^-½ x, where C is the differences' covariance, shrunk towards a multiple of the identity
 (within-class covariance normalisation, Hatch et al., 2006).
 """
 
@@ -17,17 +17,17 @@ from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Tower
 
 SHRINKAGE = 0.1
-"""Part of the identity beside the covariance, whose mean variance is 1; docs/LOG.md has others."""
+"""Multiple of the identity that is added to the covariance, scaled to a mean variance of 1 (docs/LOG.md)."""
 ERRORS = 2.0
-"""Standard errors by which dev must measure worse before a head does not start whitened."""
+"""Number of standard errors: a head starts whitened unless dev is worse with it by more."""
 ROWS = 65_536
-"""Differences that are in memory at a time."""
+"""Number of differences, between pseudo-queries and documents, in memory at a time."""
 
 
 def start_whitened(
     tower: Tower, spec: HceTraining, drawn: Spans | None, measure: Measure, group: WorkerGroup | None = None
 ) -> None:
-    """Whiten a head by documents' pseudo-queries if the spec says so; with `auto`, unless dev measures worse by it.
+    """Whiten a head by documents' pseudo-queries if the spec says so; with `auto`, unless dev gets worse.
 
     Worse is by more than two standard errors of the difference, query by query: few dev queries differ by chance.
     """
@@ -66,13 +66,16 @@ def is_behind(value_Q: Values, other_Q: Values) -> bool:
 
 @torch.no_grad()
 def whiten(head: ResidualHead, document_NM: Floats, drawn: Spans) -> None:
-    """Set a head to the matrix that whitens pseudo-queries minus their documents, whose base vectors are [n, m]."""
+    """Set a head to the matrix that whitens the differences of pseudo-queries and their documents.
+
+    `document_NM` are base vectors of the documents; `drawn` holds those of the pseudo-queries.
+    """
     matrix_MM = whitening(covariance(document_NM, drawn), SHRINKAGE)
     head.weight.copy_(torch.from_numpy(matrix_MM) - torch.eye(len(matrix_MM)))
 
 
 def covariance(document_NM: Floats, drawn: Spans) -> Floats:
-    """Compute the second moments [m, m] of pseudo-queries minus their documents, base vectors [n, m]."""
+    """Compute the mean outer product [m, m] of the differences of pseudo-queries' and documents' base vectors."""
     m = document_NM.shape[1]
     total_MM = np.zeros((m, m))
     for begin in range(0, len(drawn), ROWS):
@@ -83,7 +86,9 @@ def covariance(document_NM: Floats, drawn: Spans) -> Floats:
 
 
 def whitening(covariance_MM: Floats, shrinkage: float) -> Floats:
-    """Matrix [m, m] that makes vectors of a covariance white, scaled to a mean diagonal of 1; the identity for none.
+    """Compute the matrix C^-½ [m, m] of a covariance C plus `shrinkage`, scaled to a mean diagonal of 1.
+
+    Returns the identity where the covariance is zero.
 
     >>> np.diag(whitening(np.diag([4.0, 1.0]), 0.0))
     array([0.6666667, 1.3333334], dtype=float32)
@@ -92,5 +97,5 @@ def whitening(covariance_MM: Floats, shrinkage: float) -> Floats:
     if value_M.mean() <= 0:
         return np.eye(len(value_M), dtype=np.float32)
     scale_M = (np.maximum(value_M, 0) / value_M.mean() + shrinkage) ** -0.5
-    found_MM = (vector_MM * scale_M) @ vector_MM.T
-    return np.asarray(found_MM / np.diag(found_MM).mean(), dtype=np.float32)
+    matrix_MM = (vector_MM * scale_M) @ vector_MM.T
+    return np.asarray(matrix_MM / np.diag(matrix_MM).mean(), dtype=np.float32)

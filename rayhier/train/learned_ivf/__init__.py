@@ -1,1 +1,1 @@
-"""Training of the learned IVF: k-means leaves of trained vectors, then a router of queries to leaves."""
+"""Training of the learned IVF: k-means of trained vectors makes leaves, then a router learns to choose among them."""

@@ -1,4 +1,7 @@
-"""Start of a learned IVF: k-means cells, the documents in them, and prices that keep their sizes even."""
+"""Start of a learned IVF: leaves by k-means, with prices that keep their sizes even, and the documents in them.
+
+A leaf's price is subtracted from documents' cosines to its centroid, so that documents move to emptier leaves.
+"""
 
 from dataclasses import dataclass
 from typing import Self
@@ -21,22 +24,22 @@ from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
 
 AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
-"""Most rounds, imbalance that ends them, and price in cosine that a leaf of twice the mean size gains per round."""
+"""Most rounds of price changes; the imbalance that ends them; the price that a leaf of twice the mean size gains."""
 DEAREST = 0.2
-"""Largest price or discount, in cosine. No price parts identical documents, so prices must not rise without end."""
+"""Largest price or discount, in cosine. No price separates identical documents, so prices must have an end."""
 FEWEST_GROUPED = 16_384
-"""Number of leaves from which on documents are compared only with leaves of the nearest groups."""
+"""Least number of leaves with which documents are compared only with leaves of the nearest groups."""
 UNSEEN = 20
-"""Where documents are a sample of the corpus, every UNSEEN-th is kept from k-means and prices."""
+"""Divisor of rows: where documents are a sample of the corpus, every 20th is read neither by k-means nor for prices."""
 SAMPLE_A_LEAF = 256
-"""Documents per leaf in the sample from which prices are computed."""
+"""Documents for each leaf in the sample from which prices are computed."""
 
 
 def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
-    """Make a router that equals k-means IVF of documents [n, m], float32 or float16.
+    """Make a router that equals k-means IVF of documents' vectors [n, m], float32 or float16.
 
-    Where the documents are a sample of the corpus, k-means does not read every twentieth: centroids are nearer to
-    documents that k-means has read, so the unread ones stand for the rest of the corpus.
+    Where the documents are a sample of the corpus (`sampled`), k-means does not read every twentieth: centroids are
+    nearer to documents that k-means has read, so the unread ones stand for the rest of the corpus.
     """
     n, m = document_NM.shape
     router = empty_router(spec, n, m, seed)
@@ -54,7 +57,7 @@ def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, samp
 
 
 def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: int) -> LearnedIvfRouter:
-    """Make an untrained router for a number of documents of a dimension."""
+    """Make an untrained router whose size suits a number of documents with vectors of size `dimension`."""
     branching = spec.children(documents)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -65,14 +68,14 @@ def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: 
 
 
 def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, *, sampled: bool = False) -> Ints:
-    """Place documents in leaves [n, r], first leaf first, as even as prices make them; the router keeps leaf sizes.
+    """Place documents in leaves [n, r], first leaf first, about evenly; the router keeps prices and leaf sizes.
 
-    In each round a leaf fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, so that
-    documents near its border move, until imbalance is low. The most even round counts. Prices, and the border within
-    which documents have a second leaf, come from a sample and stay with the router, so that every document is placed
-    independently, now or later. A round compares a document only with the leaves that were nearest before there were
-    prices. Where the documents are a sample of the corpus, the border comes from those that neither k-means nor the
-    prices have read.
+    A price is subtracted from documents' cosines to a leaf's centroid. In each round a leaf fuller than the mean gets a
+    higher price and an emptier leaf a lower one, as in an auction, until sizes are even; the most even round counts.
+    Prices, and the border within which documents have a second leaf, come from a sample of documents and stay with the
+    router, so that every document is placed independently, now or later. A round compares a document only with the
+    leaves that were nearest before there were prices. Where the documents are a sample of the corpus (`sampled`), the
+    border comes from those that neither k-means nor the prices have read.
     """
     n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])
@@ -94,8 +97,8 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
         crowding_L = np.clip(sizes / sizes.mean() - 1, -0.5, 2).astype(np.float32)
         router.cells.price_L += PRICE * torch.from_numpy(crowding_L).to(router.device)
         router.cells.price_L.clamp_(-DEAREST, DEAREST)
-    for kept, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
-        kept.copy_(value)
+    for buffer, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
+        buffer.copy_(value)
     leaf_NR = place(router, Encoded.of(document_NM), leaves, spill)[0]
     router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
     return leaf_NR
@@ -103,27 +106,27 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
 
 @dataclass(frozen=True)
 class _Bidders:
-    """A batch of documents [n, m] and the leaves [n, c] near them, found once; prices change which leaf is best."""
+    """A batch of documents [n, m] and the leaves [n, c] near them, searched once; prices change which leaf is best."""
 
     document_NM: Floats
     leaf_NC: Tensor
-    """Leaves [n, c] in int32: with a million documents, most of the memory of settling beside the vectors."""
+    """Leaves [n, c] as int32: with a million documents, they take most of the memory after the vectors."""
     near_NC: Tensor
-    """Cosines [n, c] to the leaves' centroids, up to a constant per document."""
+    """Cosines [n, c] to the leaves' centroids, up to a constant for each document."""
 
     @classmethod
     def of(cls, router: LearnedIvfRouter, document_NM: Floats) -> list[Self]:
-        """All documents in batches, which are slices of two arrays: separate arrays would fragment memory."""
+        """Search leaves for all documents; the batches are slices of two arrays, as separate arrays fragment memory."""
         n, count = len(document_NM), min(2 * CANDIDATES, router.n_leaves)
         leaf_NC, near_NC = torch.empty(n, count, dtype=torch.int32), torch.empty(n, count)
         for part in parts(n):
-            found_NC, log_prob_NC = place_all(router, Encoded.of(document_NM[part]), count)
-            leaf_NC[part] = found_NC.int()
-            near_NC[part] = log_prob_NC / SCALE + router.cells.price_L.cpu()[found_NC]
+            candidate_NC, log_prob_NC = place_all(router, Encoded.of(document_NM[part]), count)
+            leaf_NC[part] = candidate_NC.int()
+            near_NC[part] = log_prob_NC / SCALE + router.cells.price_L.cpu()[candidate_NC]
         return [cls(document_NM[part], leaf_NC[part], near_NC[part]) for part in parts(n)]
 
     def gaps(self, price_L: Tensor) -> Floats:
-        """Compute the difference [n] between the cosines to the best leaf and to the next, after price."""
+        """Compute the difference [n] between (cosine - price) of the best leaf and of the next."""
         best_N2 = self._after(price_L).topk(min(2, self.near_NC.shape[1]), dim=1).values
         return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
 
@@ -147,6 +150,6 @@ def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
     """
     sizes = np.bincount(leaf_NR[:, 0], minlength=n_leaves)
     for rank in range(1, leaf_NR.shape[1]):
-        other = leaf_NR[(leaf_NR[:, :rank] != leaf_NR[:, rank : rank + 1]).all(axis=1), rank]
-        sizes = sizes + np.bincount(other, minlength=n_leaves)
+        further = leaf_NR[(leaf_NR[:, :rank] != leaf_NR[:, rank : rank + 1]).all(axis=1), rank]
+        sizes = sizes + np.bincount(further, minlength=n_leaves)
     return sizes

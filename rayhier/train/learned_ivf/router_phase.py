@@ -1,6 +1,7 @@
-"""Training of a learned IVF after its encoder: k-means leaves, then a router that learns which leaves hold answers.
+"""Training of a learned IVF's router after its encoder: k-means makes leaves, the router learns which hold answers.
 
-The first worker makes leaves and targets and copies them to the others; the targets of each step are divided.
+The first worker makes leaves and targets (queries and their answers) and copies them to the other workers, which share
+the targets of each step.
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ MEASURED = 1024
 
 
 class RouterPhase:
-    """Phase that trains a router in passes over targets; only the first worker reads `targets` and `dev`."""
+    """A training phase of a learned IVF's router on targets: queries and the leaves of their answers."""
 
     def __init__(
         self,
@@ -36,7 +37,10 @@ class RouterPhase:
         seed: int,
         group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to teach a router whose documents lie in leaves [n, r]; without targets it stays unchanged."""
+        """Prepare to train a router whose documents lie in leaves [n, r]; without targets it stays unchanged.
+
+        `dev` are targets to measure by. Only the first worker reads `leaf_NR`, `targets` and `dev`.
+        """
         self.router, self.spec, self.seed = router, spec, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
@@ -53,7 +57,7 @@ class RouterPhase:
         self.patience = None
 
     def _hand(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """Copy the first worker's tensor to every worker."""
+        """Return the first worker's tensor on every worker."""
         group = self.learner.group
         shape, kind = group.agree((tuple(tensor.shape), tensor.dtype))
         copied = tensor.to(device) if group.rank == 0 else torch.empty(shape, dtype=kind, device=device)
@@ -61,7 +65,7 @@ class RouterPhase:
         return copied
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the targets; returns the mean loss."""
+        """Run one pass over the targets; returns the mean loss as `loss_total`."""
         steps = batches(len(self.vector_TM), self.spec.batch_size, self.seed, epoch)
         total = torch.zeros((), device=self.router.device)
         for number, rows in enumerate(steps):
@@ -69,14 +73,17 @@ class RouterPhase:
         return {"loss_total": float(self.learner.group.sum(total) / len(steps))}
 
     def step(self, target_B: Ints, done: float = 0.0) -> Tensor:
-        """Take one step on some targets; returns this worker's share of the loss."""
+        """Take an optimizer step on the targets numbered `target_B`; returns this worker's share of the loss.
+
+        `done` is the share of training that is over, which sets the learning rate.
+        """
         group = self.learner.group
         weight = max(float(self.weight_P[_pairs(self.begin_T, target_B)[1]].sum()), 1e-9)
-        own_B = group.shares(target_B)[group.rank]
-        row_P, pair_P = _pairs(self.begin_T, own_B)
+        share_B = group.shares(target_B)[group.rank]
+        row_P, pair_P = _pairs(self.begin_T, share_B)
         row_P, leaf_PR, weight_P = row_P.to(self.router.device), self.leaf_PR[pair_P], self.weight_P[pair_P]
         loss = torch.zeros((), device=self.router.device)
-        for level, log_p_BC in enumerate(self.router.log_probs(self.vector_TM[own_B]), start=1):
+        for level, log_p_BC in enumerate(self.router.log_probs(self.vector_TM[share_B]), start=1):
             node_PR = leaf_PR // self.router.branching ** (self.router.height - level)
             loss = loss + reach_loss(log_p_BC, row_P, node_PR, weight_P) / weight
         self.learner.step(loss, done)
@@ -84,7 +91,11 @@ class RouterPhase:
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Measure `dev`: the geometric mean of the router's probability for the leaves of a dev query's answer."""
+        """Measure the router on dev, on the first worker; empty on the others.
+
+        `dev` is the geometric mean of its probability that an answer's leaves hold an answer; `imbalance` and others
+        describe the leaves' sizes.
+        """
         if self.learner.group.rank > 0:
             return {}
         dev, total = self.dev, 0.0
@@ -97,7 +108,7 @@ class RouterPhase:
         return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
 
     def finish(self) -> None:
-        """Compute the router's screen; on the first worker, calibrate a taught router by the dev queries."""
+        """Compute the router's low-dimensional screen; on the first worker, store how it rates dev answers' leaves."""
         self.router.finish()
         if self.epochs and self.learner.group.rank == 0:
             query_P = torch.from_numpy(self.dev.pair_P2[:, 0])
@@ -105,7 +116,7 @@ class RouterPhase:
 
 
 def _pairs(begin_T: Ints, target_B: Ints) -> tuple[Tensor, Tensor]:
-    """Pairs of some targets: the position of each pair's target in `target_B`, and the number of the pair."""
+    """List the pairs of the targets `target_B`: each pair's position of its target there, and its number."""
     begin, end = begin_T[target_B], begin_T[target_B + 1]
     return torch.from_numpy(np.repeat(np.arange(len(target_B)), end - begin)), torch.from_numpy(spans(begin, end))
 
@@ -119,7 +130,7 @@ def build_router_phase(
     *,
     sampled: bool = False,
 ) -> RouterPhase:
-    """Make the router phase that follows contrastive training, with leaves and targets by the trained vectors.
+    """Make the phase that trains a learned IVF's router after its encoder, by the encoder's trained vectors.
 
     `dev_P2` are judged pairs (dev query row, document row). Where no query is judged there are no targets, and the
     order of k-means remains: documents as queries are unlike queries, and a router that learns from them alone visits

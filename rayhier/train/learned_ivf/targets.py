@@ -1,4 +1,4 @@
-"""Targets that teach a router: queries, and documents as queries, each with the documents that answer it."""
+"""Targets that train a router: queries, and documents as queries, each with the documents that answer it."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -11,12 +11,12 @@ from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, Teaching
 from rayhier.train.examples import Examples
 
 MOST_JUDGED = 10
-"""Number of a query's judged answers that count in full."""
+"""Number of a query's judged answers up to which each has the full weight."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Vectors [t, m] and their answers as (target, document row) with a weight [p], sorted by target."""
+    """Vectors [t, m] of queries, and pairs (query row, document row) of their answers, sorted, with weights [p]."""
 
     vector_TM: Floats
     pair_P2: Ints
@@ -24,21 +24,21 @@ class Targets:
 
     @classmethod
     def none(cls, dimension: int) -> Self:
-        """Make an empty set of targets, for every worker but the first."""
+        """Make an empty set of targets for vectors of size `dimension`."""
         return cls(np.zeros((0, dimension), np.float32), np.zeros((0, 2), np.int64), np.zeros(0, np.float32))
 
     @classmethod
     def judged(cls, query_QM: Floats, pair_P2: Ints) -> Self:
-        """Make targets of queries [t, m] and their judged answers (query row, document row); each query weighs 1."""
+        """Make targets of queries' vectors and judged pairs (query row, document row); each query weighs 1."""
         pairs = pair_P2[np.argsort(pair_P2[:, 0], kind="stable")]
         return cls(query_QM, pairs, (1 / np.bincount(pairs[:, 0])[pairs[:, 0]]).astype(np.float32))
 
     @classmethod
     def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, spec: Teaching, seed: int) -> Self:
-        """Make targets of judged queries [q, m] and of a sample of the documents [n, m], as trained vectors.
+        """Make targets from trained vectors of queries [q, m] and of a sample of the documents [n, m].
 
         The answers of a query are its judged and its exact nearest documents; those of a document are the document
-        itself and its exact nearest documents.
+        itself and its exact nearest documents. `spec` has the weights and numbers of each.
         """
         most = min(spec.most, DOCUMENTS_A_QUERY * len(query_QM))
         rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
@@ -60,13 +60,13 @@ def _keys(pair_P2: Ints, documents: int) -> Ints:
 
 
 def _judged(pair_P2: Ints, spec: Teaching) -> tuple[Ints, Floats]:
-    """Judged pairs and their weights; of a query with more than ten, the pairs weigh as much as ten together."""
+    """Return judged pairs with weights; where a query has more than ten, its pairs weigh as much as ten."""
     count_P = np.bincount(pair_P2[:, 0])[pair_P2[:, 0]]
     return pair_P2, (spec.judged * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
 
 
 def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> tuple[Ints, Floats]:
-    """Pairs of each vector with its exact nearest documents, and their weights."""
+    """Pair each vector with its `count` exact nearest documents; returns the pairs and their weights."""
     if count == 0:
         return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
     near = nearest(vector_TM, document_NM, min(count, len(document_NM)))[0]

@@ -1,1 +1,1 @@
-"""ReTreever: representations of several sizes, the levels of a tree or the first numbers of a vector."""
+"""Training of ReTreever: vectors of a text at several sizes, the levels of a tree or the first numbers of a vector."""

@@ -1,4 +1,4 @@
-"""A linear adapter whose first numbers represent a text too; a tree's splits start at the adapter's directions.
+"""A linear map of vectors whose first numbers alone represent a text; a tree's splits can start at its rows.
 
 Shapes: N texts, M embedding size.
 """
@@ -13,30 +13,33 @@ from rayhier.spec.train.retreever import Comparison
 
 
 class Adapter(Representations):
-    """A linear map whose first numbers represent a text too, at several sizes: "Matryoshka Representation Learning"."""
+    """A linear map of texts' vectors, whose first numbers are vectors of smaller sizes.
+
+    Kusupati et al., "Matryoshka Representation Learning", 2022.
+    """
 
     similarity: Comparison = "cosine"
 
     def __init__(self, matrix_MM: Tensor, sizes: Sequence[int]) -> None:
-        """Start at a matrix; `sizes` are the numbers of a representation, small first."""
+        """Start at a matrix [m, m]; `sizes` are the sizes of the vectors to train, smallest first."""
         super().__init__()
         self.weight = nn.Parameter(matrix_MM.clone())
         self._counts = tuple(sizes)
 
     @property
     def width(self) -> int:
-        """Size of a mapped vector, M."""
+        """Size of a mapped vector, m."""
         return len(self.weight)
 
     @property
     def counts(self) -> Sequence[int]:
-        """Numbers of each representation."""
+        """Sizes of the vectors, smallest first."""
         return self._counts
 
     def scores(self, *read: Tensor) -> Tensor:
-        """Mapped vectors [N, M] of vectors [N, M]."""
+        """Map vectors [n, m] to vectors [n, m]."""
         return read[0] @ self.weight.T
 
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
-        """Unit vectors [N, size] of each size."""
+        """Cut mapped vectors [n, m] to each size: unit vectors [n, size]."""
         return [F.normalize(score_NW[:, :count], dim=1) for count in self.counts]

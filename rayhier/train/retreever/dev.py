@@ -1,4 +1,4 @@
-"""The measure that picks the best epoch of representations: flat searches at several of their sizes."""
+"""Measures ReTreever's vectors of several sizes on dev queries, to pick the best epoch."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -18,19 +18,19 @@ from rayhier.train.dev import DevJudge, Measured
 MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100
 MOST_SEARCHED = 100_000
-"""Most documents to search: all that answer dev queries, and others drawn by seed."""
+"""Most documents that dev queries search: their answers, and others at random."""
 MOST_NUMBERS = 1 << 28
-"""Most numbers, over all representations, of the documents to search."""
+"""Most numbers that the largest vectors of the searched documents hold together."""
 SEED = 0
 
 
 class SizesMeasure:
-    """Dev measures of representations: nDCG and recall of a flat search at each of some sizes."""
+    """Measures vectors of several sizes on dev queries: nDCG@10 and R@100 of a search without an index."""
 
     def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = (), numbers: int = 1) -> None:
-        """Measure by dev queries; `answers` are the documents that answer train queries.
+        """Measure by `queries`; `answers` are the ids of documents that answer train queries.
 
-        `numbers` is the largest size of a representation: where it is very large, fewer documents are searched.
+        `numbers` is the largest size of a vector: where it is very large, fewer documents are searched.
         """
         self.judge = DevJudge(queries, MEASURES, answers)
         self.row_N = searched(queries, documents.results, min(MOST_SEARCHED, MOST_NUMBERS // numbers))
@@ -39,7 +39,7 @@ class SizesMeasure:
         )
 
     def __call__(self, document: Sequence[Floats], dev: Sequence[Floats], similarity: Comparison) -> Measured:
-        """Compute nDCG@10 and R@100 at every size, of documents [n, size] at `row_N` and dev queries [q, size]."""
+        """Compute nDCG@10 and R@100 at each size, from vectors [n, size] of documents and [q, size] of queries."""
         values: dict[str, float] = {}
         share_Q, results = np.zeros(len(self.judge.judge.query_ids)), result_numbers(self.ids, self.results)
         for document_NK, dev_QK in zip(document, dev, strict=True):
@@ -51,12 +51,12 @@ class SizesMeasure:
 
 
 def searched(queries: Queries, results: Sequence[str], most: int) -> Ints:
-    """Choose the rows of documents that dev queries search: all, or the answers and a sample of the others."""
+    """Choose the rows of at most `most` documents that dev queries search: all, or answers and a random sample."""
     n = len(results)
     if n <= most:
         return np.arange(n)
     answers = {result for grades in queries.grades.values() for result, grade in grades.items() if grade > 0}
     answer_N = np.array([result in answers for result in results])
     others = np.random.default_rng(SEED).permutation(np.flatnonzero(~answer_N))
-    kept = others[: max(0, most - int(answer_N.sum()))]
-    return np.sort(np.concatenate([np.flatnonzero(answer_N), kept]))
+    sample = others[: max(0, most - int(answer_N.sum()))]
+    return np.sort(np.concatenate([np.flatnonzero(answer_N), sample]))

@@ -1,7 +1,7 @@
-"""Documents as queries for their nearest neighbours, in addition to the judged pairs (ours).
+"""Documents as queries for their nearest neighbours, trained with the judged pairs (ours).
 
-Train queries lie close to their answers once the encoder has learned these pairs, so that a tree can put them together
-without putting anything else together. Neighbouring documents keep it true to all vectors.
+Train queries lie close to their answers once the encoder has learned these pairs, so that a tree can learn to put each
+query with its answer and to divide all other vectors anyhow. Pairs of neighbouring documents prevent this.
 """
 
 from dataclasses import replace
@@ -19,10 +19,11 @@ from rayhier.train.tower import Side
 
 
 def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
-    """Draw documents as queries and one of the three nearest to each, `share` times as many as judged pairs.
+    """Draw documents as queries, and for each one of its three nearest documents as its answer.
 
-    Returns the rows [r] of both. Documents in `held_N` are never queries, as they stand for dev queries. No document
-    is paired with a passage of the same document.
+    There are `share` times as many as judged pairs. Returns the rows [r] of queries and of answers. Documents in
+    `held_N` are never queries, as they stand for dev queries. No document is paired with a passage of the same
+    document.
     """
     n, count = len(document_NM), round(share * len(examples.pair_P2))
     draws, none_R = np.random.default_rng([seed, 3]), np.zeros(0, np.int64)
@@ -32,44 +33,46 @@ def asking(examples: Examples, document_NM: Floats, share: float, seed: int, hel
         return none_R, none_R
     result_N = None if examples.copies is None else examples.copies.result_N
     near_R3 = others(document_NM, result_N, row_R, POSITIVES)
-    own_R = near_R3[np.arange(len(row_R)), draws.integers(POSITIVES, size=len(row_R))]
-    return row_R[own_R >= 0], own_R[own_R >= 0]
+    answer_R = near_R3[np.arange(len(row_R)), draws.integers(POSITIVES, size=len(row_R))]
+    return row_R[answer_R >= 0], answer_R[answer_R >= 0]
 
 
-def with_asked(examples: Examples, row_R: Ints, own_R: Ints) -> Examples:
-    """Add pairs of documents as queries (rows [r]) and their documents (rows [r]): row i becomes query q + i.
+def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
+    """Add pairs of documents as queries (rows [r]) and as answers (rows [r]); they become queries q, q + 1, ….
 
-    Neither the document itself nor another passage of it is a negative of its query.
+    q is the number of queries so far. Neither the document itself nor another passage of it is a negative of its query.
     """
-    pair_P2 = np.stack([np.arange(len(row_R)), own_R], axis=1)
-    asked_S, spared_S = np.arange(len(row_R)), row_R
+    pair_P2 = np.stack([np.arange(len(row_R)), answer_R], axis=1)
+    query_S, spared_S = np.arange(len(row_R)), row_R
     if examples.copies is not None:
         result_N = examples.copies.result_N
         order_N = np.argsort(result_N, kind="stable")
         begin, end = (np.searchsorted(result_N[order_N], result_N[row_R], side) for side in ("left", "right"))
-        asked_S, spared_S = np.repeat(asked_S, end - begin), order_N[spans(begin, end)]
-    spared_S2 = np.stack([asked_S, spared_S], axis=1)
+        query_S, spared_S = np.repeat(query_S, end - begin), order_N[spans(begin, end)]
+    spared_S2 = np.stack([query_S, spared_S], axis=1)
     more = Examples(examples.document_NM[row_R], examples.document_NM, pair_P2, spared_S2=spared_S2)
     return joined(replace(examples, query_texts=()), more)
 
 
 def reading(read: Read, queries: int, row_R: Ints) -> Read:
-    """Make a `read` whose queries after the first `queries` are read as the documents `row_R`."""
+    """Wrap `read` so that queries numbered `queries` and above are read as the documents `row_R`."""
 
-    def both(side: Side, rows: Ints) -> tuple[Tensor, ...]:
-        if side != "query" or not (asks := rows >= queries).any():
+    def read_either(side: Side, rows: Ints) -> tuple[Tensor, ...]:
+        if side != "query" or not (is_document_X := rows >= queries).any():
             return read(side, rows)
-        if asks.all():
+        if is_document_X.all():
             return read("document", row_R[rows - queries])
-        parts = [read("query", rows[~asks]), read("document", row_R[rows[asks] - queries])]
-        order = torch.from_numpy(np.argsort(np.concatenate([np.flatnonzero(~asks), np.flatnonzero(asks)])))
-        return tuple(_beside(tensors)[order] for tensors in zip(*parts, strict=True))
+        parts = [read("query", rows[~is_document_X]), read("document", row_R[rows[is_document_X] - queries])]
+        order = torch.from_numpy(
+            np.argsort(np.concatenate([np.flatnonzero(~is_document_X), np.flatnonzero(is_document_X)]))
+        )
+        return tuple(_stacked(tensors)[order] for tensors in zip(*parts, strict=True))
 
-    return both
+    return read_either
 
 
-def _beside(parts: tuple[Tensor, ...]) -> Tensor:
-    """Join rows of several parts; token vectors and masks are padded to the longest."""
+def _stacked(parts: tuple[Tensor, ...]) -> Tensor:
+    """Join the rows of several tensors; token vectors and masks are padded to the longest."""
     if parts[0].ndim == 2 and parts[0].dtype == torch.float32:
         return torch.cat(parts)
     longest = max(part.shape[1] for part in parts)

@@ -1,4 +1,4 @@
-"""Grow ReTreever's tree over a trained or frozen encoder: start, training, and the router that keeps the tree."""
+"""Trains ReTreever's tree on the vectors of an encoder: start, training, and the router that holds the tree."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,12 +24,12 @@ from rayhier.train.retreever.start import principal, sizes, start_at_directions,
 from rayhier.train.tower import Tower, encode_side
 
 ADAPTER_RATE = 1e-3
-"""Learning rate of the adapter that gives a tree its first directions."""
+"""Learning rate of the adapter whose directions the splits of a tree start at."""
 READ = 64
 """Texts whose tokens are read at a time, without gradient."""
 NONE: Ints = np.zeros(0, np.int64)
 SETTLED = 512
-"""Documents by whose tokens attention's first scores are moved and scaled."""
+"""Documents on which the first scores of attention splits are centred and scaled."""
 
 
 def grow(
@@ -43,9 +43,10 @@ def grow(
     read: Read | None = None,
     held_N: Ints = NONE,
 ) -> RetreeverRouter:
-    """Train a tree on the tensors that `read` gives for texts, by default the tower's vectors; `run` runs its phases.
+    """Train a tree of the router's spec and return its router; `run` is called with each phase's name and the phase.
 
-    Documents in `held_N`, by row, stand for dev queries.
+    The tree reads the tensors that `read` gives for texts, by default the tower's vectors. Documents in `held_N`, by
+    row, stand for dev queries, so that none is trained with as a query.
     """
     group, dimension = WorkerGroup(), examples.document_NM.shape[1]
     document_NM = encode_side(tower, "document", dimension, group)
@@ -56,8 +57,10 @@ def grow(
     if router.splits != "attention" and spec.start in ("auto", "mrl"):
         begin_MM = principal(document_NM, seed) if group.rank == 0 else torch.eye(dimension)
         adapter = Adapter(begin_MM, sizes(dimension))
-        every: Schedule = "matryoshka"
-        phase = Matching(adapter, tower, examples, spec, seed, measure, read=read, schedule=every, rate=ADAPTER_RATE)
+        all_sizes: Schedule = "matryoshka"
+        phase = Matching(
+            adapter, tower, examples, spec, seed, measure, read=read, schedule=all_sizes, rate=ADAPTER_RATE
+        )
         run("adapter", phase)
         direction_DM = adapter.weight.detach().cpu()
     with torch.random.fork_rng(devices=[]):
@@ -95,17 +98,17 @@ def grow(
 def with_documents(
     examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int, held_N: Ints = NONE
 ) -> tuple[Examples, Callable[[Read], Read]]:
-    """Add documents as queries, as many as the spec sets, chosen by the first worker; also returns their reader.
+    """Add documents as queries to the examples, as many as the spec says; the first worker draws them.
 
-    The reader wraps a `Read` so that it reads them as queries. Documents at rows `held_N` stand for dev queries and
-    are not added.
+    Also returns a function that wraps a `Read` so that it reads them as queries. Documents at rows `held_N` stand for
+    dev queries and are not added.
     """
     if not spec.documents or examples.same:
         return examples, lambda read: read
     group, queries = WorkerGroup(), len(examples.query_QM)
     drawn = asking(examples, document_NM, spec.documents, seed, held_N) if group.rank == 0 else None
-    row_R, own_R = group.agree(drawn)
-    return with_asked(examples, row_R, own_R), partial(reading, queries=queries, row_R=row_R)
+    row_R, answer_R = group.agree(drawn)
+    return with_asked(examples, row_R, answer_R), partial(reading, queries=queries, row_R=row_R)
 
 
 def _start(
@@ -131,7 +134,7 @@ def _start(
 
 @torch.no_grad()
 def _keep_cells(router: RetreeverRouter, document_NM: Floats, phase: Matching) -> None:
-    """Store each leaf's mean vector in the first worker's router, as second leaves are chosen by these."""
+    """Store each leaf's mean vector in the first worker's router; second leaves are chosen by these."""
     leaf_N = phase.leaves(router.representations.tree)
     if len(document_NM):
         router.cells.centroid_LM.copy_(torch.from_numpy(leaf_means(document_NM, leaf_N, router.n_leaves)))

@@ -1,4 +1,4 @@
-"""Train representations of several sizes: each query picks its document among the batch's, each document its query."""
+"""Trains vectors of several sizes: at each, a query picks its document in the batch, and a document its query."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -20,35 +20,35 @@ from rayhier.train.tower import Side, Tower, divided
 
 DESCENT = Descent(betas=(0.9, 0.95), decay=0.05, decays="matrices", warm_up=0.05, clip=1.0)
 AT_ONCE = 16_384
-"""Most vectors to represent at a time, without gradient."""
+"""Most texts to encode at a time, without gradient."""
 FLOATS = 1 << 24
-"""Most numbers in memory while texts are represented."""
+"""Most numbers in memory while vectors are computed."""
 
 Read = Callable[[Side, Ints], tuple[Tensor, ...]]
-"""Side, rows -> input of representations for these texts: vectors [n, m], or token vectors [n, t, m] and a mask."""
+"""Function from a side and rows to their texts' vectors [n, m], or to tokens' vectors [n, t, m] and a mask."""
 
 
 def from_tower(tower: Tower) -> Read:
-    """Make a `Read` of the vectors that a tower makes."""
+    """Make a `Read` that gives a tower's vectors."""
     return lambda side, rows: (tower.infer(side, rows),)
 
 
 class Scale(nn.Module):
-    """The learned factor of similarities before the softmax."""
+    """A learned factor of similarities before a softmax, from `start` to at most `most`."""
 
     def __init__(self, start: float, most: float) -> None:
         super().__init__()
         self.log, self.most = nn.Parameter(torch.tensor(math.log(start))), most
 
     def forward(self) -> Tensor:
-        """Return the learned scale, by which similarities are multiplied before the softmax, or its limit if less."""
+        """Return the factor, lowered to its limit where it has grown beyond."""
         with torch.no_grad():
             self.log.clamp_(max=math.log(self.most))
         return self.log.exp()
 
 
 class Matching:
-    """A phase that trains representations of texts on the output of a frozen encoder."""
+    """The training phase of vectors of several sizes, such as a tree's levels, on the output of a frozen encoder."""
 
     patience = None
 
@@ -69,10 +69,11 @@ class Matching:
         schedule: Schedule | None = None,
         rate: float | None = None,
     ) -> None:
-        """Train on the tensors of `read`, by default the tower's vectors; schedule and rate default to the spec's.
+        """Prepare to train on the tensors of `read`, by default the tower's vectors.
 
-        `at_once` is the number of texts that are read at a time, without gradient. `vectors` reads the encoder's
-        vectors, where `read` reads tokens; `anchor` is the weight that holds the cosines of the deepest size to theirs.
+        Schedule and learning rate default to the spec's. `at_once` is the number of texts that are read at a time,
+        without gradient. `vectors` reads the encoder's vectors, where `read` reads tokens; `anchor` is the weight of a
+        loss that keeps the largest vectors' cosines near those of the encoder's vectors.
         """
         self.representations, self.tower = representations.to(tower.device).eval(), tower
         self.examples, self.known, self.seed = examples, examples.known(), seed
@@ -87,29 +88,35 @@ class Matching:
         self.measure_every = spec.between(self.epochs)
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the pairs; returns the mean loss."""
+        """Run one pass over the pairs; returns the mean loss as `loss_total`."""
         self.representations.train()
         steps = batches(len(self.examples.pair_P2), self.spec.batch_size, self.seed, epoch)
         draws, losses = np.random.default_rng([self.seed, epoch, 1]), []
         for number, rows in enumerate(steps):
-            torch.manual_seed(int(draws.integers(2**62)))  # of dropout
+            torch.manual_seed(int(draws.integers(2**62)))  # for dropout masks
             done = (epoch * len(steps) + number) / (self.epochs * len(steps))
             losses.append(self.step(rows, done, float(draws.random())).detach())
         self.representations.eval()
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Take one step on some pairs; returns this worker's share of the loss."""
+        """Take an optimizer step on the pairs `rows`; returns this worker's share of the loss.
+
+        `done` is the share of training that is over; `drawn`, uniform in [0, 1), chooses the sizes to train.
+        """
         loss = self.loss(rows, done, drawn)
         self.learner.step(loss, done)
         return loss
 
     def loss(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Compute this worker's share of a step's loss: the mean over pairs, both directions and drawn sizes."""
+        """Compute this worker's share of the loss of the pairs `rows`: a mean over pairs, both directions and sizes.
+
+        `done` is the share of training that is over; `drawn`, uniform in [0, 1), chooses the sizes to train.
+        """
         group, (query_N, document_N) = self.learner.group, self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
         place_A, counts = shares[group.rank], [len(share) for share in shares]
-        own_A = torch.from_numpy(place_A).to(self.tower.device)
+        target_A = torch.from_numpy(place_A).to(self.tower.device)
         spared_NN = torch.from_numpy(self.known.among(query_N, document_N)).to(self.tower.device)
         spared_NN.fill_diagonal_(False)
         sides: list[tuple[Side, Ints]] = [("query", query_N[place_A]), ("document", document_N[place_A])]
@@ -122,8 +129,10 @@ class Matching:
                 to_queries = to_documents.T
                 if group.size > 1:
                     to_queries = scale * similarities(document_AK, group.gather(query_AK, counts), kind)
-                told = picks(to_documents, own_A, spared_NN[own_A]) + picks(to_queries, own_A, spared_NN.T[own_A])
-                total = total + weight * told
+                size_loss = picks(to_documents, target_A, spared_NN[target_A]) + picks(
+                    to_queries, target_A, spared_NN.T[target_A]
+                )
+                total = total + weight * size_loss
         loss = total / (2 * len(rows) * sum(weights))
         if self.anchor:
             vectors = [F.normalize(self.vectors(side, row_A)[0], dim=1) for side, row_A in sides]
@@ -131,26 +140,28 @@ class Matching:
         return torch.as_tensor(loss)
 
     def _moved(self, deepest: Sequence[Tensor], vectors: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-        """Share of the mean squared difference between cosines of the deepest size and of the encoder's vectors.
+        """Compute this worker's share of the mean squared difference between new cosines and the encoder's.
 
-        Those of queries and documents [a, k] among themselves and with each other; the unit vectors are [a, m].
+        Cosines are those among queries, among documents, and between both; `deepest` are the largest trained vectors
+        [a, k] and `vectors` the encoder's [a, m], at unit length, of queries and of documents.
         """
-        gathered = [[self.learner.group.gather(part, counts) for part in every] for every in (deepest, vectors)]
+        gathered = [[self.learner.group.gather(part, counts) for part in parts] for parts in (deepest, vectors)]
         total = deepest[0].new_zeros(())
-        for side, other in ((0, 0), (0, 1), (1, 1)):
-            own_AN, wanted_AN = (
-                every[side] @ all_of[other].T for every, all_of in zip((deepest, vectors), gathered, strict=True)
+        for first_side, second_side in ((0, 0), (0, 1), (1, 1)):
+            cosine_AN, base_AN = (
+                parts[first_side] @ all_of[second_side].T
+                for parts, all_of in zip((deepest, vectors), gathered, strict=True)
             )
-            total = total + (own_AN - wanted_AN).square().sum()
+            total = total + (cosine_AN - base_AN).square().sum()
         return total / sum(counts) ** 2
 
     def _sizes(self, side: Side, rows: Ints) -> list[Tensor]:
         return self.representations.sizes(self.representations.scores(*self.read(side, rows)))
 
     def measure(self) -> dict[str, float]:
-        """Measure flat searches on dev, on every worker: the measures, `dev`, their mean, and the learned `scale`.
+        """Measure search at several sizes on dev, on every worker: measures by name, `dev`, their mean, and `scale`.
 
-        The best epoch is kept, not the last one that is behind it by chance alone: a start at directions that are
+        The best epoch is kept, not a later one that is behind it by chance alone: a start at directions that are
         trained already can be the best, and later epochs learn the train queries by heart (docs/LOG.md).
         """
         document_NW, dev_QW = self.scores("document", self.dev.row_N), self.scores("dev")
@@ -158,13 +169,13 @@ class Matching:
         if group.rank == 0:
             document, dev = self._compared(document_NW), self._compared(dev_QW)
             measured = self.dev(document, dev, self.representations.similarity)
-        told = group.agree(measured)
-        return {"dev": told.dev, **told.values, "scale": float(self.scale().detach())}
+        agreed = group.agree(measured)
+        return {"dev": agreed.dev, **agreed.values, "scale": float(self.scale().detach())}
 
     def _compared(self, score_NW: Floats) -> list[Floats]:
-        """Representations [n, size] that dev measures: the last, and those a third and a half of the way there.
+        """Compute the vectors [n, size] that dev measures: the largest, and sizes at a third and half of the list.
 
-        The last alone where no other learns.
+        Where only the largest size trains, only this one.
         """
         last = len(self.representations.counts) - 1
         # The cosine of two numbers that sum to zero is 1 or -1.
@@ -173,13 +184,13 @@ class Matching:
 
     @torch.no_grad()
     def scores(self, side: Side, row_N: Ints | None = None) -> Floats:
-        """Compute scores [n, w] of rows of a side, by default all, on the first worker; an empty array elsewhere."""
+        """Compute scores [n, w] of a side's texts, by default all, on the first worker; on others an empty array."""
         rows = np.arange(self.tower.size(side)) if row_N is None else row_N
         return self._divided(self.representations.scores, side, rows, self.representations.width)
 
     @torch.no_grad()
     def leaves(self, tree: NodeTree) -> Ints:
-        """Find the most probable leaf [n] of every document, on the first worker; an empty array elsewhere."""
+        """Find the most probable leaf [n] of every document, on the first worker; an empty array on the others."""
 
         def best(*read: Tensor) -> Tensor:
             return torch.as_tensor(tree(*read)[-1]).argmax(dim=1, keepdim=True)
@@ -196,18 +207,18 @@ class Matching:
         return divided(infer, row_N, width, self.learner.group)
 
     def finish(self) -> None:
-        """Do nothing: representations are final."""
+        """Do nothing: the trained vectors need no work after the last pass."""
 
 
 def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
-    """Sum over rows the cross-entropy with which row i picks column `own_N[i]` among columns that are not spared."""
+    """Compute cross-entropy, summed over rows: row i picks column `own_N[i]` among those not in `spared_NC`."""
     return F.cross_entropy(score_NC.masked_fill(spared_NC, -torch.inf), own_N, reduction="sum")
 
 
 def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> Sequence[float]:
-    """Return the loss weights of levels 1 to D after a share `done` of the steps; `drawn` is uniform in [0, 1).
+    """Return the loss weight of each level 1 to `depth` after a share `done` of the steps; `drawn` is random in [0, 1).
 
-    `constant` trains the leaves; `linear` and `exponential` deepen step by step; `stochastic` draws a level with
+    `constant` trains the leaves; `linear` and `exponential` go down level by level; `stochastic` draws a level with
     P(d) ∝ d²; `matryoshka` trains every level at once.
 
     >>> level_weights("linear", 4, 0.5, 0.0), level_weights("stochastic", 2, 0.0, 0.19)
@@ -231,19 +242,19 @@ def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> 
 
 
 def at_a_time(representations: Representations) -> int:
-    """Return the number of texts whose representations are in memory at a time."""
+    """Return the number of texts whose vectors of all sizes are computed at a time, at least 64."""
     return max(64, FLOATS // representations.floats)
 
 
 @torch.no_grad()
 def size_all(representations: Representations, score_NW: Floats, places: Collection[int] | None = None) -> list[Floats]:
-    """Represent texts by their scores [n, w], in batches: arrays [n, size] of every size, coarse first.
+    """Compute vectors [n, size] of every size from scores [n, w], in batches, smallest first.
 
     `places` selects sizes by their position; None: all.
     """
     device, step = next(representations.parameters()).device, at_a_time(representations)
     parts = []
     for begin in range(0, max(1, len(score_NW)), step):
-        every = representations.sizes(torch.from_numpy(score_NW[begin : begin + step]).to(device))
-        parts.append([every[place].cpu() for place in (range(len(every)) if places is None else places)])
+        vectors = representations.sizes(torch.from_numpy(score_NW[begin : begin + step]).to(device))
+        parts.append([vectors[place].cpu() for place in (range(len(vectors)) if places is None else places)])
     return [torch.cat(batches).numpy() for batches in zip(*parts, strict=True)]

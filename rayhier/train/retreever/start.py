@@ -1,6 +1,6 @@
-"""Where a tree's splits start: at random, at directions of a Matryoshka adapter, or between halves of k-means.
+"""The start of a tree's splits: at random, at directions of a trained linear map, or between halves by k-means.
 
-Every start returns the mean scores that it removed [2^D - 1].
+Each function centres the splits' scores and returns the means that it removed [2^depth - 1].
 """
 
 import numpy as np
@@ -12,13 +12,13 @@ from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.model.retreever import HIDDEN, Splits
 
 MOST_READ = 200_000
-"""Most documents that a start reads."""
+"""Most documents that a start reads; of more, a random sample."""
 DIRECTED = 3
-"""Dimensions for each split that starts at a direction of the adapter: the last directions are mostly noise."""
+"""Dimensions for each split that starts at a direction of the linear map: the last directions are mostly noise."""
 
 
 def sizes(dimension: int) -> list[int]:
-    """List the sizes of an adapter's representations: 2, 4, 8, … and all numbers.
+    """List the sizes of vectors that a linear map of `dimension` numbers is trained for: powers of two, then all.
 
     >>> sizes(384)
     [2, 4, 8, 16, 32, 64, 128, 256, 384]
@@ -28,7 +28,7 @@ def sizes(dimension: int) -> list[int]:
 
 
 def principal(vectors_NM: Floats, seed: int) -> Tensor:
-    """Directions [m, m] of the vectors' principal components, the widest first."""
+    """Compute the directions [m, m] of the vectors' principal components, the widest first."""
     rows = sampled(vectors_NM, seed)
     _, axis_MM = np.linalg.eigh(np.cov(rows, rowvar=False))
     return torch.from_numpy(np.ascontiguousarray(axis_MM[:, ::-1].T, dtype=np.float32))
@@ -36,10 +36,11 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
-    """Start splits at directions [d, m], the first at the root; splits below the first third at random directions.
+    """Set the splits' hyperplanes to the first third of the rows of [d, m], from the root down, then at random.
 
-    Random directions come in bases of orthogonal ones: a whole basis keeps inner products as they are. A trunk starts
-    at the first directions and their opposites, which a split then adds up to one.
+    Random rows come in orthogonal bases: a complete basis keeps inner products as they are. Where splits read hidden
+    units, these are set to the first rows and their opposites, and a split reads one or a random mixture of them.
+    Returns the means of scores that were removed [splits].
     """
     planes, draw = splits.planes, torch.Generator().manual_seed(seed)
     count, dimension = len(planes.weight), direction_DM.shape[1]
@@ -58,7 +59,7 @@ def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats
 
 
 def bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
-    """Draw `count` directions [count, m]: random orthogonal bases, one after the other."""
+    """Draw `count` random directions [count, m], from random orthogonal bases one after the other."""
     bases = [
         torch.linalg.qr(torch.randn(dimension, dimension, generator=draw))[0]
         for _ in range(max(1, -(-count // dimension)))
@@ -68,16 +69,16 @@ def bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def start_at_random(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
-    """Start splits at random directions."""
+    """Start splits at random directions; returns the means of scores that were removed [splits]."""
     splits.planes.weight.copy_(torch.randn(splits.planes.weight.shape, generator=torch.Generator().manual_seed(seed)))
     return splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
 
 
 @torch.no_grad()
 def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
-    """Start splits at the difference of the centroids of two halves of a node's documents, found by k-means.
+    """Start each split between two halves, by k-means, of its node's documents: at the difference of their centroids.
 
-    A node with fewer than two documents splits at random.
+    A node with fewer than two documents splits at random. Returns the means of scores that were removed [splits].
     """
     rows = sampled(vectors_NM, seed)
     draw = torch.Generator().manual_seed(seed)
@@ -92,7 +93,7 @@ def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tenso
 
 
 def sampled(vectors_NM: Floats, seed: int) -> Floats:
-    """Return vectors [n, m] as float32, or a random sample where there are more than a start reads."""
+    """Return vectors [n, m], or a random sample of 200,000 where there are more."""
     if len(vectors_NM) <= MOST_READ:
         return vectors_NM
     rows = np.sort(np.random.default_rng(seed).choice(len(vectors_NM), MOST_READ, replace=False))
