@@ -16,7 +16,7 @@ from benchmarks.machine import THREADS, set_threads
 from benchmarks.quality.bench import Bench
 from benchmarks.quality.recall import Places, Questions
 from benchmarks.quality.view import Index, View
-from benchmarks.statistics import Curve, draws, reached, sample
+from benchmarks.statistics import Curve, draws, reached
 from benchmarks.tables import table
 from rayhier.evaluate.curve import beams
 from rayhier.model.encoded import Encoded
@@ -47,9 +47,10 @@ def measure(name: str, seeds: int, workdir: Path) -> list[list[str]]:
         for rule, settings in rules.items():
             curves[rule].append(curve(view, index, bench.final, settings))
         say(f"{name}: seed {seed}")
-    once, weight_RQ = sample(len(bench.final.count_Q)), draws(len(bench.final.count_Q))
+    weight_RQ = draws(len(bench.final.count_Q))
     fixed_RS, own_RS = (
-        np.mean([reached(one, weight_RQ, SHARES) for one in curves[rule]], axis=0) for rule in ("fixed", "own")
+        np.mean([reached(one, SHARES, weight_RQ=weight_RQ) for one in curves[rule]], axis=0)
+        for rule in ("fixed", "own")
     )
     ratio_RS = own_RS / fixed_RS
     low_S, high_S = np.nanquantile(ratio_RS[1:], [0.025, 0.975], axis=0)
@@ -68,7 +69,7 @@ def measure(name: str, seeds: int, workdir: Path) -> list[list[str]]:
     ]
     found = [float(one.recall_PQ.mean() / one.exact_Q.mean()) for one in curves["shipped"]]
     at = float(np.mean([one.visited_PQ.mean() for one in curves["shipped"]]))
-    even = np.mean([reached(one, once, [share]) for one, share in zip(curves["fixed"], found, strict=True)])
+    even = np.mean([reached(one, [share]) for one, share in zip(curves["fixed"], found, strict=True)])
     title = f"target {SHIPPED} as shipped: {np.mean(found):.1%}"
     return [*lines, ["", title, f"{even:.2%}", f"{at:.2%}", f"{at / even:.2f}", ""]]
 

@@ -2,11 +2,13 @@
 
 import argparse
 import json
-import resource
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,25 @@ def apart(module: str, options: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def peak_memory() -> int:
-    """Bytes of this process's peak resident set."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+@contextmanager
+def served(arguments: Sequence[str], ready: str, most: float = 60.0) -> Iterator[float]:
+    """A server, `python -m` with these arguments, while the block runs; yields the seconds until `ready` answered."""
+    began = time.perf_counter()
+    with subprocess.Popen([sys.executable, "-m", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL) as server:
+        try:
+            while not answers(ready):
+                if server.poll() is not None or time.perf_counter() - began > most:
+                    sys.exit(f"python -m {' '.join(arguments)}: no answer within {most:g} s")
+                time.sleep(0.02)
+            yield time.perf_counter() - began
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
+def answers(url: str) -> bool:
+    """Return True if a good answer comes from an address."""
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except OSError:
+        return False
+    return True

@@ -9,14 +9,10 @@ is asked for. Prints a table; exit code 1 where anything failed.
 
 import json
 import random
-import signal
-import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +23,7 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
 from benchmarks.collection import BUILT, ROOT, RUNS, run
-from benchmarks.commands import Options
+from benchmarks.commands import Options, served
 from benchmarks.serve.watch import watched
 from benchmarks.tables import table
 
@@ -102,7 +98,9 @@ def main() -> int:
     given_ = parser.parse_args()
     url = f"http://127.0.0.1:{PORT}"
     workdir = given_.workdir or built(WORKDIR)
-    with _server(workdir, embedded=given_.embedded), watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
+    what = [str(workdir)] if given_.embedded else [str(ROOT / "jobs" / "serve.yaml"), "--workdir", str(workdir)]
+    server = served(["rayhier", "serve", *what, "--port", str(PORT)], f"{url}/readyz", START_SECONDS)
+    with server, watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
         found = fuzzed(url, given_.cases, given_.seed)
     rows = [
         [
@@ -184,7 +182,8 @@ def _sent(operation: Any, cases: int, number: int) -> Cases:
             answer = case.call(timeout=30)
             found.seconds.append(time.perf_counter() - began)
             found.statuses[answer.status_code] += 1
-            if answer.status_code >= 500 and not _documented(answer):
+            refused = answer.status_code == UNAVAILABLE and "retry-after" in {name.lower() for name in answer.headers}
+            if answer.status_code >= 500 and not refused:
                 found.failures.append(f"{answer.status_code}: {case.as_curl_command()[:300]}")
             try:
                 case.validate_response(answer, checks=chosen)
@@ -197,36 +196,6 @@ def _sent(operation: Any, cases: int, number: int) -> Cases:
             if "Unsatisfiable" not in type(error).__name__:
                 found.failures.append(f"{type(error).__name__}: {error}"[:300])
     return found
-
-
-def _documented(answer: Any) -> bool:
-    return answer.status_code == UNAVAILABLE and "retry-after" in {name.lower() for name in answer.headers}
-
-
-@contextmanager
-def _server(workdir: Path, *, embedded: bool) -> Iterator[None]:
-    """A server of an index, until the block ends."""
-    served = [str(workdir)] if embedded else [str(ROOT / "jobs" / "serve.yaml"), "--workdir", str(workdir)]
-    command = [sys.executable, "-m", "rayhier", "serve", *served, "--port", str(PORT)]
-    server = subprocess.Popen(command, cwd=ROOT)
-    try:
-        began = time.monotonic()
-        while not _ready():
-            if server.poll() is not None or time.monotonic() - began > START_SECONDS:
-                sys.exit(f"no server of {workdir}; build its index first, for instance with make demo")
-            time.sleep(0.5)
-        yield
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(60)
-
-
-def _ready() -> bool:
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{PORT}/readyz", timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from benchmarks.collection import BUILT, SPEC, made, place, run
 from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.statistics import paired
-from benchmarks.tables import between, table
+from benchmarks.tables import table
 from rayhier.arrays import Values
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_queries
@@ -84,12 +84,12 @@ def best_weight(dev: Asked) -> float:
 def cells(name: str, systems: dict[str, dict[str, Values]]) -> list[str]:
     """A row of the table."""
     own = systems[name]
-    found = [name, f"{own[NDCG].mean():.3f}", f"{own[RECALL].mean():.3f}"]
-    for measure in (NDCG, RECALL):
-        for other in ("vectors", "BM25"):
-            over = paired(own[measure], systems[other][measure])
-            found.append("" if name == other else between(over.difference, over.low, over.high))
-    return found
+    over = [
+        "" if name == other else paired(own[measure], systems[other][measure]).shown
+        for measure in (NDCG, RECALL)
+        for other in ("vectors", "BM25")
+    ]
+    return [name, f"{own[NDCG].mean():.3f}", f"{own[RECALL].mean():.3f}", *over]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

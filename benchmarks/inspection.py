@@ -19,9 +19,9 @@ import torch
 
 from benchmarks import leaf_maps, tables
 from benchmarks.collection import SPEC
-from benchmarks.commands import Options, apart, peak_memory
+from benchmarks.commands import Options, apart
 from benchmarks.goals import Goal
-from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.machine import THREADS, peak_memory, set_threads, timed
 from benchmarks.synthetic import unit
 from rayhier.arrays import Floats
 from rayhier.index.describe import describe

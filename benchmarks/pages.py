@@ -1,8 +1,9 @@
 """Pages of docs/ that benchmarks write, and their plots."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -45,6 +46,16 @@ def plot(
     yield every
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DPI)
+
+
+def curves(
+    axes: Axes, named: Mapping[str, Sequence[Any]], form: str = "o-", fontsize: int = 8, **settings: Any
+) -> None:
+    """Draw curves by name, x and y of each, with a legend; settings are those of the axes, such as xlabel."""
+    for name, (x, y) in named.items():
+        axes.plot(x, y, form, markersize=3, label=name)
+    axes.set(**settings)
+    axes.legend(fontsize=fontsize)
 
 
 def link(title: str, path: Path) -> str:

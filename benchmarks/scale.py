@@ -25,9 +25,8 @@ import pyarrow as pa
 from benchmarks import leaf_maps, tables
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, count
-from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.machine import THREADS, Stages, set_threads, timed
 from benchmarks.pages import plot
-from benchmarks.scale_stages import Stages
 from benchmarks.synthetic import DIMENSION, K, centres, part, parts, publish, queries, synthetic
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.balance import balance

@@ -47,15 +47,6 @@ def mean(values: Sequence[float], form: str = "3f") -> str:
     return UNKNOWN if np.isnan(values).any() else f"{np.mean(values):.{form}}"
 
 
-def between(value: float, low: float, high: float) -> str:
-    """A difference in points with its 95% interval.
-
-    >>> between(1.04, -0.2, 2.3)
-    '+1.0 [-0.2, +2.3]'
-    """
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
-
-
 def quotient(ratios: Sequence[float]) -> str:
     """Median and range of the ratios of paired rounds.
 

@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import tables
-from benchmarks.commands import Options, apart, count, peak_memory
-from benchmarks.machine import THREADS, set_threads, timed
-from benchmarks.scale_stages import Stages
+from benchmarks.commands import Options, apart, count
+from benchmarks.machine import THREADS, Stages, peak_memory, set_threads, timed
 from benchmarks.synthetic import DIMENSION, centres, names, part, parts, unit
 from rayhier.cluster.document_tree import grow
 from rayhier.cluster.shape import Level, statistics

@@ -26,7 +26,7 @@ def main() -> None:
     given = parser.parse_args()
     set_threads(2)
     report = clock()
-    world = World.make(given.workdir, tests=given.tests, keeps=given.keeps)
+    world = World(given.workdir, tests=given.tests, keeps=given.keeps)
     for queries in (world.held, world.tested):
         world.truth.fill(dict(zip(queries.ids, queries.texts, strict=True)))
     report("the truth is there")
@@ -44,7 +44,7 @@ def main() -> None:
         leaves=leaves.beside_all(world),
         black_box=findings.black_box(world),
         timing=timing,
-        steps=findings.steps(world, timing.read_once / 100),
+        steps=findings.steps(world, timing["read_once"] / 100),
     )
     report("gate, curves, factors, leaves, seconds")
     kept = given.workdir / "acl" / f"leaves-{world.cross_encoder.folder.name}.json"

@@ -10,10 +10,9 @@ from benchmarks.axn.measured import ASKED, Found, exhaustive, measured, measured
 from benchmarks.axn.rows import Offline, Row, Setting
 from benchmarks.axn.world import World
 from benchmarks.machine import timed
-from benchmarks.statistics import groups, paired
-from rayhier.dataset.queries import load_answers, new_answers
+from benchmarks.statistics import Estimate, groups, paired
+from rayhier.dataset.queries import Queries, load_answers, new_answers
 from rayhier.dataset.ranking import Ranking
-from rayhier.evaluate.significance import Interval
 from rayhier.search.rerank import LEXICAL, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AxnRerank, Rnr
@@ -72,36 +71,26 @@ CHEAP = tuple(row for row in OURS if row.offline in (PER_QUERY, PER_ITEM, Offlin
 """Rows that may stand against ADACUR's: which of them does is chosen on the held-out queries."""
 
 
+TUNED = [
+    *((row, "lam", LAMBDAS) for row in PAPER),
+    *((row, "rate", RATES) for row in TOUR),
+    (DISTILLED, "rate", DISTILL_RATES),
+]
+"""Rows with a setting that is chosen on the held-out queries, and the values that are tried."""
+Points = dict[str, list[tuple[float, float]]]
+"""Row -> points of its curve in a plot."""
+
+
 @dataclass(frozen=True)
 class Gate:
     """Re-ranking the base's best for all test queries, by group of queries: nDCG@10 and intervals over the base."""
 
     means: dict[str, dict[str, float]]
     """Group -> system -> nDCG@10."""
-    over: dict[str, Interval]
+    over: dict[str, Estimate]
     """Group -> the cross-encoder beside the base, over the base."""
-    alone: dict[str, Interval]
+    alone: dict[str, Estimate]
     """Group -> the cross-encoder alone, over the base."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Median seconds of a query: 100 calls over all documents, in 5 rounds or at once."""
-
-    rounds: float
-    """The re-ranker in 5 rounds, less reading."""
-    once: float
-    """Retrieve-and-rerank, less reading."""
-    read_rounds: float
-    """Reading 5 times 20 pairs."""
-    read_once: float
-    """Reading 100 pairs."""
-
-    @property
-    def share(self) -> float:
-        """What rounds cost more than one round does, as a share of a query's time."""
-        more = self.rounds - self.once + max(0.0, self.read_rounds - self.read_once)
-        return more / (self.rounds + self.read_rounds)
 
 
 @dataclass(frozen=True)
@@ -114,13 +103,14 @@ class Findings:
     """Weight of the base score beside the cross-encoder's."""
     documents: int
     gate: Gate
-    curves: dict[str, dict[str, list[tuple[float, float]]]]
+    curves: dict[str, Points]
     """Plot -> row -> points."""
     factors: dict[tuple[str, str], str]
     """First round and measure -> the row of cheap factors that was chosen on held-out queries."""
     leaves: dict[str, dict[str, float]]
     black_box: dict[str, float]
-    timing: Timing
+    timing: dict[str, float]
+    """Median seconds of a query's 100 calls over all documents, `rounds` (5) or `once`, and of reading these pairs."""
     steps: dict[str, float]
     """Step made ahead -> its seconds."""
 
@@ -135,26 +125,14 @@ def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[
         for row in (*FIXED, *OURS, *LAST):
             found.append(measured(tested, row))
             report(f"beside {base_weight:g}: {row.name}")
-        for row, sign, tried in _tried():
-            chosen = tuned(held, tried)
-            named_row = replace(row, name=f"{row.name}, {sign} {' / '.join(_value(own, sign) for own in chosen)}")
+        for row, field, values in TUNED:
+            chosen = tuned(held, [replace(row, **{field: value}) for value in values])  # type: ignore[arg-type]
+            each = " / ".join(f"{getattr(own, field):g}" for own in chosen)
+            named_row = replace(row, name=f"{row.name}, {'λ' if field == 'lam' else field} {each}")
             found.append(measured_each(tested, named_row, chosen))
             report(f"beside {base_weight:g}: {named_row.name}")
         both.append(found)
     return both[0], both[1]
-
-
-def _tried() -> list[tuple[Row, str, list[Row]]]:
-    """Rows with a setting that is chosen on the held-out queries, its name, and the rows that are tried."""
-    return [
-        *((row, "λ", [replace(row, lam=lam) for lam in LAMBDAS]) for row in PAPER),
-        *((row, "rate", [replace(row, rate=rate) for rate in RATES]) for row in TOUR),
-        (DISTILLED, "rate", [replace(DISTILLED, rate=rate) for rate in DISTILL_RATES]),
-    ]
-
-
-def _value(row: Row, sign: str) -> str:
-    return f"{row.lam if sign == 'λ' else row.rate:g}"
 
 
 def chosen_factors(world: World) -> dict[tuple[str, str], str]:
@@ -204,59 +182,54 @@ TIMED = 15
 """Queries that are timed."""
 
 
-def curves(world: World) -> dict[str, dict[str, list[tuple[float, float]]]]:
+def curves(world: World) -> dict[str, Points]:
     """Points of the plots, for the cross-encoder alone."""
     tested = Setting(world, world.tested, 0.0, leave_one_out=False)
     paper = PAPER[0]
-    compared = (RNR, RNR_BOTH, paper, RIDGE, RIDGE_BOTH, BIASED, BIASED_BOTH, ADACUR, EXACT)
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {
-        name: {} for name in ("calls", "calls10", "rounds", "λ", "λ1", "μ")
-    }
-    for row in compared:
+    found: dict[str, Points] = {name: {} for name in ("calls", "calls10", "rounds", "λ", "λ1", "μ")}
+    for row in (RNR, RNR_BOTH, paper, RIDGE, RIDGE_BOTH, BIASED, BIASED_BOTH, ADACUR, EXACT):
         own = measured(tested, row, [(k, calls) for calls in CALLS for k in (10, 100) if calls >= k])
         found["calls"][row.name] = [(calls, own.mean(named(100, calls))) for calls in CALLS if calls >= 100]
         found["calls10"][row.name] = [(calls, own.mean(named(10, calls))) for calls in CALLS]
 
-    def across(plot: str, row: Row, key: str, values: Sequence[float], asked: tuple[int, int] = (100, 500)) -> None:
-        found[plot][row.name] = [
-            (value, measured(tested, replace(row, **{key: value}), [asked]).mean(named(*asked)))  # type: ignore[arg-type]
-            for value in values
-        ]
+    def across(row: Row, key: str, values: Sequence[object], asked: tuple[int, int] = (100, 500)) -> list[float]:
+        rows = [replace(row, **{key: value}) for value in values]  # type: ignore[arg-type]
+        return [measured(tested, own, [asked]).mean(named(*asked)) for own in rows]
 
+    lambdas, mus, rounds = (0, 0.2, 0.5, 0.8, 1), (0.01, 0.1, 1, 10, 100), (2, 3, 5, 10, 20)
     for row in (paper, RIDGE, RIDGE_BOTH, BIASED, ADACUR):
-        across("rounds", row, "rounds", (2, 3, 5, 10, 20))
+        found["rounds"][row.name] = list(zip(rounds, across(row, "rounds", rounds), strict=True))
     for row in PAPER:
-        across("λ", row, "lam", (0, 0.2, 0.5, 0.8, 1))
-        across("λ1", row, "lam", (0, 0.2, 0.5, 0.8, 1), (1, 100))
+        found["λ"][row.name] = list(zip(lambdas, across(row, "lam", lambdas), strict=True))
+        found["λ1"][row.name] = list(zip(lambdas, across(row, "lam", lambdas, (1, 100)), strict=True))
     for row in (RIDGE, RIDGE_BOTH, BIASED):
-        across("μ", row, "mu", (0.01, 0.1, 1, 10, 100))
-    return found | {"offline": _offline(tested, len(world.texts))}
+        found["μ"][row.name] = list(zip(mus, across(row, "mu", mus), strict=True))
 
-
-def _offline(tested: Setting, documents: int) -> dict[str, list[tuple[float, float]]]:
-    """Top-100@500 against calls made ahead, by what is learned from them."""
+    # Top-100@500 against calls made ahead, by what is learned from them.
     ridge, anchors = Row("", fit="ridge"), Row("", fit="lstsq", vectors="anchors")
-    by_query = [Offline("query", count) for count in (100, 200, 500)]
-    by_item = [Offline("item", count) for count in (1, 2, 5, 10)]
-    kinds: dict[str, tuple[Row, Sequence[Offline]]] = {
-        "bias, queries a document": (replace(ridge, bias=True), by_item),
-        "bias, documents a query": (replace(ridge, bias=True), by_query),
-        "transductive, queries a document": (replace(ridge, vectors="transductive"), by_item),
-        "transductive, documents a query": (replace(ridge, vectors="transductive"), by_query),
-        "inductive, queries a document": (replace(ridge, vectors="inductive"), by_item),
-        "inductive, documents a query": (replace(ridge, vectors="inductive"), by_query),
-        "ADACUR": (anchors, [Offline("query", 1_000_000, count) for count in (5, 10, 25, 50)]),
+    ahead = {
+        "queries a document": [Offline("item", count) for count in (1, 2, 5, 10)],
+        "documents a query": [Offline("query", count) for count in (100, 200, 500)],
     }
-    return {
-        name: [
-            (own.calls(documents), measured(tested, own, [(100, 500)]).mean(named(100, 500)))
-            for own in (replace(row, offline=offline) for offline in made)
-        ]
-        for name, (row, made) in kinds.items()
+    kinds = {
+        f"{name}, {what}": [replace(row, offline=one) for one in made]
+        for name, row in (
+            ("bias", replace(ridge, bias=True)),
+            ("transductive", replace(ridge, vectors="transductive")),
+            ("inductive", replace(ridge, vectors="inductive")),
+        )
+        for what, made in ahead.items()
     }
+    counts = (5, 10, 25, 50)
+    kinds["ADACUR"] = [replace(anchors, offline=Offline("query", 1_000_000, count)) for count in counts]
+    found["offline"] = {
+        name: [(row.calls(len(world.texts)), measured(tested, row, [(100, 500)]).mean(named(100, 500))) for row in rows]
+        for name, rows in kinds.items()
+    }
+    return found
 
 
-def timing(world: World) -> Timing:
+def timing(world: World) -> dict[str, float]:
     """Time the product's own re-ranker, and the reading of pairs, over all documents."""
     queries, every = world.tested, world.documents
     known = dict(zip(queries.texts, world.known(queries), strict=True))
@@ -292,14 +265,14 @@ def timing(world: World) -> Timing:
             asked = f"{text} {name}"
             parts = [items[start : start + size] for start in range(0, 100, size)]
             seconds[name].append(timed(lambda: [world.truth.scorer([asked] * size, part) for part in parts]))  # noqa: B023
-    return Timing(**{name: float(np.median(own)) for name, own in seconds.items()})
+    return {name: float(np.median(own)) for name, own in seconds.items()}
 
 
 def black_box(world: World) -> dict[str, float]:
     """Top-10@100 where BM25 is the scorer: no transformer, and no vectors of its own."""
 
-    def words(queries: object) -> np.ndarray:
-        return np.stack([world.words.scores(text) for text in queries.texts])  # type: ignore[attr-defined]
+    def words(queries: Queries) -> np.ndarray:
+        return np.stack([world.words.scores(text) for text in queries.texts])
 
     setting = Setting(world, world.tested, 0.0, leave_one_out=False, black_box=words)
     rows = (RNR, RIDGE, BIASED)

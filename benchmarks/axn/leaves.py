@@ -66,7 +66,7 @@ def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
 
     Texts are encoded as far as pairs are read, 128 tokens, which is twice as fast.
     """
-    world = World.make(
+    world = World(
         workdir,
         OTHER,
         (

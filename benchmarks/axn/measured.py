@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from benchmarks.axn.rows import Row, Setting
 from benchmarks.axn.world import World
-from benchmarks.statistics import paired
+from benchmarks.statistics import Estimate, paired
 from rayhier.arrays import Ints, Values
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.evaluate.significance import Interval
 
 NDCG = "nDCG@10"
 SHOWN = 100
@@ -50,7 +49,7 @@ class Found:
         """Mean over the queries; NaN where it was not measured."""
         return float(self.values[measure].mean()) if measure in self.values else math.nan
 
-    def over(self, other: "Found", measure: str) -> Interval:
+    def over(self, other: "Found", measure: str) -> Estimate:
         """Points by which the row is above another, with their 95% interval."""
         return paired(self.values[measure], other.values[measure])
 

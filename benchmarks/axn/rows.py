@@ -79,8 +79,6 @@ class Setting:
     """What is learned from the held-out queries' scores, kept; None: with that of all settings of the world."""
     scores: Values | None = None
     """Scores [q, n] of the queries; None: the truth."""
-    held: Floats | None = None
-    """Scores [h, n] of the held-out queries; None: the truth."""
 
     def __post_init__(self) -> None:
         if self.lessons is None:
@@ -96,7 +94,7 @@ class Setting:
     @property
     def held_scores(self) -> Floats:
         """Scores of the held-out queries, from which systems learn."""
-        return self._once("held", lambda: self._truth(self.world.held) if self.held is None else self.held)  # type: ignore[return-value]
+        return self._once("held", lambda: self._truth(self.world.held))  # type: ignore[return-value]
 
     def _once(self, key: object, make: Callable[[], object]) -> object:
         assert self.lessons is not None

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from benchmarks import pages
 from benchmarks.goals import verdict
-from benchmarks.quality.goals import IVF, LEVELS, SHIPPED, SPILL, SUPERVISED, Outcome, Results, at_shares, goals
-from benchmarks.statistics import reached, sample
-from benchmarks.tables import mean
-from benchmarks.tables import table as markdown
+from benchmarks.quality.goals import IVF, LEVELS, SHIPPED, SPILL, SUPERVISED, Outcome, Results, goals
+from benchmarks.statistics import reached, recall_at
+from benchmarks.tables import mean, table
 
 VISITED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 COSTS = (0.05, 0.1, 0.2)
@@ -22,21 +21,14 @@ DRAWN = {
 
 def write_page(results: Sequence[Results], folder: Path) -> str:
     """Write quality.md and its figure below a folder; returns the page."""
-    supervised = [one for one in results if one.name in SUPERVISED]
+    supervised, page = [one for one in results if one.name in SUPERVISED], ["Nothing is complete yet."]
     if supervised:
         draw(supervised, folder / "images" / "quality.png")
-    return pages.write(
-        folder, "quality.md", [*pages.prose("quality/preface.md"), "", "## Results", "", *lines(results)]
-    )
-
-
-def lines(results: Sequence[Results]) -> list[str]:
-    """Goals, then every table."""
-    if not results:
-        return ["Nothing is complete yet."]
-    titled = [("Goals", goals(results)), ("Balance of the shipped index, worst seed", balances(results))]
-    titled += [(one.name, collection_tables(one)) for one in results]
-    return ["![R@100 against documents visited](images/quality.png)", *pages.sections(titled, 3)]
+    if results:
+        titled = [("Goals", goals(results)), ("Balance of the shipped index, worst seed", balances(results))]
+        titled += [(one.name, collection_tables(one)) for one in results]
+        page = ["![R@100 against documents visited](images/quality.png)", *pages.sections(titled, 3)]
+    return pages.write(folder, "quality.md", [*pages.prose("quality/preface.md"), "", "## Results", "", *page])
 
 
 def balances(results: Sequence[Results]) -> list[str]:
@@ -50,40 +42,31 @@ def balances(results: Sequence[Results]) -> list[str]:
         rows.append([one.name, *cells, verdict(met)])
     head = ["", "documents", "leaves", "documents a leaf", "imbalance", "empty leaves", ""]
     asked = "Asked: imbalance at most 1.5; no empty leaf where a leaf has 50 documents or more."
-    return [asked, "", *markdown(head, rows)]
+    return [asked, "", *table(head, rows)]
 
 
 def collection_tables(one: Results) -> list[str]:
-    """All systems, each with its own number of leaves; then equal ones; then shapes."""
-    base = one.main["faiss_ivf"].curve.exact_Q.mean()
+    """All systems, each with its own number of leaves; those with new answers alone; equal ones; then shapes."""
+    base, beside = one.main["faiss_ivf"].curve.exact_Q.mean(), one.equal[SHIPPED].seeds
     found = [
         f"{one.documents:,} documents, {one.queries:,} queries, {one.seeds} seeds. Exact R@100 of the base encoder",
         f"{base:.3f}. Visited and cost: % of the corpus for 90 / 95 / 98% of the exact R@100 of each own encoder;",
         "imbalance: worst seed.",
+        *_titled("", one.main, one.seeds),
         "",
-        *table(one.main, one.seeds),
-        "",
-        *new_answers(one),
-        f"At equal leaf counts, {one.equal[SHIPPED].seeds} seeds:",
-        "",
-        *table(one.equal, one.equal[SHIPPED].seeds),
     ]
+    if one.asked_anew:
+        title = f"The {one.new_Q.sum():,} queries with new answers, none of which is judged for a train query:"
+        found += [*_titled(title, one.asked_anew, one.seeds), ""]
+    found += _titled(f"At equal leaf counts, {beside} seeds:", one.equal, beside)
     if one.shapes:
         seeds = min(outcome.seeds for outcome in one.shapes.values())
-        found += ["", f"Taught trees of equal leaf counts, {seeds} seeds:", "", *table(one.shapes, seeds)]
+        found += ["", *_titled(f"Taught trees of equal leaf counts, {seeds} seeds:", one.shapes, seeds)]
     return found
 
 
-def new_answers(one: Results) -> list[str]:
-    """All systems, asked the queries with new answers alone."""
-    if not one.asked_anew:
-        return []
-    title = f"The {one.new_Q.sum():,} queries with new answers, none of which is judged for a train query:"
-    return [title, "", *table(one.asked_anew, one.seeds), ""]
-
-
-def table(systems: Mapping[str, Outcome], seeds: int) -> list[str]:
-    """A row a system."""
+def _titled(title: str, systems: Mapping[str, Outcome], seeds: int) -> list[str]:
+    """A row a system, below a line of what they are."""
     (first, *shares), (cost, *costs) = VISITED, COSTS
     head = ["", "leaves", "imbalance", "exact R@100", "visited %", "cost %"]
     head += [f"R@100 at {first:.0%}", *(f"{share:.0%}" for share in shares)]
@@ -91,15 +74,14 @@ def table(systems: Mapping[str, Outcome], seeds: int) -> list[str]:
     rows = []
     for name, outcome in systems.items():
         curve = outcome.curve
-        title = f"`{name}`" + (f" (seeds: {outcome.seeds})" if outcome.seeds != seeds else "")
+        own = f"`{name}`" + (f" (seeds: {outcome.seeds})" if outcome.seeds != seeds else "")
         imbalance = f"{max(row['imbalance'] for row in outcome.balances):.2f}" if outcome.balances else ""
-        cells = [title, str(outcome.leaves or ""), imbalance, f"{curve.exact_Q.mean():.3f}"]
-        for axis in ("visited", "cost"):
-            value_L = reached(curve, sample(len(curve.exact_Q)), LEVELS, axis)[0]
-            cells.append(" / ".join(mean([100 * value], "3g") for value in value_L))
-        values = [*at_shares(outcome, VISITED), *at_shares(outcome, COSTS, "cost")]
+        cells = [own, str(outcome.leaves or ""), imbalance, f"{curve.exact_Q.mean():.3f}"]
+        at = (100 * reached(curve, LEVELS, axis)[0] for axis in ("visited", "cost"))
+        cells += [" / ".join(mean([value], "3g") for value in value_L) for value_L in at]
+        values = [*recall_at(curve, VISITED)[0], *recall_at(curve, COSTS, "cost")[0]]
         rows.append([*cells, *(mean([value]) for value in values)])
-    return markdown(head, rows)
+    return [*([title] if title else []), "", *table(head, rows)]
 
 
 def draw(supervised: Sequence[Results], path: Path) -> None:

@@ -9,14 +9,13 @@ from collections.abc import Callable
 
 from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
-from benchmarks.retreever import attention, rows
-from benchmarks.retreever.ancestors import similar
-from benchmarks.retreever.bench import Bench
-from benchmarks.retreever.findings import Findings, sized
-from benchmarks.retreever.leaves import best_leaf, curve
+from benchmarks.retreever import rows
+from benchmarks.retreever.attention import Attended
+from benchmarks.retreever.bench import Bench, Sized, sized
+from benchmarks.retreever.goals import Findings
+from benchmarks.retreever.leaves import best_leaf, curve, similar
+from benchmarks.retreever.levels import Shortlist, finished, speeds, stored_values
 from benchmarks.retreever.page import write_page
-from benchmarks.retreever.shortlists import Shortlist, finished, stored_values
-from benchmarks.retreever.speed import speeds
 
 COLLECTIONS = ("acl_title2abs", "oewn_examples")
 LARGE = "oewn_examples"
@@ -73,9 +72,10 @@ def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Finding
     report(f"{bench.name}: shortlists")
     times = speeds(bench, rows.SHIPPED)
     report(f"{bench.name}: speed")
-    attended = attention.Attended(bench)
+    attended = Attended(bench)
     others = sized(bench, [(row, 1) for row in rows.BESIDE_ATTENDING], report)
-    attending = attention.beside(attended, [rows.ATTENDING], others)
+    found = {rows.ATTENDING.name: attended.values(rows.ATTENDING), **others.found}
+    attending = Sized([rows.ATTENDING, *others.rows], found)
     report(f"{bench.name}: attention")
     far = attended.distances(rows.ATTENDING)
     return Findings(bench.name, about, told, leaves, curves, similarities, stored, shortlists, times, attending, far)

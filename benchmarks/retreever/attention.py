@@ -10,15 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.collection import Collection
-from benchmarks.retreever.bench import Bench, Row, kept_sizes, resolved, training
-from benchmarks.retreever.findings import Sized
+from benchmarks.retreever.bench import Bench, Row, Sizes, resolved, training
 from benchmarks.training import train
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.documents import texts_of
 from rayhier.dataset.queries import Queries
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.retreever import AttentionSplits, RetreeverRouter
-from rayhier.search.flat import flat
 from rayhier.spec.router import RetreeverRouting
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.grow import grow
@@ -55,19 +53,14 @@ class Attended:
     def values(self, row: Row) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size, size -> measure -> [1, q]."""
 
-        def make() -> dict[int, dict[str, Values]]:
-            router, queries = self.router(row), len(self.bench.queries)
-            asked = self.store.asked_row + np.arange(queries)
-            document_NS = self.scores(router, "document", np.arange(len(self.setting.examples.document_NM)))
-            document = size_all(router.representations, document_NS)
-            asked_sizes = size_all(router.representations, self.scores(router, "dev", asked))
-            return {
-                query_QK.shape[1]: self.bench.judged(flat(document_NK, router.representations.similarity), query_QK)
-                for document_NK, query_QK in zip(document, asked_sizes, strict=True)
-            }
+        def make() -> Sizes:
+            router, asked = self.router(row), self.store.asked_row + np.arange(len(self.bench.queries))
+            documents = np.arange(len(self.setting.examples.document_NM))
+            own, scores = router.representations, [self.scores(router, "document", documents)]
+            scores.append(self.scores(router, "dev", asked))
+            return self.bench.judged_sizes(own.similarity, (size_all(own, score_NS) for score_NS in scores))
 
-        path = self.setting.path("attention", self.bench.split, row.train, row.router).with_suffix(".npz")
-        sizes = kept_sizes(path, make)
+        sizes = self.setting.kept_sizes(make, "attention", self.bench.split, row.train, row.router)
         return {size: {name: own_Q[None] for name, own_Q in own.items()} for size, own in sizes.items()}
 
     def distances(self, row: Row) -> dict[str, Values]:
@@ -94,22 +87,11 @@ def tree_distances(depth: int) -> Ints:
            [1, 0, 2],
            [1, 2, 0]])
     """
-    node_S = np.arange(1, 2**depth)
-    apart_SS = np.zeros((len(node_S), len(node_S)), dtype=np.int64)
-    for first, own in enumerate(node_S):
-        for second, other in enumerate(node_S):
-            a, b, edges = int(own), int(other), 0
-            while a != b:
-                a, b = (a >> 1, b) if a > b else (a, b >> 1)
-                edges += 1
-            apart_SS[first, second] = edges
-    return apart_SS
 
+    def apart(a: int, b: int) -> int:
+        return 0 if a == b else 1 + (apart(a >> 1, b) if a > b else apart(a, b >> 1))
 
-def beside(attended: Attended, rows: list[Row], others: Sized) -> Sized:
-    """Rows of attention beside rows that read vectors."""
-    found = {row.name: attended.values(row) for row in rows}
-    return Sized([*rows, *others.rows], {**found, **others.found})
+    return np.array([[apart(a, b) for b in range(1, 2**depth)] for a in range(1, 2**depth)])
 
 
 CHUNK = 64
@@ -136,7 +118,13 @@ class TokenStore:
             unfinished = folder.with_name(f"{folder.name}-unfinished")
             unfinished.mkdir(parents=True, exist_ok=True)
             for side in sides:
-                _write(unfinished, side, tower)
+                parts, counts = [], [0]
+                for rows in np.array_split(np.arange(tower.size(side)), -(-tower.size(side) // CHUNK)):
+                    token_NTM, mask_NT = tower.read(side, rows)
+                    parts.append(token_NTM[mask_NT.bool()].numpy().astype(np.float16))
+                    counts += mask_NT.sum(dim=1).tolist()
+                np.save(unfinished / f"{side}.npy", np.concatenate(parts))
+                np.save(unfinished / f"{side}-begins.npy", np.cumsum(counts))
             unfinished.rename(folder)
         self._stored = {
             side: (np.load(folder / f"{side}.npy", mmap_mode="r"), np.load(folder / f"{side}-begins.npy"))
@@ -151,13 +139,3 @@ class TokenStore:
         mask_NT = place_NT < begin_N[rows + 1][:, None]
         token_NTM = token_AM[np.where(mask_NT, place_NT, 0)].astype(np.float32)
         return torch.from_numpy(token_NTM), torch.from_numpy(mask_NT.astype(np.int64))
-
-
-def _write(folder: Path, side: Side, tower: TextTower) -> None:
-    parts, counts = [], []
-    for rows in np.array_split(np.arange(tower.size(side)), -(-tower.size(side) // CHUNK)):
-        token_NTM, mask_NT = tower.read(side, rows)
-        parts.append(token_NTM[mask_NT.bool()].numpy().astype(np.float16))
-        counts += mask_NT.sum(dim=1).tolist()
-    np.save(folder / f"{side}.npy", np.concatenate(parts))
-    np.save(folder / f"{side}-begins.npy", np.concatenate([[0], np.cumsum(counts)]))

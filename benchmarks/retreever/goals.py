@@ -1,15 +1,48 @@
 """Goals that were set before anything was measured, and what came out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from benchmarks.goals import Goal
 from benchmarks.retreever import rows
-from benchmarks.retreever.bench import MEASURES
-from benchmarks.retreever.findings import Findings
+from benchmarks.retreever.bench import MEASURES, Sized
+from benchmarks.retreever.levels import Speeds
+from benchmarks.statistics import Curve
+from rayhier.arrays import Values
 
 RECALL, NDCG, DEEP = "R@10", "nDCG@10", "R@100"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that is measured of one collection."""
+
+    name: str
+    about: str
+    told: Sized
+    """Rows at every size."""
+    leaves: Mapping[str, Mapping[str, Values]]
+    """Tree -> what its best leaf alone finds."""
+    curves: Mapping[str, Curve]
+    """Tree, or lists of k-means -> recall at documents visited."""
+    similarities: Mapping[str, Mapping[str, Values]]
+    """Tree -> cosines of documents by the depth of their lowest common ancestor."""
+    stored: Mapping[int, Mapping[str, Values]]
+    """Level -> what it finds as an index stores it."""
+    shortlists: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
+    """How a shortlist is made -> what it finds."""
+    times: Speeds | None = None
+    attending: Sized | None = None
+    """Splits by attention beside others, of as many steps."""
+    distances: Mapping[str, Values] | None = None
+    """Cosines of the embeddings of splits by their distance."""
+
+    @property
+    def exact(self) -> Mapping[str, Values]:
+        """Measures [s, q] of an exact search by the trained encoder's vectors."""
+        return self.told.found[rows.TRAINED.name][self.told.full(rows.TRAINED.name)]
 
 
 def goals_of(found: Findings) -> Iterator[Goal]:
@@ -20,10 +53,10 @@ def goals_of(found: Findings) -> Iterator[Goal]:
         ratio = whole[rows.SHIPPED.name][measure] / whole[rows.LINEAR.name][measure]
         yield Goal(f"1,024 numbers over the linear adapter, {measure}", ratio, 0.98)
         yield Goal(f"1,024 numbers over the linear adapter, {measure} (the stretch)", ratio, 1.0)
-        points = told.difference(rows.SHIPPED.name, rows.NO_TREE.name, measure).difference
+        points = told.difference(rows.SHIPPED.name, rows.NO_TREE.name, measure).value
         yield Goal(f"1,024 numbers over no tree, {measure}, points", points, -1.0)
     if found.name == "oewn_examples":
-        points = told.difference(rows.SHIPPED.name, rows.UNTOUCHED.name, RECALL).difference
+        points = told.difference(rows.SHIPPED.name, rows.UNTOUCHED.name, RECALL).value
         yield Goal(f"1,024 numbers over the untouched encoder, {RECALL}, points", points, 6.0)
     for measure in (RECALL, NDCG):
         best = max(told.coarse(row.name, measure).mean() for row in told.rows if row.kind == "matryoshka")
@@ -40,7 +73,7 @@ def goals_of(found: Findings) -> Iterator[Goal]:
             ratio = told.coarse(stochastic, measure).mean() / told.coarse(constant, measure).mean()
             least = None if measure == DEEP else 1.4
             yield Goal(f"mean of 4 to 32 numbers, stochastic over constant{start}, {measure}", float(ratio), least)
-    points = told.difference(rows.CONSTANT.name, rows.STOCHASTIC.name, RECALL).difference
+    points = told.difference(rows.CONSTANT.name, rows.STOCHASTIC.name, RECALL).value
     yield Goal("1,024 numbers, constant over stochastic, R@10, points", points, -0.5)
     for name in (rows.KMEANS.name, rows.MIXTURES.name):
         share = found.leaves[name][RECALL].mean() / whole[rows.SHIPPED.name][RECALL]
@@ -61,12 +94,11 @@ def goals_of(found: Findings) -> Iterator[Goal]:
 
 def shortlists(found: Findings) -> Iterator[Goal]:
     """Parts of an exact search that a shortlist of level 6 keeps."""
-    exact = found.told.found[rows.TRAINED.name][found.told.full(rows.TRAINED.name)]
     least = {"tree, cosine, 300": (0.98, 0.93), "tree, L1, 1,000": (0.97, 0.90)}
     for name, asked in least.items():
         if name in found.shortlists:
             for measure, share in zip((RECALL, DEEP), asked, strict=True):
-                value = found.shortlists[name][measure].mean() / exact[measure][0].mean()
+                value = found.shortlists[name][measure].mean() / found.exact[measure][0].mean()
                 yield Goal(f"level 6 finished by vectors, {name}, part of the exact {measure}", float(value), share)
 
 

@@ -11,25 +11,22 @@ from benchmarks import pages
 from benchmarks.goals import lines
 from benchmarks.pages import link, plot
 from benchmarks.retreever import rows
-from benchmarks.retreever.bench import MEASURES
-from benchmarks.retreever.findings import Findings, Sized
-from benchmarks.retreever.goals import goals_of
-from benchmarks.retreever.leaves import SHARES, recalls
-from benchmarks.retreever.speed import Speeds
-from benchmarks.statistics import Curve, compared
+from benchmarks.retreever.bench import MEASURES, Sized
+from benchmarks.retreever.goals import Findings, goals_of
+from benchmarks.retreever.levels import Speeds
+from benchmarks.statistics import compared, recall_at
 from benchmarks.tables import UNKNOWN, mean, table
 from rayhier.arrays import Values
 
-SHOWN = (4, 8, 16, 32, 64, 128, 256, 1024)
+SHOWN = (4, 8, 16, 32, 64, 128, 256)
+SHARES = (0.01, 0.02, 0.05, 0.1)
 
 
 def write_page(found: Sequence[Findings], docs: Path) -> str:
     """Write retreever.md and its plots into a folder; returns the page."""
     goals = [replace(goal, title=f"{own.name}: {goal.title}") for own in found for goal in goals_of(own)]
-    page = [*pages.prose("retreever/preface.md"), "", "## Goals", "", *lines(goals)]
-    for own in found:
-        page += ["", f"## {own.name}", "", own.about, *sections(own, docs / "images")]
-    return pages.write(docs, "retreever.md", page)
+    titled = [("Goals", lines(goals)), *((own.name, [own.about, *sections(own, docs / "images")]) for own in found)]
+    return pages.write(docs, "retreever.md", [*pages.prose("retreever/preface.md"), *pages.sections(titled)])
 
 
 def sections(found: Findings, images: Path) -> list[str]:
@@ -45,7 +42,7 @@ def sections(found: Findings, images: Path) -> list[str]:
     titled = [
         ("All numbers", whole(told)),
         ("Few numbers", [*few(told), "", sized[0], "", sized[1]]),
-        ("Leaves", [*leaves(found), "", *curves(found.curves)]),
+        ("Leaves", leaves(found)),
         ("Ancestors", [*ancestors(found), "", alike]),
         ("A level finished by vectors", shortlists(found) if found.shortlists else []),
     ]
@@ -70,40 +67,33 @@ def whole(told: Sized) -> list[str]:
 def few(told: Sized) -> list[str]:
     """R@10 and R@100 at every size, and means of 4 to 32 numbers."""
     body = []
-    for name in told.found:
-        if len(told.sizes(name)) > 1:
+    for name, own in told.found.items():
+        if len(own) > 1:
             low = [mean(list(told.coarse(name, measure))) for measure in MEASURES]
             sizes = [
-                f"{told.mean(name, size, 'R@10'):.3f} / {told.mean(name, size, 'R@100'):.3f}"
-                if size in told.found[name]
-                else UNKNOWN
-                for size in SHOWN[:-1]
+                " / ".join(f"{told.mean(name, size, one):.3f}" for one in ("R@10", "R@100")) if size in own else UNKNOWN
+                for size in SHOWN
             ]
             body.append([name, *low, *sizes])
-    head = ["", *(f"{measure}, mean of 4 to 32" for measure in MEASURES), *(f"{size}" for size in SHOWN[:-1])]
-    return table(head, body)
+    return table(["", *(f"{measure}, mean of 4 to 32" for measure in MEASURES), *map(str, SHOWN)], body)
 
 
 def leaves(found: Findings) -> list[str]:
-    """The best leaf alone."""
-    body = [
-        [
-            name,
-            *(f"{own[measure].mean():.3f}" for measure in MEASURES),
-            f"{own['visited'].mean():.2%}",
-            f"{own['ms'][0]:.2f}",
-        ]
+    """The best leaf alone, and R@100 at documents visited."""
+    best = [
+        [name, *_means(own), f"{own['visited'].mean():.2%}", f"{own['ms'][0]:.2f}"]
         for name, own in found.leaves.items()
     ]
-    return table(["the best leaf, ranked by vectors", *MEASURES, "visited", "ms a query"], body)
-
-
-def curves(found: Mapping[str, Curve]) -> list[str]:
-    """R@100 at documents visited."""
-    body = [
-        [name, f"{own.exact_Q.mean():.3f}", *(f"{value:.3f}" for value in recalls(own))] for name, own in found.items()
+    visited = [
+        [name, f"{own.exact_Q.mean():.3f}", *(f"{value:.3f}" for value in recall_at(own, SHARES)[0])]
+        for name, own in found.curves.items()
     ]
-    return table(["R@100", "exact", *(f"{share:.0%} visited" for share in SHARES)], body)
+    page = table(["the best leaf, ranked by vectors", *MEASURES, "visited", "ms a query"], best)
+    return [*page, "", *table(["R@100", "exact", *(f"{share:.0%} visited" for share in SHARES)], visited)]
+
+
+def _means(own: Mapping[str, Values]) -> list[str]:
+    return [f"{own[measure].mean():.3f}" for measure in MEASURES]
 
 
 def ancestors(found: Findings) -> list[str]:
@@ -115,16 +105,13 @@ def ancestors(found: Findings) -> list[str]:
 
 def shortlists(found: Findings) -> list[str]:
     """Measures of shortlists, and parts of the exact ones."""
-    exact, body = found.told.found[rows.TRAINED.name][found.told.full(rows.TRAINED.name)], []
-    for name, own in found.shortlists.items():
-        cells = [
-            f"{own[measure].mean():.3f} ({own[measure].mean() / exact[measure][0].mean():.3f})" for measure in MEASURES
-        ]
-        body.append([name, *cells])
-    body.append(["exact", *(f"{exact[measure][0].mean():.3f}" for measure in MEASURES)])
-    return table(
-        ["64 numbers, documents on the shortlist", *(f"{measure} (part of exact)" for measure in MEASURES)], body
-    )
+    exact = {measure: found.exact[measure][0] for measure in MEASURES}
+    body = [
+        [name, *(f"{own[one].mean():.3f} ({own[one].mean() / exact[one].mean():.3f})" for one in MEASURES)]
+        for name, own in found.shortlists.items()
+    ]
+    head = ["64 numbers, documents on the shortlist", *(f"{measure} (part of exact)" for measure in MEASURES)]
+    return table(head, [*body, ["exact", *_means(exact)]])
 
 
 def times(found: Speeds) -> list[str]:
@@ -144,14 +131,12 @@ def attending(told: Sized) -> list[str]:
     body = []
     for name in told.found:
         cells = [mean(list(told.coarse(name, measure))) for measure in MEASURES]
-        cells += [f"{told.mean(name, told.full(name), measure):.3f}" for measure in MEASURES]
-        body.append([name, *cells, f"{told.full(name):,}"])
+        body.append([name, *cells, *_means(told.found[name][told.full(name)]), f"{told.full(name):,}"])
     head = [*(f"{measure}, 4 to 32" for measure in MEASURES), *(f"{measure}, all" for measure in MEASURES), "numbers"]
     return table(["", *head], body)
 
 
 def _plot_sizes(told: Sized, names: Sequence[str], measures: Sequence[str], path: Path) -> str:
-    """Measures against the numbers that represent a text; a link to the plot."""
     with plot(path, len(measures)) as every:
         for axes, measure in zip(every, measures, strict=True):
             for row in names:
@@ -159,36 +144,29 @@ def _plot_sizes(told: Sized, names: Sequence[str], measures: Sequence[str], path
                 value_S = [told.mean(row, size, measure) for size in own]
                 axes.plot(own, value_S, "o" if len(own) == 1 else "o-", markersize=3, label=row)
             axes.set_xscale("log", base=2)
-            axes.set_xlabel("numbers of a text")
-            axes.set_title(measure)
+            axes.set(xlabel="numbers of a text", title=measure)
         every[0].legend(fontsize=7)
     return link("Measures against the numbers that represent a text", path)
 
 
 def _plot_similarities(found: Mapping[str, Mapping[str, Values]], path: Path) -> str:
-    """Cosine of two documents against the depth of their lowest common ancestor; a link to the plot."""
     with plot(path) as (axes,):
         for row, own in found.items():
-            axes.errorbar(
-                np.arange(len(own["cosine"])), own["cosine"], 2 * own["error"], fmt="o-", markersize=3, label=row
-            )
-        axes.set_xlabel("depth of the lowest common ancestor")
-        axes.set_ylabel("cosine of two documents")
+            depth_D = np.arange(len(own["cosine"]))
+            axes.errorbar(depth_D, own["cosine"], 2 * own["error"], fmt="o-", markersize=3, label=row)
+        axes.set(xlabel="depth of the lowest common ancestor", ylabel="cosine of two documents")
         axes.legend(fontsize=8)
     return link("Cosine of two documents against the depth of their lowest common ancestor", path)
 
 
 def _plot_distances(found: Mapping[str, Values], path: Path) -> str:
-    """Cosine of the embeddings of two splits against their distance in the tree; a link to the plot."""
     with plot(path) as (axes,):
         axes.errorbar(found["distance"], found["cosine"], found["deviation"], fmt="o-", capsize=3)
-        axes.set_xlabel("edges between two splits")
-        axes.set_ylabel("cosine of their embeddings")
+        axes.set(xlabel="edges between two splits", ylabel="cosine of their embeddings")
     return link("Cosine of the embeddings of two splits against their distance in the tree", path)
 
 
 def _plot_speeds(found: Speeds, path: Path) -> str:
-    """Milliseconds of a flat search against its numbers; a link to the plot."""
     with plot(path) as (axes,):
         for label, own in (("batches of 64", found.batched), ("alone", found.alone)):
             levels = {int(key.rpartition(" ")[2]): ms for key, ms in own.items() if key.startswith("L1")}
@@ -196,9 +174,7 @@ def _plot_speeds(found: Speeds, path: Path) -> str:
             vectors = min(ms for key, ms in own.items() if "encoder" in key)
             axes.axhline(vectors, linestyle="--", color=line.get_color(), label=f"inner product of vectors, {label}")
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xlabel("numbers of a text")
-        axes.set_ylabel("milliseconds a query")
+        axes.set(yscale="log", xlabel="numbers of a text", ylabel="milliseconds a query")
         axes.grid(alpha=0.3, which="both")
         axes.legend(fontsize=8)
     return link("Milliseconds of a flat search against its numbers", path)

@@ -4,8 +4,6 @@ from typing import Any
 
 from benchmarks.retreever.bench import Row
 
-COARSE = (4, 8, 16, 32)
-"""Sizes at which the paper compares trees and Matryoshka adapters."""
 LEVEL = 64
 """Numbers of the level that is finished by vectors."""
 

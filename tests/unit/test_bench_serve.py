@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.goals import Goal
 from benchmarks.serve import load
+from benchmarks.serve.goals import same
 from benchmarks.serve.hostile import Reply
 from benchmarks.serve.load import Load, Outcome
-from benchmarks.serve.same import same
 from benchmarks.serve.watch import Looks, watched
 
 from .serve.sockets import listening
