@@ -6,7 +6,6 @@ measured at many settings; visited is read where it reaches 90, 95 and 98% of ex
 shipped setting comes to: calibrated on dev, never on test.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,7 @@ import numpy as np
 from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.quality.bench import Bench
-from benchmarks.quality.recall import Places, Questions
-from benchmarks.quality.view import Index, View
+from benchmarks.quality.recall import Places
 from benchmarks.statistics import Curve, draws, reached
 from benchmarks.tables import table
 from rayhier.evaluate.curve import beams
@@ -37,15 +35,21 @@ def measure(name: str, seeds: int, workdir: Path) -> list[list[str]]:
     for seed in range(seeds):
         view, search = bench.view(seed), bench.collection.spec.search
         index = view.index(bench.collection.spec)
-        router, n_leaves = index.router, index.router.n_leaves
-        auto = search.leaves_visited(n_leaves, int(Places(index.leaf_NR, n_leaves).sizes.sum()))
+        router, leaves = index.router, index.router.n_leaves
+        queries, relevance = Encoded.of(view.encode(bench.final.vector_QM)), view.relevance(bench.final)
+        places = Places(index.leaf_NR, leaves)
         rules: dict[str, list[tuple[Router, int]]] = {
-            "fixed": [(router, beam) for beam in beams(n_leaves) if beam <= n_leaves // 2],
-            "own": [(OwnBeam(router, target), n_leaves // 2) for target in TARGETS],
-            "shipped": [(OwnBeam(router, SHIPPED), auto)],
+            "fixed": [(router, beam) for beam in beams(leaves) if beam <= leaves // 2],
+            "own": [(OwnBeam(router, target), leaves // 2) for target in TARGETS],
+            "shipped": [(OwnBeam(router, SHIPPED), search.leaves_visited(leaves, int(places.sizes.sum())))],
         }
         for rule, settings in rules.items():
-            curves[rule].append(curve(view, index, bench.final, settings))
+            probed = [places.probed(route_all(own, queries, beam)[0].numpy()) for own, beam in settings]
+            recall_PQ = np.stack([relevance.within(probed_QL, index.leaf_NR) for probed_QL in probed])
+            visited_PQ = np.stack([places.counts(probed_QL)[0] for probed_QL in probed]) / len(index.leaf_NR)
+            curves[rule].append(
+                Curve(recall_PQ.astype(np.float64), visited_PQ, visited_PQ, relevance.exact().astype(np.float64))
+            )
         say(f"{name}: seed {seed}")
     weight_RQ = draws(len(bench.final.count_Q))
     fixed_RS, own_RS = (
@@ -54,6 +58,7 @@ def measure(name: str, seeds: int, workdir: Path) -> list[list[str]]:
     )
     ratio_RS = own_RS / fixed_RS
     low_S, high_S = np.nanquantile(ratio_RS[1:], [0.025, 0.975], axis=0)
+    columns = zip(SHARES, fixed_RS[0], own_RS[0], ratio_RS[0], low_S, high_S, strict=True)
     lines = [
         [
             f"{name}, {seeds} seeds",
@@ -63,9 +68,7 @@ def measure(name: str, seeds: int, workdir: Path) -> list[list[str]]:
             f"{over:.2f}",
             f"{low:.2f} to {high:.2f}",
         ]
-        for share, fixed, own, over, low, high in zip(
-            SHARES, fixed_RS[0], own_RS[0], ratio_RS[0], low_S, high_S, strict=True
-        )
+        for share, fixed, own, over, low, high in columns
     ]
     found = [float(one.recall_PQ.mean() / one.exact_Q.mean()) for one in curves["shipped"]]
     at = float(np.mean([one.visited_PQ.mean() for one in curves["shipped"]]))
@@ -74,21 +77,10 @@ def measure(name: str, seeds: int, workdir: Path) -> list[list[str]]:
     return [*lines, ["", title, f"{even:.2%}", f"{at:.2%}", f"{at / even:.2f}", ""]]
 
 
-def curve(view: View, index: Index, questions: Questions, settings: Sequence[tuple[Router, int]]) -> Curve:
-    """What every query finds and visits where a router names at most so many leaves for it, for each setting."""
-    queries, relevance = Encoded.of(view.encode(questions.vector_QM)), view.relevance(questions)
-    places = Places(index.leaf_NR, index.router.n_leaves)
-    probed = [places.probed(route_all(router, queries, beam)[0].numpy()) for router, beam in settings]
-    recall_PQ = np.stack([relevance.within(probed_QL, index.leaf_NR) for probed_QL in probed])
-    visited_PQ = np.stack([places.counts(probed_QL)[0] for probed_QL in probed]) / len(index.leaf_NR)
-    return Curve.read({"recall": recall_PQ, "visited": visited_PQ, "cost": visited_PQ, "exact": relevance.exact()})
-
-
 def main() -> None:
     """Print the table."""
-    parser = Options("A beam of its own for every query.", "quality")
-    parser.collections(COLLECTIONS, others=True)
-    parser.seeds()
+    parser = Options("A beam of its own for every query.", "quality", "seeds")
+    parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
     given = parser.parse_args()
     set_threads(THREADS)
     rows = [row for name in given.collections for row in measure(name, given.seeds, given.workdir)]

@@ -17,37 +17,30 @@ from rayhier.progress import say
 
 
 class Options(argparse.ArgumentParser):
-    """Options of a benchmark: those that several have, each with a line that adds it."""
+    """Options of a benchmark: its own, and those by name that several have."""
 
-    def __init__(self, description: str, workdir: str | None = None) -> None:
+    def __init__(self, description: str, workdir: str | None = None, *shared: str) -> None:
         """Start the options; a workdir is below runs/ where none is given."""
         module = sys.modules["__main__"].__spec__
         name = module.name.removesuffix(".__main__") if module else "benchmarks"
         super().__init__(prog=f"python -m {name}", description=description)
         if workdir is not None:
             self.add_argument("--workdir", type=absolute, default=RUNS / workdir, help="where what is made is kept")
-
-    def docs(self) -> None:
-        """Add where a page and its figures go."""
-        self.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page and its figures go")
-
-    def quality(self) -> None:
-        """Add where vectors lie that several benchmarks read."""
-        self.add_argument("--quality", type=absolute, default=QUALITY, help="where bench-quality keeps vectors")
-
-    def seeds(self, more: str = "") -> None:
-        """Add the number of seeds."""
-        self.add_argument("--seeds", type=int, default=3, help=f"how many{more} (default 3)")
-
-    def collections(self, names: Sequence[str], *, others: bool = False) -> None:
-        """Add the collections that are measured; others than these may be given too, or not."""
-        choices = None if others else names
-        self.add_argument("--collections", nargs="+", choices=choices, default=list(names))
+        for name in shared:
+            self.add_argument(f"--{name}", **SHARED[name])
 
 
 def absolute(text: str) -> Path:
     """An absolute path."""
     return Path(text).absolute()
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "docs": {"type": Path, "default": ROOT / "docs", "help": "where the page and its figures go"},
+    "quality": {"type": absolute, "default": QUALITY, "help": "where bench-quality keeps vectors"},
+    "seeds": {"type": int, "default": 3, "help": "how many, of what has several (default 3)"},
+}
+"""Options that several benchmarks have."""
 
 
 def count(text: str) -> int:

@@ -12,7 +12,6 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,18 +101,13 @@ def main() -> int:
     server = served(["rayhier", "serve", *what, "--port", str(PORT)], f"{url}/readyz", START_SECONDS)
     with server, watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
         found = fuzzed(url, given_.cases, given_.seed)
-    rows = [
-        [
-            name,
-            f"{sum(own.statuses.values()):,}",
-            ", ".join(f"{status}: {count:,}" for status, count in sorted(own.statuses.items())),
-            f"{1e3 * max(own.seconds):.0f}",
-            f"{len(own.failures)}",
-        ]
-        for name, own in found.items()
-    ]
+    rows = []
+    for name, own in found.items():
+        statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(own.statuses.items()))
+        slowest = f"{1e3 * max(own.seconds):.0f}"
+        rows.append([name, f"{own.statuses.total():,}", statuses, slowest, f"{len(own.failures)}"])
     print("\n".join(table(["operation", "cases", "statuses", "slowest, ms", "failures"], rows)))
-    total = sum(sum(own.statuses.values()) for own in found.values())
+    total = sum(own.statuses.total() for own in found.values())
     slowest, count = f"{1e3 * looks.slowest:.0f} ms", len(looks.seconds)
     print(f"\n{total:,} cases; slowest answer to /healthz meanwhile {slowest} of {count:,}")
     failures = [f"{name}: {one}" for name, own in found.items() for one in own.failures]
@@ -126,9 +120,14 @@ def main() -> int:
 
 def built(workdir: Path) -> Path:
     """A workdir with a small index that has all that a search may ask for; what is missing of it is made."""
-    documents = workdir.absolute() / "documents.jsonl"
+    documents, draw, lines = workdir.absolute() / "documents.jsonl", random.Random(0), []
+    for number in range(DOCUMENTS):
+        title, text = (" ".join(draw.choices(WORDS, k=words)) for words in (2, 12))
+        row = {"id": f"d{number}", "title": title, "text": text, "year": 1990 + number % 40, "price": number / 20}
+        said = {"open": number % 2 == 0} if number % 5 else {}  # every fifth says nothing of whether it is open
+        lines.append(json.dumps(row | {"lang": LANGUAGES[number % 3]} | said))
     workdir.mkdir(parents=True, exist_ok=True)
-    documents.write_text("".join(json.dumps(row) + "\n" for row in _documents()))
+    documents.write_text("\n".join([*lines, ""]))
     fields = "{year: int, price: float, lang: string, open: bool}"
     overrides = [
         "name=fuzz",
@@ -142,25 +141,14 @@ def built(workdir: Path) -> Path:
     return workdir
 
 
-def _documents() -> Iterator[dict[str, Any]]:
-    """Documents of a few words each; every fifth says nothing of whether it is open."""
-    draw = random.Random(0)
-    for number in range(DOCUMENTS):
-        title, text = (" ".join(draw.choices(WORDS, k=words)) for words in (2, 12))
-        row = {"id": f"d{number}", "title": title, "text": text, "year": 1990 + number % 40}
-        row |= {"price": number / 20, "lang": LANGUAGES[number % 3]}
-        yield row | ({"open": number % 2 == 0} if number % 5 else {})
-
-
 def fuzzed(url: str, cases: int, number: int) -> dict[str, Cases]:
     """Send cases for every operation, half of them valid by the schema, half of them not; returns what came of them."""
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     operations = [one.ok() for one in schema.get_all_operations()]
     asked = [one for one in operations if one.body]
-    rest = [one for one in operations if not one.body]
     # Operations without a body have few cases; those with one share the others.
-    found = {one.label: _sent(one, 50, number) for one in rest}
-    left = cases - sum(sum(own.statuses.values()) for own in found.values())
+    found = {one.label: _sent(one, 50, number) for one in operations if not one.body}
+    left = cases - sum(own.statuses.total() for own in found.values())
     return found | {one.label: _sent(one, -(-left // len(asked)), number) for one in asked}
 
 

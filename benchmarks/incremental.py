@@ -202,11 +202,9 @@ def draw(grown: Mapping[str, Sequence[Row]], path: Path) -> None:
 
 def main() -> None:
     """Measure every seed; the table shows means."""
-    parser = Options("Documents that come after training.", "incremental")
+    parser = Options("Documents that come after training.", "incremental", "seeds", "quality")
     parser.add_argument("--collection", default=NAME)
     parser.add_argument("--encoders", nargs="+", choices=list(TRAININGS), default=list(TRAININGS))
-    parser.seeds()
-    parser.quality()
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "incremental.png")
     given = parser.parse_args()
     set_threads(2)

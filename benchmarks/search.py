@@ -74,7 +74,10 @@ def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
         leaves, own = ours.open(codec)[0], codecs.fill(codec, segment.vector_NM, leaf_N, ours.router.n_leaves)
         cells = []
         for index in (segment.lists.index, own):
-            scans = {"theirs": partial(scan_lists, index), "mine": partial(leaves.candidates, k=K)}
+            scans: dict[str, Callable[..., object]] = {
+                "theirs": partial(scan_lists, index),
+                "mine": partial(leaves.candidates, k=K),
+            }
             works = {name: partial(in_batches, scan, query_QM, leaves_QB) for name, scan in scans.items()}
             for threads in (1, 2):
                 set_threads(threads)
@@ -122,11 +125,10 @@ def systems(vector_NM: Floats, leaves: int, folder: Path, ours: Ours, only: str)
 
 def main() -> None:
     """Print both tables."""
-    parser = Options("Searching the same vectors.")
+    parser = Options("Searching the same vectors.", None, "quality")
     parser.add_argument("--collection", default="oewn_examples")
     parser.add_argument("--synthetic", type=count, help="so many synthetic vectors")
     parser.add_argument("--leaves", type=int, help="lists of every system (default: the router's own choice)")
-    parser.quality()
     parser.add_argument("--only", default="", help="part of faiss IVF, faiss HNSW, hnswlib, ScaNN, LanceDB, rayhier")
     given = parser.parse_args()
     what, vector_NM, query_QM = vectors(given)

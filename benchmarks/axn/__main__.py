@@ -18,8 +18,7 @@ from rayhier.scores.settings import Settings
 
 def main() -> None:
     """Measure, write the page and print it."""
-    parser = Options("Budgeted search beside its controls.", "axn")
-    parser.docs()
+    parser = Options("Budgeted search beside its controls.", "axn", "docs")
     parser.add_argument("--tests", type=int, default=TESTED, help="test queries that are measured")
     parser.add_argument("--keeps", type=int, default=HELD, help="held-out train queries that are learned from")
     parser.add_argument("--large", action="store_true", help="acl_title2abs too: 40,000 more pairs")

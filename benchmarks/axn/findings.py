@@ -2,12 +2,26 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import yaml
 
-from benchmarks.axn.measured import ASKED, Found, exhaustive, measured, measured_each, named, ndcg, tuned
-from benchmarks.axn.rows import Offline, Row, Setting
+from benchmarks.axn.rows import (
+    ASKED,
+    Found,
+    Offline,
+    Row,
+    Setting,
+    exhaustive,
+    measured,
+    measured_each,
+    named,
+    ndcg,
+    tuned,
+)
 from benchmarks.axn.world import World
 from benchmarks.machine import timed
 from benchmarks.statistics import Estimate, groups, paired
@@ -18,65 +32,30 @@ from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AxnRerank, Rnr
 from rayhier.storage import columns
 
-PER_QUERY, PER_ITEM = Offline("query", 100), Offline("item", 2)
-ALL, FEW = Offline("query", 1_000_000), Offline("query", 1_000_000, 10)
-RNR, RNR_BOTH = Row("re-rank: base"), Row("re-rank: base + BM25", first="both")
-RIDGE = Row("ridge", fit="ridge")
-RIDGE_BOTH = Row("ridge, base + BM25", fit="ridge", first="both")
-BIASED = Row("ridge + bias, 2 queries a document", fit="ridge", bias=True, offline=PER_ITEM)
-BIASED_BOTH = replace(BIASED, name="ridge + bias, 2 queries a document, base + BM25", first="both")
-ADACUR = Row("ADACUR, 50 anchors", fit="lstsq", vectors="anchors", offline=ALL)
-ADACUR_BOTH = replace(ADACUR, name="ADACUR, 50 anchors, base + BM25", first="both")
-DISTILLED = Row("re-rank: distilled head of the dual encoder", vectors="distilled", offline=PER_QUERY)
-TRANSDUCTIVE = Row("ridge, transductive", fit="ridge", vectors="transductive", offline=PER_QUERY)
-INDUCTIVE = Row("ridge, inductive", fit="ridge", vectors="inductive", offline=PER_QUERY)
-INDUCTIVE_BOTH = replace(INDUCTIVE, name="ridge, inductive, base + BM25", first="both")
-EXACT = Row("EXACT: the vector that explains all scores", fit="exact")
+
+def read(name: str, settings: dict[str, Any]) -> Row:
+    """A row by its name and settings."""
+    return Row(name, **settings | ({"offline": Offline(**settings["offline"])} if "offline" in settings else {}))
+
+
+READ = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = {name: read(name, settings) for name, settings in READ["measured"].items()}
+RNR, RNR_BOTH = ROWS["re-rank: base"], ROWS["re-rank: base + BM25"]
+(RIDGE, RIDGE_BOTH), (INDUCTIVE, INDUCTIVE_BOTH), (BIASED, BIASED_BOTH), (ADACUR, ADACUR_BOTH) = (
+    (ROWS[name], ROWS[f"{name}, base + BM25"])
+    for name in ("ridge", "ridge, inductive", "ridge + bias, 2 queries a document", "ADACUR, 50 anchors")
+)
+TRANSDUCTIVE, EXACT = ROWS["ridge, transductive"], ROWS["EXACT: the vector that explains all scores"]
+CHEAP = [row for row in ROWS.values() if row.fit == "ridge" and row.offline not in (None, Offline("item", 5))]
+"""Rows that may stand against ADACUR's: which of them does is chosen on the held-out queries."""
+TUNED = {
+    name: [read(name, settings | {key: value}) for key in ("lam", "rate") for value in settings.get(key, ())]
+    for name, settings in READ["tuned"].items()
+}
+"""Rows with a setting that is chosen on the held-out queries, by name: one for each value that is tried."""
+PAPER = [rows[0] for name, rows in TUNED.items() if name.startswith("AXN")]
 GATE = 100
 """Best documents of the base that the gate re-ranks."""
-
-FIXED = (
-    RNR,
-    Row("re-rank: BM25", first="bm25"),
-    RNR_BOTH,
-    Row("re-rank: transductive vectors", vectors="transductive", offline=PER_QUERY),
-    Row("re-rank: inductive vectors", vectors="inductive", offline=PER_QUERY),
-)
-LAMBDAS, RATES, DISTILL_RATES = (0.0, 0.2, 0.5, 0.8), (1e-3, 1e-2, 1e-1, 1.0, 10.0), (1e-4, 1e-3, 1e-2)
-PAPER = (
-    Row("AXN as printed", fit="lstsq", offline=PER_QUERY),
-    Row("AXN as printed, transductive", fit="lstsq", vectors="transductive", offline=PER_QUERY),
-    Row("AXN as printed, inductive", fit="lstsq", vectors="inductive", offline=PER_QUERY),
-)
-TOUR = (
-    Row("TOUR, KL", fit="tour-kl", offline=PER_QUERY),
-    Row("TOUR, MSE", fit="tour-mse", offline=PER_QUERY),
-)
-OURS = (
-    RIDGE,
-    RIDGE_BOTH,
-    Row("ridge, first round by chance", fit="ridge", first="random"),
-    TRANSDUCTIVE,
-    INDUCTIVE,
-    INDUCTIVE_BOTH,
-    Row("ridge + bias, 100 documents a query", fit="ridge", bias=True, offline=PER_QUERY),
-    Row("ridge + bias, 1 query a document", fit="ridge", bias=True, offline=Offline("item", 1)),
-    BIASED,
-    Row("ridge + bias, 5 queries a document", fit="ridge", bias=True, offline=Offline("item", 5)),
-    BIASED_BOTH,
-    Row("ridge + bias, 2 queries, transductive", fit="ridge", bias=True, vectors="transductive", offline=PER_ITEM),
-)
-LAST = (Row("ADACUR, 10 anchors", fit="lstsq", vectors="anchors", offline=FEW), ADACUR, ADACUR_BOTH, EXACT)
-CHEAP = tuple(row for row in OURS if row.offline in (PER_QUERY, PER_ITEM, Offline("item", 1)))
-"""Rows that may stand against ADACUR's: which of them does is chosen on the held-out queries."""
-
-
-TUNED = [
-    *((row, "lam", LAMBDAS) for row in PAPER),
-    *((row, "rate", RATES) for row in TOUR),
-    (DISTILLED, "rate", DISTILL_RATES),
-]
-"""Rows with a setting that is chosen on the held-out queries, and the values that are tried."""
 Points = dict[str, list[tuple[float, float]]]
 """Row -> points of its curve in a plot."""
 
@@ -122,15 +101,15 @@ def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[
         held = Setting(world, world.chooses, base_weight, leave_one_out=True)
         tested = Setting(world, world.tested, base_weight, leave_one_out=False)
         found = [exhaustive(tested)]
-        for row in (*FIXED, *OURS, *LAST):
+        for row in ROWS.values():
             found.append(measured(tested, row))
             report(f"beside {base_weight:g}: {row.name}")
-        for row, field, values in TUNED:
-            chosen = tuned(held, [replace(row, **{field: value}) for value in values])  # type: ignore[arg-type]
-            each = " / ".join(f"{getattr(own, field):g}" for own in chosen)
-            named_row = replace(row, name=f"{row.name}, {'λ' if field == 'lam' else field} {each}")
-            found.append(measured_each(tested, named_row, chosen))
-            report(f"beside {base_weight:g}: {named_row.name}")
+        for name, rows in TUNED.items():
+            chosen = tuned(held, rows)
+            sign, field = ("λ", "lam") if name.startswith("AXN") else ("rate", "rate")
+            own = replace(chosen[0], name=f"{name}, {sign} {' / '.join(f'{getattr(row, field):g}' for row in chosen)}")
+            found.append(measured_each(tested, own, chosen))
+            report(f"beside {base_weight:g}: {own.name}")
         both.append(found)
     return both[0], both[1]
 
@@ -284,14 +263,14 @@ def steps(world: World, pair: float) -> dict[str, float]:
     tested = Setting(world, world.tested, 0.0, leave_one_out=False, lessons={})
     _ = tested.held_scores
     documents, found = len(world.texts), {}
-    for offline, what in ((PER_QUERY, "100 documents of 50 queries"), (PER_ITEM, "2 queries of every document")):
-        calls = Row("", offline=offline).calls(documents)
+    for row, what in ((TRANSDUCTIVE, "100 documents of 50 queries"), (BIASED, "2 queries of every document")):
+        calls = row.calls(documents)
         found[f"pairs: {what}, {calls:,}"] = pair * calls
     found[f"pairs: ADACUR's 50 anchors, {ADACUR.calls(documents):,}"] = pair * ADACUR.calls(documents)
     learned = {
         "bias, from 2 queries a document": BIASED,
         "transductive vectors, from 100 documents a query": TRANSDUCTIVE,
         "inductive vectors, from 100 documents a query": INDUCTIVE,
-        "distilled head, from 100 documents a query": replace(DISTILLED, rate=1e-3),
+        "distilled head, from 100 documents a query": TUNED["re-rank: distilled head of the dual encoder"][1],
     }
     return found | {name: timed(lambda: tested.learned(row, 0)) for name, row in learned.items()}  # noqa: B023

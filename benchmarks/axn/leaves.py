@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.axn.findings import BIASED, BIASED_BOTH, RIDGE, RIDGE_BOTH, RNR
-from benchmarks.axn.measured import measured, named, recall
-from benchmarks.axn.rows import Setting
+from benchmarks.axn.rows import Setting, measured, named, recall
 from benchmarks.axn.world import World
 from benchmarks.collection import made
 from benchmarks.leaf_maps import rows as rows_of
@@ -90,6 +89,6 @@ def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
     setting = Setting(world, queries, 0.0, leave_one_out=False, pool=pools.__getitem__, scores=score_QN)
     found = {"visited": float(np.mean([len(pool) for pool in pools])) / len(world.texts)}
     for row in (RNR, RIDGE, RIDGE_BOTH):
-        order, _ = setting.run(row, BUDGET)
+        order = setting.run(row, BUDGET)
         found |= {f"{row.name}: Top-{k}@{BUDGET}": float(recall(order, score_QN, k).mean()) for k in (1, 10)}
     return found

@@ -18,7 +18,7 @@ from benchmarks.axn.findings import (
     Findings,
     Gate,
 )
-from benchmarks.axn.measured import NDCG, Found, named
+from benchmarks.axn.rows import NDCG, Found, named
 from benchmarks.goals import Goal, lines
 from benchmarks.tables import table
 

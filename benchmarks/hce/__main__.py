@@ -20,13 +20,10 @@ FOLDS = 5
 
 def main() -> None:
     """Measure and print; without --folds write the page too."""
-    parser = Options("HCE beside contrast.", "hce")
-    parser.collections(COLLECTIONS)
-    parser.seeds()
-    parser.docs()
-    parser.add_argument(
-        "--folds", type=int, default=0, metavar="N", help="ask N folds of the train queries, not the test"
-    )
+    parser = Options("HCE beside contrast.", "hce", "seeds", "docs")
+    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
+    told = "ask N folds of the train queries, not the test"
+    parser.add_argument("--folds", type=int, default=0, metavar="N", help=told)
     given = parser.parse_args()
     set_threads(1)
     benches = [Bench(name, given.workdir / name) for name in given.collections]

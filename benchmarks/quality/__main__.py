@@ -15,9 +15,8 @@ from benchmarks.quality.page import write_page
 
 def main() -> None:
     """Measure the given collections, then write the page of all that are complete."""
-    parser = Options(__doc__.partition("\n")[0], "quality")
-    parser.collections(COLLECTIONS)
-    parser.seeds()
+    parser = Options("Documents visited against recall, every system beside its controls.", "quality", "seeds")
+    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     parser.add_argument("--split", choices=("test", "dev"), default="test", help="dev: for work on this file itself")
     parser.add_argument("--threads", type=int, default=THREADS)
     given = parser.parse_args()

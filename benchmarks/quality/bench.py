@@ -12,14 +12,14 @@ import numpy as np
 from benchmarks import cache
 from benchmarks.collection import SPEC, Collection
 from benchmarks.commands import clock
-from benchmarks.quality.goals import Outcome, Results
+from benchmarks.quality.page import Outcome, Results
 from benchmarks.quality.recall import Questions
 from benchmarks.quality.systems import JOINT, LISTS, build, columns
 from benchmarks.quality.view import View
 from benchmarks.statistics import Curve, mean_curve
 from rayhier.arrays import Bools
 from rayhier.dataset.balance import balance
-from rayhier.dataset.queries import new_answers
+from rayhier.dataset.queries import Queries, new_answers
 from rayhier.evaluate.curve import Point, reach
 from rayhier.evaluate.systems.ivf import list_choices
 from rayhier.spec import load
@@ -60,11 +60,6 @@ class Measurement:
     leaves: int
     seed: int
 
-    @property
-    def file(self) -> str:
-        """The file's name."""
-        return f"{self.system}-{self.leaves}-{self.seed}.npz"
-
 
 class Bench:
     """A collection's choices and curves, kept below its cache."""
@@ -82,24 +77,22 @@ class Bench:
         return Collection(self.name, self.workdir / self.name)
 
     @cached_property
-    def dev(self) -> Questions:
-        """The dev queries."""
-        return Questions.of(self.collection.dev, self.collection.documents.ids)
+    def asked(self) -> Queries:
+        """Queries of the final measurement: nothing else reads the test split."""
+        return self.collection.dev if self.split == "dev" else self.collection.queries(self.split)
 
     @cached_property
     def final(self) -> Questions:
-        """Queries of the final measurement: nothing else reads the test split."""
-        if self.split == "dev":
-            return self.dev
-        return Questions.of(self.collection.queries(self.split), self.collection.documents.ids)
+        """What is relevant to these."""
+        return Questions.of(self.asked, self.collection.documents.ids)
 
     @cached_property
     def new(self) -> Bools:
-        """Whether each query of the final measurement has new answers, which no train query has, [q]."""
+        """Whether each of these has new answers, which no train query has, [q]."""
 
         def make() -> dict[str, Bools]:
-            queries = self.collection.dev if self.split == "dev" else self.collection.queries(self.split)
-            return {"new": new_answers(queries, self.collection.examples.answers(self.collection.documents.results))}
+            answers = self.collection.examples.answers(self.collection.documents.results)
+            return {"new": new_answers(self.asked, answers)}
 
         return cache.kept(self.folder / self.split / "new.npz", make)["new"]
 
@@ -135,17 +128,14 @@ class Bench:
     @cached_property
     def _settings(self) -> list[tuple[View, View, Questions]]:
         """Encoders and queries by which settings are chosen: base, trained, and queries that neither was trained on."""
+        base, ids = self.base(0), self.collection.documents.ids
         if self.name not in FOLDS:
-            return [(self.base(0), self.view(0), self.dev)]
-        queries, ids = self.collection.queries("train"), self.collection.documents.ids
-        folds = (
-            (examples, Questions.of(queries.some(asked_Q), ids))
-            for examples, asked_Q in self.collection.folds(FOLDS[self.name])
-        )
-        return [
-            (self.base(0), View(self.collection, examples, 0, self.folder / f"fold-{fold}"), questions)
-            for fold, (examples, questions) in enumerate(folds)
-        ]
+            return [(base, self.view(0), Questions.of(self.collection.dev, ids))]
+        queries, found = self.collection.queries("train"), []
+        for fold, (examples, asked_Q) in enumerate(self.collection.folds(FOLDS[self.name])):
+            trained = View(self.collection, examples, 0, self.folder / f"fold-{fold}")
+            found.append((base, trained, Questions.of(queries.some(asked_Q), ids)))
+        return found
 
     def _costs(self, name: str) -> dict[str, float | None]:
         """Mean cost for 95% of exact R@100 by number of leaves, those left out that cannot be the least.
@@ -224,14 +214,15 @@ class Bench:
     def measure(self) -> None:
         """Measure all that is left."""
         for run in self.measurements:
-            if not self._path(run).is_file():
+            path = self._path(run)
+            if not path.is_file():
                 began = time.monotonic()
                 view = self.base(run.seed) if run.system == "faiss_ivf" else self.view(run.seed)
-                cache.keep(self._path(run), columns(build(view, run.system, run.leaves, self.final)))
-                say(f"{self.name}: {run.file} in {time.monotonic() - began:.0f} s")
+                cache.keep(path, columns(build(view, run.system, run.leaves, self.final)))
+                say(f"{self.name}: {path.name} in {time.monotonic() - began:.0f} s")
 
     def _path(self, run: Measurement) -> Path:
-        return self.folder / self.split / run.file
+        return self.folder / self.split / f"{run.system}-{run.leaves}-{run.seed}.npz"
 
     def results(self) -> Results:
         """Results that the page shows."""

@@ -12,10 +12,9 @@ from benchmarks.machine import set_threads
 from benchmarks.retreever import rows
 from benchmarks.retreever.attention import Attended
 from benchmarks.retreever.bench import Bench, Sized, sized
-from benchmarks.retreever.goals import Findings
 from benchmarks.retreever.leaves import best_leaf, curve, similar
 from benchmarks.retreever.levels import Shortlist, finished, speeds, stored_values
-from benchmarks.retreever.page import write_page
+from benchmarks.retreever.page import Findings, write_page
 
 COLLECTIONS = ("acl_title2abs", "oewn_examples")
 LARGE = "oewn_examples"
@@ -24,11 +23,8 @@ LARGE = "oewn_examples"
 
 def main() -> None:
     """Measure, write the page and print it; with --split dev only print what rows find."""
-    parser = Options("ReTreever beside its controls.", "retreever")
-    parser.collections(COLLECTIONS)
-    parser.seeds(" of the rows that have several")
-    parser.quality()
-    parser.docs()
+    parser = Options("ReTreever beside its controls.", "retreever", "seeds", "quality", "docs")
+    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     parser.add_argument("--split", choices=("dev", "test"), default="test", help="dev with --rows")
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="train and measure these rows alone, and no page")
     given = parser.parse_args()

@@ -54,9 +54,8 @@ GROUP = "shards-0"
 
 def main() -> int:
     """Deploy, measure, write the page and print it; the exit code is 1 where a goal was not met."""
-    parser = Options("A served index under load.", "serve")
+    parser = Options("A served index under load.", "serve", "docs")
     parser.add_argument("--collection", default="scifact")
-    parser.docs()
     parser.add_argument("--seconds", type=float, default=60.0, help="of overload (default 60)")
     given = parser.parse_args()
     workdir = given.workdir

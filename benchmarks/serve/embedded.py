@@ -30,10 +30,9 @@ ROUNDS, CLIENTS = 7, 16
 
 def main() -> int:
     """Measure, write the page and print it; the exit code is 1 where a goal was not met."""
-    parser = Options("An embedded server beside FastAPI with a Searcher.", "serve")
+    parser = Options("An embedded server beside FastAPI with a Searcher.", "serve", "docs")
     parser.add_argument("--collection", default="scifact")
     parser.add_argument("--seconds", type=float, default=30.0, help="of overload (default 30)")
-    parser.docs()
     given = parser.parse_args()
     run(place(given.collection, given.workdir), stages=BUILT)
     cores = len(os.sched_getaffinity(0))
