@@ -1,10 +1,4 @@
-"""A beam of its own for every query against one for all: `make bench-beam`.
-
-Queries that stop where an answer has become improbable (`search.beam: {type: mass, target: …}`) beside a fixed beam, at
-equal recall, on the test queries of two collections: the router as shipped, its leaf map, the same leaves. Each rule is
-measured at many settings; visited is read where it reaches 90, 95 and 98% of exact R@100. The last column is what the
-shipped setting comes to: calibrated on dev, never on test.
-"""
+"""A beam of its own for every query against one for all: `make bench-beam`."""
 
 from pathlib import Path
 

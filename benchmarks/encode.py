@@ -1,9 +1,4 @@
-"""Texts encoded a second: the embed stage beside a bare loop and sentence-transformers: `make bench-encode`.
-
-All get the same two threads (`--threads`): one process with two of them, or two Ray actors of one each. Rounds are
-interleaved, so that what else the machine does falls on all of them; the ratios are those within a round.
-The embed stage's rate is its steady one: each actor from the end of its first part to the end of its last.
-"""
+"""Texts encoded a second: the embed stage beside a bare loop and sentence-transformers: `make bench-encode`."""
 
 import logging
 import os

@@ -1,12 +1,4 @@
-"""Filtered search beside a filtered exact search: `make bench-filters`.
-
-Each document of a collection gets a number from 0 to 99 by the hash of its id, as the declared field `part`; filters
-`part < 50`, `< 10` and `< 1` let through 50, 10 and 1% of the documents. The shipped spec builds the index. Test
-queries then search it as shipped, with and without a filter, for 10 and for 100 results. Beside what they visit stands
-what they find of an exact search over the documents that match, in two ways: the share of its results (found), and
-recall of judged answers as a share of its own (recall; over the queries with an answer that matches, so many). With a
-filter that share is to be 0.95 or more, which a line for each filter below the table says; exit code 1 where it is not.
-"""
+"""Filtered search beside a filtered exact search: `make bench-filters`."""
 
 import hashlib
 import json

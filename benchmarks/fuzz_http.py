@@ -1,11 +1,4 @@
-"""Requests that schemathesis makes from the server's own schema, valid and not: `make fuzz-http`.
-
-Starts a server of a small index with fields, words and a cross-encoder, which it builds where it is missing, or of any
-other. Draws cases for every operation, and holds each answer against the schema: its status, type and body are
-documented, what the schema forbids is refused, and no status is a server's failure but a 503 with Retry-After. Half of
-the valid searches ask for what that index has: fields, modes, calls of its cross-encoder. Meanwhile the server's health
-is asked for. Prints a table; exit code 1 where anything failed.
-"""
+"""Requests that schemathesis makes from the server's own schema, valid and not: `make fuzz-http`."""
 
 import json
 import random

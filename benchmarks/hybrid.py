@@ -1,9 +1,4 @@
-"""BM25 beside vectors, fused, beside both parts: `make bench-hybrid`.
-
-The shipped spec builds an index of each collection; judged test queries search it as shipped, by vectors, by BM25, and
-by both: the weighted sum with the shipped weight and with the one that is best for nDCG@10 on dev, and reciprocal rank
-fusion. Differences are in points, with 95% intervals of paired resamples of the queries.
-"""
+"""BM25 beside vectors, fused, beside both parts: `make bench-hybrid`."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,10 +1,4 @@
-"""Documents that come after training: `make bench-incremental`, the protocol of IncDSI and HCE.
-
-Encoder, leaves and router learn from nine tenths of oewn_examples. Then 10, 100, 1,000 and 10,000 documents that nobody
-has seen are added, as `python -m rayhier.index add` does it but for encoding, and after each step the test queries are
-asked: those whose answer was there from the start, and those whose answer was added. Beside them an exact search with
-the same encoder, and at the end that index with its leaves and router made anew of all documents.
-"""
+"""Documents that come after training: `make bench-incremental`, the protocol of IncDSI and HCE."""
 
 import copy
 import shutil

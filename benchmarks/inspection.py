@@ -1,11 +1,4 @@
-"""Inspection of very many documents: time and peak memory of describing every node, and of a page and two paths.
-
-    python -m benchmarks.inspection --documents 1_000_000
-
-Documents are synthetic, and say so: 60 words each, half of them by Zipf's law over 200,000 words, half of them of
-one of 5,000 subjects; vectors of 32 dimensions lie around their subject, leaves are those subjects' nearest cells. The
-index is written first, in a process of its own; what is measured runs in fresh processes, one after the other.
-"""
+"""Inspection of very many documents: time and peak memory of describing every node, and of a page and two paths."""
 
 import json
 import shutil

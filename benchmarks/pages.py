@@ -48,14 +48,22 @@ def plot(
     figure.savefig(path, dpi=DPI)
 
 
-def curves(
-    axes: Axes, named: Mapping[str, Sequence[Any]], form: str = "o-", fontsize: int = 8, **settings: Any
-) -> None:
-    """Draw curves by name, x and y of each, with a legend; settings are those of the axes, such as xlabel."""
-    for name, (x, y) in named.items():
-        axes.plot(x, y, form, markersize=3, label=name)
+Series = Sequence[Any]
+"""X and y of a curve; and their errors below and above, or both at once, where these are drawn."""
+
+
+def curves(axes: Axes, named: Mapping[str, Series], form: str = "o-", fontsize: int = 8, **settings: Any) -> None:
+    """Draw curves by name, with a legend; settings are those of the axes, such as xlabel, and xbase of a logarithm."""
+    for name, (x, y, *errors) in named.items():
+        if errors:
+            axes.errorbar(x, y, errors[0], fmt=form, markersize=3, capsize=2, label=name)
+        else:
+            axes.plot(x, y, form, markersize=3, label=name)
+    if "xbase" in settings:
+        axes.set_xscale("log", base=settings.pop("xbase"))
     axes.set(**settings)
-    axes.legend(fontsize=fontsize)
+    if fontsize:
+        axes.legend(fontsize=fontsize)
 
 
 def link(title: str, path: Path) -> str:

@@ -1,13 +1,4 @@
-"""A leaf map of very many synthetic vectors: time, memory, bytes, and how the work of a query grows.
-
-    python -m benchmarks.scale --documents 100_000 1_000_000 10_000_000
-
-Vectors are synthetic, and say so: a mixture of 5,000 directions in 384 dimensions, queries near documents. They go
-through the index stage as it ships, on Ray Data; leaves and router come from a sample of at most a million, as many as
-training takes, here in 16 bits and without an encoder to train. Then they are searched where they lie, at the least
-beam that reaches 95% of the exact ten nearest. Memory is the proportional set size (PSS) of every process below this
-one, the largest and their sum, watched twice a second.
-"""
+"""A leaf map of very many synthetic vectors: time, memory, bytes, and how the work of a query grows."""
 
 import json
 import os

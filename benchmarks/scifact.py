@@ -1,9 +1,4 @@
-"""SciFact beside its controls: `make bench-scifact`.
-
-Runs of specs/scifact.yaml that share one corpus and one set of vectors: the spec as shipped, timed from nothing; EHI as
-published (`train` and `router` of type ehi), 40 leaves against 40 lists and against tuned lists (three seeds); and its
-cold start. Every number printed is read from a report.json that the run wrote.
-"""
+"""SciFact beside its controls: `make bench-scifact`."""
 
 from pathlib import Path
 

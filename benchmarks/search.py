@@ -1,9 +1,4 @@
-"""Searching the same vectors with faiss, ScaNN, hnswlib, LanceDB and a leaf map in each codec: `make bench-search`.
-
-First, probing the same lists with the same rows: a leaf map against faiss' own lists, in paired rounds. Then every
-system by itself, at the least effort that finds 95% of the true ten nearest. Vectors are the collection's under the
-base encoder; routers know their documents and no query, since this measures the search and not what was learned.
-"""
+"""Searching the same vectors with faiss, ScaNN, hnswlib, LanceDB and a leaf map in each codec: `make bench-search`."""
 
 import argparse
 import tempfile

@@ -145,14 +145,6 @@ def geometric(ratios: Sequence[Values]) -> Values:
     return np.asarray(np.exp(np.mean(np.log(ratios), axis=0)))
 
 
-def mean_known(differences: Sequence[Values]) -> Values:
-    """Mean of differences, element by element, over those that are known; NaN where none is."""
-    stacked = np.stack(differences)
-    count = (~np.isnan(stacked)).sum(axis=0)
-    total = np.nansum(stacked, axis=0)
-    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
-
-
 def paired(ours_Q: Values, theirs_Q: Values) -> Estimate:
     """Points by which values of queries are above others of the same queries, with their 95% interval.
 

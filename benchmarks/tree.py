@@ -1,11 +1,4 @@
-"""Document trees of very many synthetic vectors, in memory and streamed: time, memory, balance, mean cosine.
-
-    python -m benchmarks.tree --documents 1_000_000 --branching 8 64
-
-Vectors are synthetic, and say so: a mixture of 5,000 directions. Each tree is grown in a process of its own. Memory in
-memory is the process's peak resident set, the vectors included; streamed it is the proportional set size (PSS) of the
-largest process and of all of them, Ray's included, watched twice a second.
-"""
+"""Document trees of very many synthetic vectors, in memory and streamed: time, memory, balance, mean cosine."""
 
 import argparse
 import json

@@ -1,8 +1,4 @@
-"""One training worker against two on this machine: `make bench-workers`.
-
-The same batches by one process and by two that share them (gloo), a head on stored vectors and the whole encoder on
-texts: steps a second, and how far their gradients are apart. Each process has one thread, so two workers are two cores.
-"""
+"""One training worker against two on this machine: `make bench-workers`."""
 
 import argparse
 import os

@@ -1,10 +1,4 @@
-"""Cross-encoder search within a budget, beside its controls: `make bench-axn`.
-
-Writes docs/axn.md. The truth is the score of every pair of 100 test queries, and of 50 train queries that nothing
-learns from, with all documents: hours of two cores, kept, so that the benchmark goes on where it was stopped; several
-processes may fill it (`python -m benchmarks.axn.fill --part 0 --parts 2`). Settings are chosen on the held-out train
-queries alone.
-"""
+"""Cross-encoder search within a budget, beside its controls: `make bench-axn`."""
 
 import json
 

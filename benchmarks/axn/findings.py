@@ -2,26 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import yaml
 
-from benchmarks.axn.rows import (
-    ASKED,
-    Found,
-    Offline,
-    Row,
-    Setting,
-    exhaustive,
-    measured,
-    measured_each,
-    named,
-    ndcg,
-    tuned,
-)
+from benchmarks.axn import rows
+from benchmarks.axn.rows import ASKED, TUNED, Found, Offline, Row, Setting, measured, named
 from benchmarks.axn.world import World
 from benchmarks.machine import timed
 from benchmarks.statistics import Estimate, groups, paired
@@ -32,28 +18,6 @@ from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AxnRerank, Rnr
 from rayhier.storage import columns
 
-
-def read(name: str, settings: dict[str, Any]) -> Row:
-    """A row by its name and settings."""
-    return Row(name, **settings | ({"offline": Offline(**settings["offline"])} if "offline" in settings else {}))
-
-
-READ = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
-ROWS = {name: read(name, settings) for name, settings in READ["measured"].items()}
-RNR, RNR_BOTH = ROWS["re-rank: base"], ROWS["re-rank: base + BM25"]
-(RIDGE, RIDGE_BOTH), (INDUCTIVE, INDUCTIVE_BOTH), (BIASED, BIASED_BOTH), (ADACUR, ADACUR_BOTH) = (
-    (ROWS[name], ROWS[f"{name}, base + BM25"])
-    for name in ("ridge", "ridge, inductive", "ridge + bias, 2 queries a document", "ADACUR, 50 anchors")
-)
-TRANSDUCTIVE, EXACT = ROWS["ridge, transductive"], ROWS["EXACT: the vector that explains all scores"]
-CHEAP = [row for row in ROWS.values() if row.fit == "ridge" and row.offline not in (None, Offline("item", 5))]
-"""Rows that may stand against ADACUR's: which of them does is chosen on the held-out queries."""
-TUNED = {
-    name: [read(name, settings | {key: value}) for key in ("lam", "rate") for value in settings.get(key, ())]
-    for name, settings in READ["tuned"].items()
-}
-"""Rows with a setting that is chosen on the held-out queries, by name: one for each value that is tried."""
-PAPER = [rows[0] for name, rows in TUNED.items() if name.startswith("AXN")]
 GATE = 100
 """Best documents of the base that the gate re-ranks."""
 Points = dict[str, list[tuple[float, float]]]
@@ -100,15 +64,15 @@ def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[
     for base_weight in (0.0, weight):
         held = Setting(world, world.chooses, base_weight, leave_one_out=True)
         tested = Setting(world, world.tested, base_weight, leave_one_out=False)
-        found = [exhaustive(tested)]
-        for row in ROWS.values():
+        found = [rows.exhaustive(tested)]
+        for row in rows.ROWS.values():
             found.append(measured(tested, row))
             report(f"beside {base_weight:g}: {row.name}")
-        for name, rows in TUNED.items():
-            chosen = tuned(held, rows)
+        for name, tried in TUNED.items():
+            chosen = rows.tuned(held, tried)
             sign, field = ("λ", "lam") if name.startswith("AXN") else ("rate", "rate")
             own = replace(chosen[0], name=f"{name}, {sign} {' / '.join(f'{getattr(row, field):g}' for row in chosen)}")
-            found.append(measured_each(tested, own, chosen))
+            found.append(rows.measured_each(tested, own, chosen))
             report(f"beside {base_weight:g}: {own.name}")
         both.append(found)
     return both[0], both[1]
@@ -118,7 +82,7 @@ def chosen_factors(world: World) -> dict[tuple[str, str], str]:
     """First round and measure -> the row of cheap factors that finds most for the held-out queries."""
     held, found = Setting(world, world.chooses, 0.0, leave_one_out=True), {}
     for first in ("base", "both"):
-        values = {row.name: measured(held, row) for row in CHEAP if row.first == first}
+        values = {row.name: measured(held, row) for row in rows.CHEAP if row.first == first}
         for asked in ASKED[1:]:
             found[first, named(*asked)] = max(values, key=lambda name: values[name].mean(named(*asked)))
     return found
@@ -144,7 +108,7 @@ def gate(world: World, weight: float) -> Gate:
         "cross-encoder alone": ordered(score_QK),
         "cross-encoder beside base": ordered(score_QK + weight * base_QK),
     }
-    values = {name: ndcg(world, queries, order) for name, order in orders.items()}
+    values = {name: rows.ndcg(world, queries, order) for name, order in orders.items()}
     by_group = groups(new_answers(queries, load_answers(world.corpus, "train")))
     over, alone = (
         {group: paired(values[name][own_Q], values["base"][own_Q]) for group, own_Q in by_group.items()}
@@ -164,24 +128,25 @@ TIMED = 15
 def curves(world: World) -> dict[str, Points]:
     """Points of the plots, for the cross-encoder alone."""
     tested = Setting(world, world.tested, 0.0, leave_one_out=False)
-    paper = PAPER[0]
+    paper = rows.PAPER[0]
     found: dict[str, Points] = {name: {} for name in ("calls", "calls10", "rounds", "λ", "λ1", "μ")}
-    for row in (RNR, RNR_BOTH, paper, RIDGE, RIDGE_BOTH, BIASED, BIASED_BOTH, ADACUR, EXACT):
+    ours = (rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED, rows.BIASED_BOTH)
+    for row in (rows.RNR, rows.RNR_BOTH, paper, *ours, rows.ADACUR, rows.EXACT):
         own = measured(tested, row, [(k, calls) for calls in CALLS for k in (10, 100) if calls >= k])
         found["calls"][row.name] = [(calls, own.mean(named(100, calls))) for calls in CALLS if calls >= 100]
         found["calls10"][row.name] = [(calls, own.mean(named(10, calls))) for calls in CALLS]
 
     def across(row: Row, key: str, values: Sequence[object], asked: tuple[int, int] = (100, 500)) -> list[float]:
-        rows = [replace(row, **{key: value}) for value in values]  # type: ignore[arg-type]
-        return [measured(tested, own, [asked]).mean(named(*asked)) for own in rows]
+        own = [replace(row, **{key: value}) for value in values]  # type: ignore[arg-type]
+        return [measured(tested, one, [asked]).mean(named(*asked)) for one in own]
 
     lambdas, mus, rounds = (0, 0.2, 0.5, 0.8, 1), (0.01, 0.1, 1, 10, 100), (2, 3, 5, 10, 20)
-    for row in (paper, RIDGE, RIDGE_BOTH, BIASED, ADACUR):
+    for row in (paper, rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED, rows.ADACUR):
         found["rounds"][row.name] = list(zip(rounds, across(row, "rounds", rounds), strict=True))
-    for row in PAPER:
+    for row in rows.PAPER:
         found["λ"][row.name] = list(zip(lambdas, across(row, "lam", lambdas), strict=True))
         found["λ1"][row.name] = list(zip(lambdas, across(row, "lam", lambdas, (1, 100)), strict=True))
-    for row in (RIDGE, RIDGE_BOTH, BIASED):
+    for row in (rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED):
         found["μ"][row.name] = list(zip(mus, across(row, "mu", mus), strict=True))
 
     # Top-100@500 against calls made ahead, by what is learned from them.
@@ -202,8 +167,8 @@ def curves(world: World) -> dict[str, Points]:
     counts = (5, 10, 25, 50)
     kinds["ADACUR"] = [replace(anchors, offline=Offline("query", 1_000_000, count)) for count in counts]
     found["offline"] = {
-        name: [(row.calls(len(world.texts)), measured(tested, row, [(100, 500)]).mean(named(100, 500))) for row in rows]
-        for name, rows in kinds.items()
+        name: [(row.calls(len(world.texts)), measured(tested, row, [(100, 500)]).mean(named(100, 500))) for row in made]
+        for name, made in kinds.items()
     }
     return found
 
@@ -254,8 +219,8 @@ def black_box(world: World) -> dict[str, float]:
         return np.stack([world.words.scores(text) for text in queries.texts])
 
     setting = Setting(world, world.tested, 0.0, leave_one_out=False, black_box=words)
-    rows = (RNR, RIDGE, BIASED)
-    return {row.name: measured(setting, row, [(10, 100)]).mean(named(10, 100)) for row in rows}
+    asked = (rows.RNR, rows.RIDGE, rows.BIASED)
+    return {row.name: measured(setting, row, [(10, 100)]).mean(named(10, 100)) for row in asked}
 
 
 def steps(world: World, pair: float) -> dict[str, float]:
@@ -263,14 +228,14 @@ def steps(world: World, pair: float) -> dict[str, float]:
     tested = Setting(world, world.tested, 0.0, leave_one_out=False, lessons={})
     _ = tested.held_scores
     documents, found = len(world.texts), {}
-    for row, what in ((TRANSDUCTIVE, "100 documents of 50 queries"), (BIASED, "2 queries of every document")):
+    for row, what in ((rows.TRANSDUCTIVE, "100 documents of 50 queries"), (rows.BIASED, "2 queries of every document")):
         calls = row.calls(documents)
         found[f"pairs: {what}, {calls:,}"] = pair * calls
-    found[f"pairs: ADACUR's 50 anchors, {ADACUR.calls(documents):,}"] = pair * ADACUR.calls(documents)
+    found[f"pairs: ADACUR's 50 anchors, {rows.ADACUR.calls(documents):,}"] = pair * rows.ADACUR.calls(documents)
     learned = {
-        "bias, from 2 queries a document": BIASED,
-        "transductive vectors, from 100 documents a query": TRANSDUCTIVE,
-        "inductive vectors, from 100 documents a query": INDUCTIVE,
+        "bias, from 2 queries a document": rows.BIASED,
+        "transductive vectors, from 100 documents a query": rows.TRANSDUCTIVE,
+        "inductive vectors, from 100 documents a query": rows.INDUCTIVE,
         "distilled head, from 100 documents a query": TUNED["re-rank: distilled head of the dual encoder"][1],
     }
     return found | {name: timed(lambda: tested.learned(row, 0)) for name, row in learned.items()}  # noqa: B023

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.axn.findings import BIASED, BIASED_BOTH, RIDGE, RIDGE_BOTH, RNR
-from benchmarks.axn.rows import Setting, measured, named, recall
+from benchmarks.axn.rows import BIASED, BIASED_BOTH, RIDGE, RIDGE_BOTH, RNR, Setting, measured, named, recall
 from benchmarks.axn.world import World
 from benchmarks.collection import made
 from benchmarks.leaf_maps import rows as rows_of

@@ -4,21 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import pages
-from benchmarks.axn.findings import (
-    ADACUR,
-    ADACUR_BOTH,
-    BIASED,
-    BIASED_BOTH,
-    INDUCTIVE,
-    INDUCTIVE_BOTH,
-    RIDGE,
-    RIDGE_BOTH,
-    RNR,
-    RNR_BOTH,
-    Findings,
-    Gate,
-)
-from benchmarks.axn.rows import NDCG, Found, named
+from benchmarks.axn.findings import Findings, Gate
+from benchmarks.axn.rows import ADACUR, ADACUR_BOTH, FIRST, NDCG, RIDGE, RIDGE_BOTH, RNR, RNR_BOTH, Found, named
 from benchmarks.goals import Goal, lines
 from benchmarks.tables import table
 
@@ -32,8 +19,6 @@ LABELS = {
     "μ": ("μ, weight against the residual", f"{DEEP}"),
     "offline": ("calls made ahead", f"{DEEP}, ridge (ADACUR: its own fit)"),
 }
-FIRST = {"base": (RNR, RIDGE, BIASED, INDUCTIVE), "base + BM25": (RNR_BOTH, RIDGE_BOTH, BIASED_BOTH, INDUCTIVE_BOTH)}
-"""First round -> its re-ranking, ridge, ridge with a bias, ridge over inductive vectors."""
 LOGARITHMIC = ("μ", "offline", "rounds")
 
 

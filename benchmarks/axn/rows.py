@@ -7,11 +7,13 @@ scores learns from those of the held-out train queries; a held-out query that is
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import torch
+import yaml
 
 from benchmarks.axn.tour import Tour
 from benchmarks.axn.world import World
@@ -69,6 +71,31 @@ class Row:
         if off is None:
             return 0
         return off.count * documents if off.per == "item" else off.queries * min(off.count, documents)
+
+
+def read(name: str, settings: dict[str, Any]) -> Row:
+    """A row by its name and settings."""
+    return Row(name, **settings | ({"offline": Offline(**settings["offline"])} if "offline" in settings else {}))
+
+
+READ = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = {name: read(name, settings) for name, settings in READ["measured"].items()}
+RNR, RNR_BOTH = ROWS["re-rank: base"], ROWS["re-rank: base + BM25"]
+(RIDGE, RIDGE_BOTH), (INDUCTIVE, INDUCTIVE_BOTH), (BIASED, BIASED_BOTH), (ADACUR, ADACUR_BOTH) = (
+    (ROWS[name], ROWS[f"{name}, base + BM25"])
+    for name in ("ridge", "ridge, inductive", "ridge + bias, 2 queries a document", "ADACUR, 50 anchors")
+)
+TRANSDUCTIVE, EXACT = ROWS["ridge, transductive"], ROWS["EXACT: the vector that explains all scores"]
+CHEAP = [row for row in ROWS.values() if row.fit == "ridge" and row.offline not in (None, Offline("item", 5))]
+"""Rows that may stand against ADACUR's: which of them does is chosen on the held-out queries."""
+TUNED = {
+    name: [read(name, settings | {key: value}) for key in ("lam", "rate") for value in settings.get(key, ())]
+    for name, settings in READ["tuned"].items()
+}
+"""Rows with a setting that is chosen on the held-out queries, by name: one for each value that is tried."""
+PAPER = [rows[0] for name, rows in TUNED.items() if name.startswith("AXN")]
+FIRST = {"base": (RNR, RIDGE, BIASED, INDUCTIVE), "base + BM25": (RNR_BOTH, RIDGE_BOTH, BIASED_BOTH, INDUCTIVE_BOTH)}
+"""First round -> its re-ranking, ridge, ridge with a bias, ridge over inductive vectors."""
 
 
 @dataclass

@@ -1,9 +1,4 @@
-"""HCE beside contrast and its own ablations, encoder by encoder: `make bench-hce`, which writes docs/hce.md.
-
-Every row is a head on all-MiniLM-L6-v2's vectors, embedded once, titles and spans included; three seeds; what each
-query found, and paired 95% intervals from resamples of the queries. Settings were chosen on folds of the train queries
-(`--folds`), the test split is read once a row. What is measured is kept, so that the benchmark goes on.
-"""
+"""HCE beside contrast and its own ablations, encoder by encoder: `make bench-hce`, which writes docs/hce.md."""
 
 from collections.abc import Sequence
 

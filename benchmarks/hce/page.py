@@ -13,7 +13,7 @@ from benchmarks.hce.bench import Comparison, Row
 from benchmarks.hce.rows import PLAIN, UNTOUCHED, J, S, U
 from benchmarks.hce.visited import PAIRS, PLAIN_LEARNED, PLAIN_LISTS, SHARES, Visits
 from benchmarks.hce.visited import lines as visited_lines
-from benchmarks.pages import link, plot
+from benchmarks.pages import curves, link, plot
 from benchmarks.statistics import compared
 from benchmarks.tables import table
 
@@ -153,10 +153,9 @@ def _branchings(told: Comparison, path: Path) -> str:
         for axes, measure in zip(panels, FIGURE_4, strict=True):
             over = [told.difference(name, PLAIN.name, measure) for name in shown]
             value_B, low_B, high_B = np.array([(own.value, own.low, own.high) for own in over]).T
-            axes.errorbar(list(shown.values()), value_B, [value_B - low_B, high_B - value_B], fmt="o-", capsize=3)
+            series = list(shown.values()), value_B, [value_B - low_B, high_B - value_B]
+            curves(axes, {"": series}, fontsize=0, xbase=2, title=measure, xlabel="children of a node, b")
             axes.axhline(0, color="0.5", linestyle="--")
-            axes.set_xscale("log", base=2)
-            axes.set(title=measure, xlabel="children of a node, b")
         panels[0].set_ylabel("points above contrast")
     return link("Points above contrast against branching", path)
 
@@ -165,10 +164,9 @@ def _visits(found: Visits, path: Path) -> str:
     """Recall against documents visited of every system; a link to the plot."""
     with plot(path) as (axes,):
         for name, curve in found.curves.items():
-            visited_P, recall_P = curve.visited_PQ.mean(axis=1), curve.recall_PQ.mean(axis=1)
             label = f"{name.replace('`', '')}, {found.leaves[name]:,} leaves"
-            axes.plot(100 * visited_P, recall_P, "--" if name in (PLAIN_LEARNED, PLAIN_LISTS) else "-", label=label)
+            form = "--" if name in (PLAIN_LEARNED, PLAIN_LISTS) else "-"
+            curves(axes, {label: (100 * curve.visited_PQ.mean(axis=1), curve.recall_PQ.mean(axis=1))}, form)
         axes.set(xscale="log", xlabel="documents visited, %", ylabel="R@100")
         axes.grid(alpha=0.3, which="both")
-        axes.legend(fontsize=8)
     return link("Recall against documents visited", path)

@@ -1,10 +1,4 @@
-"""Documents visited against recall, every system beside its controls: `make bench-quality`.
-
-docs/quality.md has the protocol, systems.py what is compared, page.py what becomes of the curves that are measured
-here. Every curve is a file below WORKDIR/NAME/cache with the recall, documents visited and cost of every query at
-every beam, so a run that was interrupted goes on, and one that is complete only writes its page again. Other versions
-of the code and other defaults have caches of their own.
-"""
+"""Documents visited against recall, every system beside its controls: `make bench-quality`."""
 
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options

@@ -1,9 +1,4 @@
-"""ReTreever's levels beside adapters, a softmax without a tree and other trees: `make bench-retreever`.
-
-Writes docs/retreever.md. Everything reads the vectors of an encoder that was trained by contrast, as the shipped spec
-trains it; settings were chosen on dev, the test queries are read once a row. What is measured is kept, so that the
-benchmark goes on where it was stopped.
-"""
+"""ReTreever's levels beside adapters, a softmax without a tree and other trees: `make bench-retreever`."""
 
 from collections.abc import Callable
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks import pages
 from benchmarks.goals import Goal, lines
-from benchmarks.pages import link, plot
+from benchmarks.pages import curves, link, plot
 from benchmarks.retreever import rows
 from benchmarks.retreever.bench import MEASURES, Sized
 from benchmarks.retreever.levels import Speeds
@@ -168,45 +168,35 @@ def attending(told: Sized) -> list[str]:
 
 def _plot_sizes(told: Sized, names: Sequence[str], measures: Sequence[str], path: Path) -> str:
     with plot(path, len(measures)) as every:
-        for axes, measure in zip(every, measures, strict=True):
-            for row in names:
-                own = told.sizes(row)
-                value_S = [told.mean(row, size, measure) for size in own]
-                axes.plot(own, value_S, "o" if len(own) == 1 else "o-", markersize=3, label=row)
-            axes.set_xscale("log", base=2)
-            axes.set(xlabel="numbers of a text", title=measure)
-        every[0].legend(fontsize=7)
+        for place, (axes, measure) in enumerate(zip(every, measures, strict=True)):
+            own = {row: (told.sizes(row), [told.mean(row, size, measure) for size in told.sizes(row)]) for row in names}
+            curves(axes, own, fontsize=0 if place else 7, xbase=2, xlabel="numbers of a text", title=measure)
     return link("Measures against the numbers that represent a text", path)
 
 
 def _plot_similarities(found: Mapping[str, Mapping[str, Values]], path: Path) -> str:
+    named = {row: (range(len(own["cosine"])), own["cosine"], 2 * own["error"]) for row, own in found.items()}
     with plot(path) as (axes,):
-        for row, own in found.items():
-            depth_D = np.arange(len(own["cosine"]))
-            axes.errorbar(depth_D, own["cosine"], 2 * own["error"], fmt="o-", markersize=3, label=row)
-        axes.set(xlabel="depth of the lowest common ancestor", ylabel="cosine of two documents")
-        axes.legend(fontsize=8)
+        curves(axes, named, xlabel="depth of the lowest common ancestor", ylabel="cosine of two documents")
     return link("Cosine of two documents against the depth of their lowest common ancestor", path)
 
 
 def _plot_distances(found: Mapping[str, Values], path: Path) -> str:
+    named = {"": (found["distance"], found["cosine"], found["deviation"])}
     with plot(path) as (axes,):
-        axes.errorbar(found["distance"], found["cosine"], found["deviation"], fmt="o-", capsize=3)
-        axes.set(xlabel="edges between two splits", ylabel="cosine of their embeddings")
+        curves(axes, named, fontsize=0, xlabel="edges between two splits", ylabel="cosine of their embeddings")
     return link("Cosine of the embeddings of two splits against their distance in the tree", path)
 
 
 def _plot_speeds(found: Speeds, path: Path) -> str:
     with plot(path) as (axes,):
-        for label, own in (("batches of 64", found.batched), ("alone", found.alone)):
+        for color, (label, own) in enumerate({"batches of 64": found.batched, "alone": found.alone}.items()):
             levels = {int(key.rpartition(" ")[2]): ms for key, ms in own.items() if key.startswith("L1")}
-            line = axes.plot(list(levels), list(levels.values()), "o-", markersize=3, label=f"L1, {label}")[0]
-            vectors = min(ms for key, ms in own.items() if "encoder" in key)
-            axes.axhline(vectors, linestyle="--", color=line.get_color(), label=f"inner product of vectors, {label}")
-        axes.set_xscale("log", base=2)
+            vectors = [min(ms for key, ms in own.items() if "encoder" in key)] * len(levels)
+            curves(axes, {f"L1, {label}": (list(levels), list(levels.values()))}, f"C{color}o-")
+            curves(axes, {f"inner product of vectors, {label}": (list(levels), vectors)}, f"C{color}--", xbase=2)
         axes.set(yscale="log", xlabel="numbers of a text", ylabel="milliseconds a query")
         axes.grid(alpha=0.3, which="both")
-        axes.legend(fontsize=8)
     return link("Milliseconds of a flat search against its numbers", path)
 
 
