@@ -14,15 +14,7 @@ def verdict(met: bool | None) -> str:
 
 @dataclass(frozen=True)
 class Goal:
-    """What was asked, what came out, the limit, whether that is `least` or `most`, and what else was seen.
-
-    >>> Goal("answers a second", 12.0, 10).row()
-    ['answers a second', '12', 'at least 10', 'met', '']
-    >>> Goal("seconds until whole again", None, 30, "most", "nothing was lost").row()[1:4]
-    ['-', 'at most 30', 'not measured']
-    >>> Goal("exact R@10", 0.8, 0.84).line()
-    'MISSED exact R@10: 0.8 (asked at least 0.84)'
-    """
+    """What was asked, what came out, the limit, whether that is `least` or `most`, and what else was seen."""
 
     title: str
     value: float | None

@@ -18,11 +18,7 @@ def prose(name: str, **values: object) -> list[str]:
 
 
 def sections(titled: Iterable[tuple[str, list[str]]], level: int = 2) -> list[str]:
-    """Headings, each with its lines; those without a line are left out.
-
-    >>> sections([("Goals", ["all met"]), ("Time", [])])
-    ['', '## Goals', '', 'all met']
-    """
+    """Headings, each with its lines; those without a line are left out."""
     return [line for title, own in titled if own for line in ("", f"{'#' * level} {title}", "", *own)]
 
 

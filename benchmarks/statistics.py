@@ -41,11 +41,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value of the sample and its 95% percentile interval.
-
-    >>> Estimate(1.04, -0.2, 2.3).shown
-    '+1.0 [-0.2, +2.3]'
-    """
+    """A value of the sample and its 95% percentile interval."""
 
     value: float
     low: float
@@ -73,11 +69,7 @@ def sample(queries: int) -> Values:
 
 
 def draws(queries: int, resamples: int = RESAMPLES, seed: int = 0) -> Values:
-    """Weights [r, q] of the sample itself, then of resamples of the queries with replacement.
-
-    >>> draws(4, resamples=10).shape
-    (11, 4)
-    """
+    """Weights [r, q] of the sample itself, then of resamples of the queries with replacement."""
     drawn = np.random.default_rng(seed).multinomial(queries, np.full(queries, 1 / queries), size=resamples)
     return np.concatenate([sample(queries), drawn / queries])
 
@@ -86,10 +78,6 @@ def reached(curve: Curve, shares: Sequence[float], axis: str = "visited", weight
     """Visited (or cost) [r, s] at which mean recall first reaches shares of exact recall, linear between points.
 
     NaN where it never does; of the sample alone without weights.
-
-    >>> curve = Curve(*(np.array(x)[:, None] for x in ([0.5, 1.0], [0.1, 0.3], [0.2, 0.4])), exact_Q=np.ones(1))
-    >>> reached(curve, [0.4, 0.75]).round(3).tolist()
-    [[0.1, 0.2]]
     """
     weight_RQ = sample(len(curve.exact_Q)) if weight_RQ is None else weight_RQ
     recall_RP = weight_RQ @ curve.recall_PQ.T
@@ -146,11 +134,7 @@ def geometric(ratios: Sequence[Values]) -> Values:
 
 
 def paired(ours_Q: Values, theirs_Q: Values) -> Estimate:
-    """Points by which values of queries are above others of the same queries, with their 95% interval.
-
-    >>> paired(np.array([0.5, 0.75]), np.array([0.25, 0.5])).value
-    25.0
-    """
+    """Points by which values of queries are above others of the same queries, with their 95% interval."""
     found = bootstrap(100 * (ours_Q - theirs_Q)[:, None])[0]
     return Estimate(found.difference, found.low, found.high)
 
@@ -162,21 +146,13 @@ def groups(new_Q: Bools) -> dict[str, Bools]:
 
 
 def compared(ours_SQ: Values, control_SQ: Values | None) -> list[str]:
-    """Cells of a table: the mean of values [s, q] ± half the range over seeds, and points above a control's.
-
-    >>> compared(np.array([[0.5, 0.5]]), np.array([[0.25, 0.25]]))
-    ['0.500', '+25.0 [+25.0, +25.0]']
-    """
+    """Cells of a table: the mean of values [s, q] ± half the range over seeds, and points above a control's."""
     seeds = ours_SQ.mean(axis=1).tolist()
     shown = spread(seeds) if len(seeds) > 1 else mean(seeds)
     return [shown, "" if control_SQ is None else paired(ours_SQ.mean(axis=0), control_SQ.mean(axis=0)).shown]
 
 
 def estimate(value_R: Values) -> Estimate:
-    """The sample's value and the interval of its resamples'.
-
-    >>> estimate(np.array([2.0, 1.0, 3.0]))
-    Estimate(value=2.0, low=1.05, high=2.95)
-    """
+    """The sample's value and the interval of its resamples'."""
     low, high = np.percentile(value_R[1:], INTERVAL)
     return Estimate(float(value_R[0]), round(float(low), 9), round(float(high), 9))

@@ -80,13 +80,7 @@ class Attended:
 
 
 def tree_distances(depth: int) -> Ints:
-    """Edges between every two splits [s, s] of a perfect binary tree, breadth first.
-
-    >>> tree_distances(2)
-    array([[0, 1, 1],
-           [1, 0, 2],
-           [1, 2, 0]])
-    """
+    """Edges between every two splits [s, s] of a perfect binary tree, breadth first."""
 
     def apart(a: int, b: int) -> int:
         return 0 if a == b else 1 + (apart(a >> 1, b) if a > b else apart(a, b >> 1))

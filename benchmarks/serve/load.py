@@ -112,11 +112,7 @@ Check = Callable[[dict[str, Any]], bool]
 
 
 def error_code(content: bytes) -> str | None:
-    """The code of an error as the API documents errors; None where the body is anything else.
-
-    >>> error_code(b'{"error": {"code": "overloaded", "message": "retry"}}'), error_code(b"Service Unavailable")
-    ('overloaded', None)
-    """
+    """The code of an error as the API documents errors; None where the body is anything else."""
     try:
         return ErrorBody.model_validate_json(content).error.code
     except ValidationError:
