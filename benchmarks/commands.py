@@ -1,14 +1,15 @@
 """What the commands share: their options, lines that tell how far they are, and work in processes of its own."""
 
 import argparse
-import json
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,10 @@ def clock() -> Callable[[str], None]:
     return lambda text: say(f"{time.monotonic() - began:6.0f} s  {text}")
 
 
-def apart(module: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What a module, run in a process of its own, says on its last line, in JSON."""
-    command = [sys.executable, "-m", module, *(f"--{name}={value}" for name, value in options.items())]
-    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+def apart(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What a piece of work returns, done in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
 
 
 @contextmanager

@@ -50,9 +50,5 @@ class Goal:
 
 def lines(goals: Iterable[Goal], seen: str = "", form: str = ".3f") -> list[str]:
     """A table of goals; with a heading for what else was seen, that too."""
-    rows = [goal.row(form) for goal in goals]
-    return (
-        table(["", "value", "limit", "", seen], rows)
-        if seen
-        else table(["", "value", "limit", ""], [row[:4] for row in rows])
-    )
+    columns = 5 if seen else 4
+    return table(["", "value", "limit", "", seen][:columns], [goal.row(form)[:columns] for goal in goals])

@@ -1,6 +1,5 @@
 """Inspection of very many documents: time and peak memory of describing every node, and of a page and two paths."""
 
-import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -50,8 +49,9 @@ def texts(subject_N: np.ndarray, rng: np.random.Generator) -> list[str]:
     return [" ".join(row) for row in words[np.concatenate([common_NW, own_NW], axis=1)]]
 
 
-def prepare(root: Path, documents: int) -> dict[str, float]:
+def prepare(root: Path, documents: int) -> None:
     """Publish the index of synthetic documents, and what inspection reads besides: router, queries, their vectors."""
+    set_threads(THREADS)
     rng = np.random.default_rng(0)
     centre_CM = unit(rng.standard_normal((SUBJECTS, DIMENSION), dtype=np.float32))
     subject_N = rng.integers(0, SUBJECTS, documents)
@@ -77,7 +77,6 @@ def prepare(root: Path, documents: int) -> dict[str, float]:
             fill(attempt.root)
             attempt.publish(kind, {}, Output({}))
     current.write(root, Current(spec=spec, artifacts=dict.fromkeys(fills, NAME)))
-    return {}
 
 
 def near(vector_NM: Floats, rng: np.random.Generator) -> Floats:
@@ -114,24 +113,24 @@ def paths(root: Path) -> dict[str, float]:
 STEPS: dict[str, Callable[[Path], dict[str, float]]] = {"described": described, "page": page, "paths": paths}
 
 
+def measured(step: Callable[[Path], dict[str, float]], root: Path) -> dict[str, float]:
+    """What a step says, its seconds, and this process's peak memory."""
+    set_threads(THREADS)
+    found: dict[str, float] = {}
+    seconds = timed(lambda: found.update(step(root)))
+    return {**found, "seconds": seconds, "peak": peak_memory()}
+
+
 def main() -> int:
     """Write, then measure each step in a fresh process; prints a table. The exit code is 1 where memory is exceeded."""
     parser = Options("Inspection of very many documents.", "inspection")
     parser.add_argument("--documents", type=int, default=1_000_000)
-    parser.add_argument("--step", choices=["prepare", *STEPS], help="for this file itself")
     given = parser.parse_args()
-    set_threads(THREADS)
     root = given.workdir
-    if given.step is not None:
-        found: dict[str, float] = {}
-        steps = {"prepare": lambda root: prepare(root, given.documents), **STEPS}
-        seconds = timed(lambda: found.update(steps[given.step](root)))
-        print(json.dumps({**found, "seconds": seconds, "peak": peak_memory()}))
-        return 0
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    options = {"documents": given.documents, "workdir": root}
-    told = {step: apart("benchmarks.inspection", options | {"step": step}) for step in ("prepare", *STEPS)}
+    apart(prepare, root, given.documents)
+    told = {name: apart(measured, step, root) for name, step in STEPS.items()}
     whole, shown = told["described"], told["page"]
     print(f"{given.documents:,} documents in {whole['leaves']:,} leaves, {whole['nodes']:,} nodes")
     what = {

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -57,23 +56,6 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-@dataclass
-class Memory:
-    """Largest proportional set size (PSS) of every process below this one, and of all together, in bytes."""
-
-    process: int = 0
-    total: int = 0
-    over: threading.Event = field(default_factory=threading.Event)
-
-    def watch(self) -> None:
-        """Look until `over` is set, and once more."""
-        last = False
-        while not last:
-            last = self.over.wait(EVERY)
-            sizes = [pss(pid) for pid in below(os.getpid())]
-            self.process, self.total = max(self.process, *sizes), max(self.total, sum(sizes))
-
-
 def below(root: int) -> list[int]:
     """A process and all below it, Ray's included."""
     parents = {}
@@ -101,7 +83,7 @@ def pss(pid: int) -> int:
 
 
 class Stages:
-    """Seconds and bytes of each stage, kept beside what it made: a run that finds that there says what it took."""
+    """Seconds of each stage, and bytes (PSS) of the largest process and of all, kept beside what it made."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "stages.json"
@@ -113,17 +95,24 @@ class Stages:
         there = bool(makes) and name in self.took and all((self._path.parent / one).exists() for one in makes)
         for one in () if there else makes:
             shutil.rmtree(self._path.parent / one, ignore_errors=True)
-        memory, began = Memory(), time.monotonic()
-        thread = threading.Thread(target=memory.watch, daemon=True)
+        began, over, sizes = time.monotonic(), threading.Event(), list[list[int]]()
+
+        def watch() -> None:
+            last = False
+            while not last:  # and once more when it is over
+                last = over.wait(EVERY)
+                sizes.append([pss(pid) for pid in below(os.getpid())])
+
+        thread = threading.Thread(target=watch, daemon=True)
         thread.start()
         try:
             yield
         finally:
-            memory.over.set()
+            over.set()
             thread.join()
         if not there:
             seconds = time.monotonic() - began
-            self.took[name] = {"seconds": seconds, "process": memory.process, "total": memory.total}
+            self.took[name] = {"seconds": seconds, "process": max(map(max, sizes)), "total": max(map(sum, sizes))}
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.write_text(json.dumps(self.took, indent=1))
         took = self.took[name]

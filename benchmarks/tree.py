@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,6 @@ from rayhier.cluster.shape import Level, statistics
 from rayhier.progress import say
 from rayhier.storage import columns, files, schemas
 
-WAYS = ("in memory", "streamed")
-
 
 def vectors(given: argparse.Namespace) -> Iterator[tuple[int, Floats]]:
     """Number and vectors [n, m] of each part."""
@@ -34,6 +33,7 @@ def vectors(given: argparse.Namespace) -> Iterator[tuple[int, Floats]]:
 
 def in_memory(given: argparse.Namespace, branching: int) -> dict[str, Any]:
     """Grow one tree in this process."""
+    set_threads(given.threads)
     vector_NM, first, made = np.empty((given.documents, given.dimension), np.float32), 0, []
     for _, own in vectors(given):
         vector_NM[first : first + len(own)] = own
@@ -49,6 +49,7 @@ def streamed(given: argparse.Namespace, branching: int) -> dict[str, Any]:
     from rayhier.cluster.ray import grow_streamed
     from rayhier.spec.cluster import CpuWorkers
 
+    set_threads(given.threads)
     folder = given.workdir / f"streamed-{branching}"
     shutil.rmtree(folder, ignore_errors=True)
     schema, paths = schemas.vectors("doc_id", given.dimension), []
@@ -67,12 +68,7 @@ def streamed(given: argparse.Namespace, branching: int) -> dict[str, Any]:
     return {"seconds": took["seconds"], "peak": [took["process"], took["total"]], "levels": list(map(asdict, levels))}
 
 
-def grown(given: argparse.Namespace, way: str, branching: int) -> dict[str, Any]:
-    """Grow one tree in a process of its own."""
-    say(f"{given.documents:,} documents, branching {branching}, {way}")
-    options = {name: getattr(given, name) for name in ("documents", "dimension", "threads", "workdir")}
-    measured = apart("benchmarks.tree", options | {"branching": branching, "one": way})
-    return {"branching": branching, "way": way, **measured}
+WAYS = {"in memory": in_memory, "streamed": streamed}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -103,15 +99,13 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=DIMENSION, help=f"at most {DIMENSION}")
     parser.add_argument("--branching", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--threads", type=int, default=THREADS, help="threads in memory, processes streamed")
-    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if not 1 <= given.dimension <= DIMENSION:
         parser.error(f"--dimension: got {given.dimension}; allowed: 1 to {DIMENSION}")
-    if given.one:
-        set_threads(given.threads)
-        print(json.dumps((in_memory if given.one == WAYS[0] else streamed)(given, given.branching[0])))
-        return
-    rows = [grown(given, way, branching) for branching in given.branching for way in WAYS]
+    rows = []
+    for branching, (way, work) in product(given.branching, WAYS.items()):
+        say(f"{given.documents:,} documents, branching {branching}, {way}")
+        rows.append({"branching": branching, "way": way, **apart(work, given, branching)})
     given.workdir.mkdir(parents=True, exist_ok=True)
     (given.workdir / "tree.json").write_text(json.dumps(rows, indent=1))
     print(table(rows))

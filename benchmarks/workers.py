@@ -1,12 +1,10 @@
 """One training worker against two on this machine: `make bench-workers`."""
 
-import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -41,12 +39,9 @@ MAX_LENGTH = 64
 def main() -> None:
     """Interleave rounds of one worker and of two, and print medians."""
     parser = Options("Training steps a second, one worker and two.")
-    parser.add_argument("--worker", nargs=4, metavar=("RANK", "SIZE", "FOLDER", "CASE"), help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
-    if given.worker:
-        work(int(given.worker[0]), int(given.worker[1]), Path(given.worker[2]), given.worker[3])
-        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
     print(f"{given.rounds} interleaved rounds, medians; one thread a worker; gradients: largest difference\n")
     head = ["what trains", "1 worker, steps/s", "2 workers, steps/s", "ratio (range)", "gradients apart"]
     print("\n".join(heading(head)))
@@ -60,20 +55,13 @@ def main() -> None:
 
 def run(case: str, size: int) -> dict[str, Any]:
     """What the first of `size` workers reports."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.workers", "--worker"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        started = [
-            subprocess.Popen([*command, str(rank), str(size), folder, case], env=environment, cwd=collection.ROOT)
-            for rank in range(size)
-        ]
-        if any(process.wait() for process in started):
-            sys.exit(f"{case}: a worker failed")
-        with np.load(Path(folder) / "report.npz") as report:
-            return dict(report)
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(size, get_context("spawn")) as pool:
+        first, *_ = (pool.submit(work, rank, size, folder, case) for rank in range(size))
+        found: dict[str, Any] = first.result()
+    return found
 
 
-def work(rank: int, size: int, folder: Path, case: str) -> None:
+def work(rank: int, size: int, folder: str, case: str) -> dict[str, Any]:
     """One worker: the first step's gradient, then timed steps."""
     torch.set_num_threads(1)
     if size > 1:
@@ -84,16 +72,16 @@ def work(rank: int, size: int, folder: Path, case: str) -> None:
     first, *batches = (rng.choice(rows, batch_size, replace=len(rows) < batch_size) for _ in range(steps + 1))
     joint.step(first, none)
     learning = joint.learner.parameters
-    gradient = torch.cat([parameter.grad.reshape(-1) for parameter in learning if parameter.grad is not None])
+    gradient = torch.cat([parameter.grad.reshape(-1) for parameter in learning if parameter.grad is not None]).numpy()
+    gradient = gradient.copy()
     began = time.perf_counter()
     for batch in batches:
         joint.step(batch, none)
     seconds = time.perf_counter() - began
-    if rank == 0:
-        np.savez(folder / "report.npz", gradient=gradient.numpy(), rate=steps / seconds)
     if size > 1:
         dist.barrier()
-        os._exit(0)
+        dist.destroy_process_group()
+    return {"rate": steps / seconds, "gradient": gradient}
 
 
 def build(case: str, batch_size: int) -> Joint:

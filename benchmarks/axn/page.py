@@ -10,18 +10,16 @@ from benchmarks.goals import Goal, lines
 from benchmarks.tables import table
 
 DEEP, TEN, ONE = named(100, 500), named(10, 100), named(1, 100)
-LABELS = {
-    "calls": ("calls of the cross-encoder", "Top-100 of its own best"),
-    "calls10": ("calls of the cross-encoder", "Top-10 of its own best"),
-    "rounds": ("rounds", f"{DEEP}"),
-    "λ": ("λ, share of the base's query vector", f"{DEEP}"),
-    "λ1": ("λ, share of the base's query vector", f"{ONE}"),
-    "μ": ("μ, weight against the residual", f"{DEEP}"),
-    "offline": ("calls made ahead", f"{DEEP}, ridge (ADACUR: its own fit)"),
+PLOTS = {
+    "calls": ("calls", "calls of the cross-encoder", "Top-100 of its own best", "linear"),
+    "calls10": ("calls10", "calls of the cross-encoder", "Top-10 of its own best", "linear"),
+    "rounds": ("rounds", "rounds", DEEP, "log"),
+    "λ": ("lambda", "λ, share of the base's query vector", DEEP, "linear"),
+    "λ1": ("lambda_top1", "λ, share of the base's query vector", ONE, "linear"),
+    "μ": ("mu", "μ, weight against the residual", DEEP, "log"),
+    "offline": ("offline", "calls made ahead", f"{DEEP}, ridge (ADACUR: its own fit)", "log"),
 }
-LOGARITHMIC = ("μ", "offline", "rounds")
-
-
+"""Plot -> name of its file, labels of its axes, scale of the first."""
 TIMED = {
     "rounds": "a query, 100 calls in 5 rounds, less reading",
     "once": "a query, 100 calls at once, less reading",
@@ -144,14 +142,8 @@ def goals_of(found: Findings) -> Iterator[Goal]:
 
 
 def _plot(name: str, rows: dict[str, list[tuple[float, float]]], images: Path) -> str:
-    across, up = LABELS[name]
-    path = images / f"axn_{FILES.get(name, name)}.png"
+    file, across, up, scale = PLOTS[name]
+    path, named = images / f"axn_{file}.png", {row: tuple(zip(*points, strict=True)) for row, points in rows.items()}
     with pages.plot(path) as (axes,):
-        named = {row: tuple(zip(*points, strict=True)) for row, points in rows.items()}
-        scale = "log" if name in LOGARITHMIC else "linear"
         pages.curves(axes, named, fontsize=7, xlabel=across, ylabel=up, xscale=scale)
     return pages.link(f"{up} against {across}", path)
-
-
-FILES = {"λ": "lambda", "λ1": "lambda_top1", "μ": "mu"}
-"""Names of files of plots whose own name is not plain."""

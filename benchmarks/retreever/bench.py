@@ -121,8 +121,7 @@ class Setting:
     def router(self, row: Row) -> RetreeverRouter:
         """The trained tree of a row."""
         spec, router = training(row), RetreeverRouting.model_validate({"type": "retreever", **row.router})
-        shared = {key: value for key, value in row.train.items() if key in SHARED}
-        rows = {"adapter": Row("", "matryoshka", shared, begin="pca", rate=ADAPTER_RATE), "tree": row}
+        rows = {"adapter": beginning(row), "tree": row}
 
         def run(name: str, phase: Phase) -> None:
             train(phase, self.path(self.settings(rows[name])))
@@ -134,8 +133,7 @@ class Setting:
         made: Representations
         if row.kind == "no tree":
             made = NoTree(dimension, 2 ** int(row.router.get("depth", 10)), spec.similarity)
-            shared = {key: value for key, value in row.train.items() if key in SHARED}
-            adapter = self._adapter(Row("", "matryoshka", shared, begin="pca", rate=ADAPTER_RATE))
+            adapter = self._adapter(beginning(row))
             assert isinstance(adapter, Adapter)
             made.start(self.examples.document_NM, adapter.weight.detach(), self.seed, DEEPEST)
         else:
@@ -157,6 +155,12 @@ class Setting:
         )
         train(phase, self.path(self.settings(row)))
         return made.eval()
+
+
+def beginning(row: Row) -> Row:
+    """The adapter at whose directions a row starts."""
+    shared = {key: value for key, value in row.train.items() if key in SHARED}
+    return Row("", "matryoshka", shared, begin="pca", rate=ADAPTER_RATE)
 
 
 def training(row: Row) -> RetreeverTraining:

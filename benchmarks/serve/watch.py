@@ -28,7 +28,7 @@ class Looks:
 
     @property
     def slowest(self) -> float:
-        """Seconds of the slowest look; infinite also where fewer than half of the looks there was time for were taken."""
+        """Seconds of the slowest look; infinite too where fewer than half of those there was time for were taken."""
         slowest = max(self.seconds, default=math.inf)
         return slowest if 2 * len(self.seconds) >= self.elapsed / (self.pause + slowest) else math.inf
 
