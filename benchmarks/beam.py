@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.quality.bench import Bench
-from benchmarks.quality.recall import Places
+from benchmarks.quality.view import Places
 from benchmarks.statistics import Curve, draws, reached
 from benchmarks.tables import table
 from rayhier.evaluate.curve import beams

@@ -20,8 +20,8 @@ from benchmarks import cache, pages
 from benchmarks.collection import Collection
 from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
-from benchmarks.quality.recall import Places, Questions, Relevance
 from benchmarks.quality.systems import columns, in_leaves, placed
+from benchmarks.quality.view import Places, Questions, Relevance
 from benchmarks.statistics import Curve, recall_at
 from benchmarks.tables import heading, line, mean, spread
 from benchmarks.training import encode, train

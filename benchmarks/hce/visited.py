@@ -9,9 +9,8 @@ import numpy as np
 from benchmarks import cache
 from benchmarks.hce.bench import Bench, Row
 from benchmarks.hce.rows import PLAIN, S
-from benchmarks.quality.recall import Questions
 from benchmarks.quality.systems import Candidate, build, columns, routed
-from benchmarks.quality.view import Index, View
+from benchmarks.quality.view import Index, Questions, View
 from benchmarks.statistics import Curve, Estimate, difference, estimate, mean_curve, recall_at
 from benchmarks.tables import table
 from rayhier.model.encoded import Encoded

@@ -13,9 +13,8 @@ from benchmarks import cache
 from benchmarks.collection import SPEC, Collection
 from benchmarks.commands import clock
 from benchmarks.quality.page import Outcome, Results
-from benchmarks.quality.recall import Questions
 from benchmarks.quality.systems import JOINT, LISTS, build, columns
-from benchmarks.quality.view import View
+from benchmarks.quality.view import Questions, View
 from benchmarks.statistics import Curve, mean_curve
 from rayhier.arrays import Bools
 from rayhier.dataset.balance import balance

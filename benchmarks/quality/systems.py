@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.quality.recall import DEPTH, Places, Questions, Relevance, Row
-from benchmarks.quality.view import Index, View
+from benchmarks.quality.view import DEPTH, Index, Places, Questions, Relevance, Row, View
 from benchmarks.training import encode
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest

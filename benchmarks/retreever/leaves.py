@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from benchmarks.machine import timed
-from benchmarks.quality.recall import Places, Questions
 from benchmarks.quality.systems import columns, in_leaves
+from benchmarks.quality.view import Places, Questions
 from benchmarks.retreever.bench import DEPTH, Bench, Row, Setting, fixed
 from benchmarks.retreever.controls import FixedTree
 from benchmarks.statistics import Curve

@@ -78,39 +78,15 @@ def main() -> int:
 
 
 def _deploy(workdir: Path, token: Path) -> None:
-    """Deploy the index: as shipped, with two replicas, with and without batches but no refusals; two bare ones."""
-    index, bare = "rayhier.serve.app:build", "benchmarks.serve.bare:build"
-    own = {"workdir": str(workdir), "token_file": str(token), "ingresses": 1}
-    patient = {"limits": {"queue_seconds": 60, "max_requests": 512}}
-    applications = {
-        "together": (index, own),
-        "twice": (index, own | patient),
-        "busy": (index, own | patient),
-        "alone": (index, own | patient | {"together": 1}),
-        "bare": (bare, {"workdir": None}),
-        "encoder": (bare, {"workdir": str(workdir)}),
-    }
+    """Deploy what applications.yaml names."""
+    text = Path(__file__).with_name("applications.yaml").read_text()
+    config = yaml.safe_load(text.replace("WORKDIR", str(workdir)).replace("TOKEN_FILE", str(token)))
     (shipped,) = yaml.safe_load((ROOT / "jobs" / "serve.yaml").read_text())["applications"]
-    twice = [{"name": f"shards-{number}", "num_replicas": 2} for number in range(2)]
-    config = {
-        "proxy_location": "HeadOnly",
-        "http_options": {"host": "127.0.0.1", "port": PORT},
-        "applications": [
-            {
-                "name": name,
-                "route_prefix": f"/{name}",
-                "import_path": path,
-                "args": args,
-                "runtime_env": shipped["runtime_env"],
-                "deployments": twice if name == "twice" else [],
-            }
-            for name, (path, args) in applications.items()
-        ],
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "serve.yaml"
-        file.write_text(json.dumps(config))
-        cli.main(["run", "--non-blocking", str(file)], standalone_mode=False)
+    for one in config["applications"]:
+        one |= {"route_prefix": f"/{one['name']}", "runtime_env": shipped["runtime_env"]}
+    file = token.with_name("serve.yaml")
+    file.write_text(json.dumps(config))
+    cli.main(["run", "--non-blocking", str(file)], standalone_mode=False)
     while any(one.status != "RUNNING" for one in serve.status().applications.values()):
         time.sleep(0.5)
 

@@ -6,7 +6,7 @@ import pytest
 from benchmarks import cache, goals, pages, statistics, tables
 from benchmarks.goals import Goal
 from benchmarks.machine import interleaved, medians
-from benchmarks.quality.recall import Places
+from benchmarks.quality.view import Places
 from benchmarks.retreever.attention import tree_distances
 from benchmarks.statistics import Curve, Estimate
 
