@@ -59,8 +59,8 @@ def main() -> None:
     spec = EncoderSpec(model=given.model)
     folder = open_model(spec).path
     dtype = resolve(spec.precision, torch.device("cpu"))
-    rows = collection.rows(collection.folder("oewn_examples") / "corpus.jsonl")[: 2 * given.texts]
-    texts = [document_text(row.get("title", ""), row["text"]) for row in rows]
+    documents = collection.rows(collection.folder("oewn_examples") / "corpus.jsonl")[: 2 * given.texts]
+    texts = [document_text(row.get("title", ""), row["text"]) for row in documents]
     many, few = texts[: given.texts], texts[: given.few]
     for kind, least in seconds(torch.device("cpu")).items():
         encoder = TextEncoder(folder, spec.model_copy(update={"precision": precision(kind)}), "cpu")
@@ -92,7 +92,11 @@ def main() -> None:
     rates: dict[str, list[float]] = {name: [] for name in (*ways, STAGE)}
     startups = []
     with tempfile.TemporaryDirectory() as scratch:
-        corpus = write_corpus(Path(scratch) / "corpus", texts)
+        corpus = Path(scratch) / "corpus"
+        for part, start in enumerate(range(0, len(texts), PART_ROWS)):  # as the corpus stage makes them
+            own = texts[start : start + PART_ROWS]
+            rows = leaf_maps.texts([f"{start + row}" for row in range(len(own))], own)
+            files.write_parquet(corpus, f"documents/part-{part:05}.parquet", [rows], schemas.DOCUMENTS)
         for number in range(given.rounds):
             for name, measure in ways.items():
                 rates[name].append(measure())
@@ -102,11 +106,11 @@ def main() -> None:
             shown = ", ".join(f"{name} {found[-1]:.0f}" for name, found in rates.items())
             print(f"round {number}: {shown}", flush=True)
     of_bare = {name: [one / other for one, other in zip(own, rates[BARE], strict=True)] for name, own in rates.items()}
-    shown_rows = []
+    lines = []
     for name, ratios in of_bare.items():
         each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        shown_rows.append([name, f"{median(rates[name]):.0f}", f"{median(ratios):.2f} ({each})"])
-    print("\n" + "\n".join(table(["way", "texts/s", "of the bare loop: median (each round)"], shown_rows)))
+        lines.append([name, f"{median(rates[name]):.0f}", f"{median(ratios):.2f} ({each})"])
+    print("\n" + "\n".join(table(["way", "texts/s", "of the bare loop: median (each round)"], lines)))
     print(f"\nstart-up of the embed stage, Ray running: {median(startups):.1f} s")
     print(Goal("embed stage over the bare loop", median(of_bare[STAGE]), 0.9).line())
 
@@ -168,15 +172,6 @@ def stage(folder: Path, spec: EncoderSpec, corpus: Path, root: Path, workers: in
         steady += sum(row["rows"] for row in done[1:]) / (done[-1]["end"] - done[0]["end"])
     # Where actors end at different times the last one is alone: that wait is counted as start-up too.
     return steady, whole - sum(row["rows"] for row in rows) / steady
-
-
-def write_corpus(corpus: Path, texts: list[str]) -> Path:
-    """Part files as the corpus stage makes them."""
-    for number, start in enumerate(range(0, len(texts), PART_ROWS)):
-        part = texts[start : start + PART_ROWS]
-        table = leaf_maps.texts([f"{start + row}" for row in range(len(part))], part)
-        files.write_parquet(corpus, f"documents/part-{number:05}.parquet", [table], schemas.DOCUMENTS)
-    return corpus
 
 
 if __name__ == "__main__":

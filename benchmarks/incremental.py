@@ -202,21 +202,18 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "incremental.png")
     given = parser.parse_args()
     set_threads(2)
-    grown = {}
+    grown: dict[str, list[Row]] = {}
     for encoder in given.encoders:
         found = [
             Growth(given.collection, given.quality, given.workdir, seed, encoder).grow() for seed in range(given.seeds)
         ]
-        grown[encoder] = [over_seeds(states) for states in zip(*found, strict=True)]
+        grown[encoder] = []
+        for states in zip(*found, strict=True):  # means over seeds
+            (state, *_), (added, *_), *values = zip(*map(astuple, states), strict=True)
+            grown[encoder].append(Row(state, added, *np.mean(values, axis=1).tolist()))
         print(f"{given.collection}, encoder {encoder}, {given.seeds} seeds, {VISITED:.0%} visited at first\n")
         print(table(grown[encoder]), "\n", flush=True)
     draw(grown, given.figure)
-
-
-def over_seeds(rows: Sequence[Row]) -> Row:
-    """One state, means over seeds."""
-    state, *values = zip(*map(astuple, rows), strict=True)
-    return Row(state[0], rows[0].added, *np.mean(values[1:], axis=1).tolist())
 
 
 if __name__ == "__main__":

@@ -110,14 +110,13 @@ def gate(world: World, weight: float) -> Gate:
     }
     values = {name: rows.ndcg(world, queries, order) for name, order in orders.items()}
     by_group = groups(new_answers(queries, load_answers(world.corpus, "train")))
-    over, alone = (
-        {group: paired(values[name][own_Q], values["base"][own_Q]) for group, own_Q in by_group.items()}
-        for name in ("cross-encoder beside base", "cross-encoder alone")
+    return Gate(
+        {group: {name: float(own[own_Q].mean()) for name, own in values.items()} for group, own_Q in by_group.items()},
+        *(
+            {group: paired(values[name][own_Q], values["base"][own_Q]) for group, own_Q in by_group.items()}
+            for name in ("cross-encoder beside base", "cross-encoder alone")
+        ),
     )
-    means = {
-        group: {name: float(own[own_Q].mean()) for name, own in values.items()} for group, own_Q in by_group.items()
-    }
-    return Gate(means, over, alone)
 
 
 CALLS = (50, 100, 200, 300, 500)

@@ -64,27 +64,15 @@ def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
 
     Texts are encoded as far as pairs are read, 128 tokens, which is twice as fast.
     """
-    world = World(
-        workdir,
-        OTHER,
-        (
-            f"cross_encoder.model={trained}",
-            "cross_encoder.train=null",
-            "cross_encoder.beside=0",
-            "encoder.max_length=128",
-            "scores=null",
-            "factors=null",
-            "search.rerank=null",
-        ),
-    )
+    none = [f"{part}=null" for part in ("cross_encoder.train", "scores", "factors", "search.rerank")]
+    more = [f"cross_encoder.model={trained}", "cross_encoder.beside=0", "encoder.max_length=128", *none]
+    world = World(workdir, OTHER, more)
     queries = world.queries("test")
     queries = queries.some(np.arange(len(queries)) < ASKED)
     pools = visited(world, queries, TIMES[0] * BUDGET)
-    scores = [world.best_scores(queries.some(np.arange(ASKED) == row), pools[row][None])[0] for row in range(ASKED)]
-    base_QN = world.base(queries).astype(np.float64)
-    score_QN = np.full(base_QN.shape, -np.inf)
-    for query, (pool, own) in enumerate(zip(pools, scores, strict=True)):
-        score_QN[query, pool] = own
+    score_QN = np.full((ASKED, len(world.texts)), -np.inf)
+    for query, pool in enumerate(pools):
+        score_QN[query, pool] = world.best_scores(queries.some(np.arange(ASKED) == query), pool[None])[0]
     setting = Setting(world, queries, 0.0, leave_one_out=False, pool=pools.__getitem__, scores=score_QN)
     found = {"visited": float(np.mean([len(pool) for pool in pools])) / len(world.texts)}
     for row in (RNR, RIDGE, RIDGE_BOTH):

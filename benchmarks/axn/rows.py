@@ -6,7 +6,7 @@ scores learns from those of the held-out train queries; a held-out query that is
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,8 +36,6 @@ SHOWN = 100
 ASKED = ((1, 100), (10, 100), (100, 500))
 """Best documents that are looked for, and calls: Top-1@100, Top-10@100, Top-100@500."""
 ROUNDS = 5
-First = Literal["base", "bm25", "both", "random"]
-Vectors = Literal["base", "transductive", "inductive", "distilled", "anchors"]
 DISTILL_EPOCHS = 10
 
 
@@ -56,10 +54,10 @@ class Row:
 
     name: str
     fit: Literal["none", "lstsq", "ridge", "tour-kl", "tour-mse", "exact"] = "none"
-    vectors: Vectors = "base"
+    vectors: Literal["base", "transductive", "inductive", "distilled", "anchors"] = "base"
     bias: bool = False
     offline: Offline | None = None
-    first: First = "base"
+    first: Literal["base", "bm25", "both", "random"] = "base"
     lam: float = 0.0
     mu: float = 1.0
     rate: float = 0.0
@@ -111,32 +109,23 @@ class Setting:
     """Rows of the documents that a query may read; None: all."""
     black_box: Callable[[Queries], Floats] | None = None
     """Scores [q, n] of another scorer than the cross-encoder."""
-    lessons: dict[object, object] | None = None
+    lessons: "dict[object, Learned] | None" = None
     """What is learned from the held-out queries' scores, kept; None: with that of all settings of the world."""
     scores: Values | None = None
     """Scores [q, n] of the queries; None: the truth."""
 
     def __post_init__(self) -> None:
+        truth = self.black_box or self.world.known
         if self.lessons is None:
             self.lessons = {} if self.black_box else self.world.lessons
         self.base_QN = self.world.base(self.queries).astype(np.float64)
-        score_QN = self._truth(self.queries) if self.scores is None else self.scores
-        self.score_QN = score_QN + self.base_weight * self.base_QN
+        self.score_QN = (truth(self.queries) if self.scores is None else self.scores) + self.base_weight * self.base_QN
         self.words_QN = np.stack([self.world.words.scores(text) for text in self.queries.texts]).astype(np.float64)
 
-    def _truth(self, queries: Queries) -> Floats:
-        return self.black_box(queries) if self.black_box else self.world.known(queries)
-
-    @property
+    @cached_property
     def held_scores(self) -> Floats:
         """Scores of the held-out queries, from which systems learn."""
-        return self._once("held", lambda: self._truth(self.world.held))  # type: ignore[return-value]
-
-    def _once(self, key: object, make: Callable[[], object]) -> object:
-        assert self.lessons is not None
-        if key not in self.lessons:
-            self.lessons[key] = make()
-        return self.lessons[key]
+        return (self.black_box or self.world.known)(self.world.held)
 
     def run(self, row: Row, budget: int) -> list[Ints]:
         """Documents of every query, best first."""
@@ -189,7 +178,10 @@ class Setting:
         """What a row learns from scores ahead, without those of the query itself."""
         left_out = query if self.leave_one_out and row.offline is not None else None
         key = (row.vectors, row.offline, row.rate if row.vectors == "distilled" else 0, left_out)
-        return self._once(key, lambda: self._learn(row, left_out))  # type: ignore[return-value]
+        assert self.lessons is not None
+        if key not in self.lessons:
+            self.lessons[key] = self._learn(row, left_out)
+        return self.lessons[key]
 
     def _learn(self, row: Row, left_out: int | None) -> "Learned":
         held, item_NM = self.world.held, self.world.documents.vector_NM
@@ -322,10 +314,8 @@ def exhaustive(setting: Setting) -> Found:
     """The order by the scores of all documents, which no budget reaches."""
     order = list(np.argsort(-setting.score_QN, axis=1, kind="stable"))
     values = {named(k, calls): np.ones(len(order)) for k, calls in ASKED}
-    return Found(
-        Row("every document scored"),
-        values | {f"{NDCG}@{calls}": ndcg(setting.world, setting.queries, order) for _, calls in ASKED},
-    )
+    values |= {f"{NDCG}@{calls}": ndcg(setting.world, setting.queries, order) for _, calls in ASKED}
+    return Found(Row("every document scored"), values)
 
 
 def tuned(held: Setting, tried: Sequence[Row]) -> list[Row]:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class World:
         assert spec is not None
         folder = f"{reads.folder.name}-{self.corpus.folder.name}-{Settings.read(reads).precision}"
         self.truth = Truth(workdir / "truth" / folder, open_scorer(reads, spec), self.texts)
-        self.lessons: dict[object, object] = {}
+        self.lessons: dict[object, Any] = {}
         """What systems have learned from the held-out queries' scores, kept for all settings."""
         train, test = self.queries("train"), self.queries("test")
         trained, test = set(train.texts), test.some(np.isin(test.ids, held_queries(test.ids, tests)))

@@ -238,9 +238,3 @@ class Bench:
                 curves.append(Curve.read(saved))
                 balances += [balance(saved["sizes"])] if len(saved["sizes"]) else []
         return Outcome(runs[0].leaves, len(runs), mean_curve(curves), balances)
-
-
-def complete_bench(name: str, workdir: Path, seeds: int, split: str) -> Bench | None:
-    """A collection with the most seeds, at most `seeds`, that every system is measured with; None before one is."""
-    benches = (Bench(name, workdir, count, split) for count in range(seeds, 0, -1))
-    return next((bench for bench in benches if bench.is_complete), None)

@@ -33,7 +33,7 @@ from benchmarks.goals import Goal
 from benchmarks.pages import prose
 from benchmarks.serve import goals, hostile
 from benchmarks.serve.goals import ASKED, HEADERS, PATH, K, Results, paired, same
-from benchmarks.serve.load import TOKEN, Check, Load, Outcome, a_second, at_a_time
+from benchmarks.serve.load import TOKEN, Check, Load, a_second, at_a_time
 from rayhier.arrays import Floats
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
@@ -186,13 +186,9 @@ def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
         name = "one replica alone" + (", asked `strict`" if strict else "")
         said = "answered the documented 503" if strict else "partial, and name the group"
         title = f"{name}, killed at half of the capacity: share of {len(bad)} requests not whole that are {said}"
-        right = [one.unavailable("shards_lost") if strict else _partial(one) for one in bad]
+        right = [one.unavailable("shards_lost") if strict else one.status == 200 and GROUP in one.lost for one in bad]
         yield Goal(title, goals.share(right) if happened else None, 1.0, "least", seen)
         yield Goal("the same: seconds until answers are whole again", last if happened else None, 30.0, "most")
-
-
-def _partial(one: Outcome) -> bool:
-    return one.status == 200 and GROUP in one.lost
 
 
 def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, float, float, str]:
