@@ -3,8 +3,9 @@
 import argparse
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,19 +106,6 @@ def vectors(given: argparse.Namespace) -> tuple[str, Floats, Floats]:
     return f"{given.collection}, {len(data.documents.ids):,} documents", data.documents.vector_NM, query_QM
 
 
-def systems(vector_NM: Floats, leaves: int, folder: Path, ours: Ours, only: str) -> Iterator[System]:
-    """Systems of the families whose name holds a text, each built when its turn comes."""
-    families: dict[str, Callable[[], Iterator[System]]] = {
-        "faiss IVF": lambda: faiss_lists(vector_NM, leaves),
-        "faiss HNSW": lambda: faiss_graph(vector_NM),
-        "hnswlib": lambda: hnswlib_graph(vector_NM),
-        "ScaNN": lambda: scann(vector_NM, leaves),
-        "LanceDB": lambda: lance(vector_NM, leaves, folder),
-        "rayhier": lambda: (ours.system(codec) for codec in codecs.AGAIN),
-    }
-    return (system for name, build in families.items() if only in name for system in build())
-
-
 def main() -> None:
     """Print both tables."""
     parser = Options("Searching the same vectors.", None, "quality")
@@ -140,7 +128,15 @@ def main() -> None:
         print(f"\nAt {RECALL:.0%} of the true {K} nearest:\n")
         head = ["system", "effort", "recall", "visited", "1 thread, batch 1", "batch 64", "2 threads", "MB", "built, s"]
         print("\n".join(heading(head)))
-        for system in systems(vector_NM, leaves, folder, ours, given.only):
+        families: dict[str, Iterable[System]] = {  # each built when its turn comes
+            "faiss IVF": faiss_lists(vector_NM, leaves),
+            "faiss HNSW": faiss_graph(vector_NM),
+            "hnswlib": hnswlib_graph(vector_NM),
+            "ScaNN": scann(vector_NM, leaves),
+            "LanceDB": lance(vector_NM, leaves, folder),
+            "rayhier": (ours.system(codec) for codec in codecs.AGAIN),
+        }
+        for system in chain(*(family for name, family in families.items() if given.only in name)):
             print(at_recall(system, query_QM, true_QK), flush=True)
 
 

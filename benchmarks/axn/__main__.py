@@ -2,7 +2,7 @@
 
 import json
 
-from benchmarks.axn import findings, leaves
+from benchmarks.axn import findings
 from benchmarks.axn.page import write_page
 from benchmarks.axn.world import HELD, TESTED, World
 from benchmarks.commands import Options, clock
@@ -34,7 +34,7 @@ def main() -> None:
         gate=findings.gate(world, weight),
         curves=findings.curves(world),
         factors=findings.chosen_factors(world),
-        leaves=leaves.beside_all(world),
+        leaves=findings.beside_all(world),
         black_box=findings.black_box(world),
         timing=timing,
         steps=findings.steps(world, timing["read_once"] / 100),
@@ -43,7 +43,7 @@ def main() -> None:
     kept = given.workdir / "acl" / f"leaves-{world.cross_encoder.folder.name}.json"
     if given.large and not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(leaves.elsewhere(kept.parent, world.cross_encoder.local("model"))))
+        kept.write_text(json.dumps(findings.elsewhere(kept.parent, world.cross_encoder.local("model"))))
         report("acl_title2abs")
     if kept.is_file():
         found.leaves["acl_title2abs"] = json.loads(kept.read_text())

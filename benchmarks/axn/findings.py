@@ -2,21 +2,28 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import leaf_maps
 from benchmarks.axn import rows
 from benchmarks.axn.rows import ASKED, TUNED, Found, Offline, Row, Setting, measured, named
 from benchmarks.axn.world import World
+from benchmarks.collection import made
 from benchmarks.machine import timed
 from benchmarks.statistics import Estimate, groups, paired
+from rayhier.arrays import Ints
 from rayhier.dataset.queries import Queries, load_answers, new_answers
 from rayhier.dataset.ranking import Ranking
+from rayhier.run import run
+from rayhier.search.model import Model
 from rayhier.search.rerank import LEXICAL, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AxnRerank, Rnr
 from rayhier.storage import columns
+from rayhier.storage.leaf_map import BUILT, LeafMap
 
 GATE = 100
 """Best documents of the base that the gate re-ranks."""
@@ -238,3 +245,70 @@ def steps(world: World, pair: float) -> dict[str, float]:
         "distilled head, from 100 documents a query": TUNED["re-rank: distilled head of the dual encoder"][1],
     }
     return found | {name: timed(lambda: tested.learned(row, 0)) for name, row in learned.items()}  # noqa: B023
+
+
+BUDGET, TIMES = 100, (4, 8, 16)
+"""Calls of a query, and documents that visited leaves hold, at least, as multiples of these."""
+OTHER, QUERIES = "acl_title2abs", 100
+"""The larger collection, and its test queries that are asked."""
+
+
+def visited(world: World, queries: Queries, least: int) -> list[Ints]:
+    """Rows of the documents in the leaves that each query visits: the fewest leaves that hold as many documents."""
+    run(world.plan, ("train", "index"))
+    seed = world.plan.spec.evaluate.seeds[0]
+    index, trained = made(world.plan, "index", "model", seed=seed)
+    model, leaf_map = Model.open(trained, world.plan.spec), LeafMap.open(index.root, BUILT)
+    row_of = {name: row for row, name in enumerate(world.documents.ids)}
+    held: dict[int, list[int]] = {}
+    for name, leaf in zip(*leaf_maps.rows(leaf_map), strict=True):
+        held.setdefault(int(leaf), []).append(row_of[name])
+    encoded = model.encode_stored(queries.vector_QM, lambda: queries.texts)
+    leaves_QB, _ = model.route(encoded, model.router.n_leaves)
+    found = []
+    for leaves in leaves_QB.tolist():
+        inside: set[int] = set()
+        for leaf in leaves:
+            inside.update(held.get(leaf, []))
+            if len(inside) >= least:
+                break
+        found.append(np.array(sorted(inside)))
+    return found
+
+
+def beside_all(world: World) -> dict[str, dict[str, float]]:
+    """SciFact: Top-10@100 of rows over all documents, and in the visited leaves alone, of the best over all."""
+    shown, asked = (rows.RNR, rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED, rows.BIASED_BOTH), [(10, BUDGET)]
+    everywhere = Setting(world, world.tested, 0.0, leave_one_out=False)
+    over_all = {row.name: measured(everywhere, row, asked).mean(named(10, BUDGET)) for row in shown}
+    found = {}
+    for times in TIMES:
+        pools = visited(world, world.tested, times * BUDGET)
+        inside = Setting(world, world.tested, 0.0, leave_one_out=False, pool=pools.__getitem__)
+        share = float(np.mean([len(pool) for pool in pools])) / len(world.texts)
+        for row in shown:
+            own = measured(inside, row, asked).mean(named(10, BUDGET))
+            found[f"{row.name}; {times} times the calls"] = {"all": over_all[row.name], "leaves": own, "visited": share}
+    return found
+
+
+def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
+    """acl_title2abs: Top-1@100 and Top-10@100 in the visited leaves, every document of which is scored.
+
+    Texts are encoded as far as pairs are read, 128 tokens, which is twice as fast.
+    """
+    none = [f"{part}=null" for part in ("cross_encoder.train", "scores", "factors", "search.rerank")]
+    more = [f"cross_encoder.model={trained}", "cross_encoder.beside=0", "encoder.max_length=128", *none]
+    world = World(workdir, OTHER, more)
+    queries = world.queries("test")
+    queries = queries.some(np.arange(len(queries)) < QUERIES)
+    pools = visited(world, queries, TIMES[0] * BUDGET)
+    score_QN = np.full((QUERIES, len(world.texts)), -np.inf)
+    for query, pool in enumerate(pools):
+        score_QN[query, pool] = world.best_scores(queries.some(np.arange(QUERIES) == query), pool[None])[0]
+    setting = Setting(world, queries, 0.0, leave_one_out=False, pool=pools.__getitem__, scores=score_QN)
+    found = {"visited": float(np.mean([len(pool) for pool in pools])) / len(world.texts)}
+    for row in (rows.RNR, rows.RIDGE, rows.RIDGE_BOTH):
+        order = setting.run(row, BUDGET)
+        found |= {f"{row.name}: Top-{k}@{BUDGET}": float(rows.recall(order, score_QN, k).mean()) for k in (1, 10)}
+    return found
