@@ -103,12 +103,10 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
     for kind, bodies, control in (("vectors", by_vector, "bare"), ("texts", by_text, "encoder")):
         ask = partial(_load, bodies=bodies[:ASKED], clients=1)
         title = f"{kind}, one client: median latency over bare" + ("" if control == "bare" else " with the encoder")
-        ratio, own, other = paired(ask, "together", control, lambda load: load.ms(0.5), ROUNDS)
-        yield Goal(title, ratio, 1.3, "most", f"{own:.1f} ms, {other:.1f} ms")
+        yield paired(title, ask, ("together", control), ROUNDS, 1.3, late=True)
     asked = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
     title = f"texts, {CLIENTS} clients: answers a second over those of questions asked one by one"
-    ratio, own, other = paired(asked, "busy", "alone", lambda load: load.rate, ROUNDS)
-    yield Goal(title, ratio, 2.0, "least", f"{own:.0f} a second, {other:.0f} a second")
+    yield paired(title, asked, ("busy", "alone"), ROUNDS, 2.0)
     for name in ("alone", "bare", "encoder"):  # what rests takes time of these few cores, too
         serve.delete(name)
     # Of the same server, which here refuses nothing.

@@ -6,7 +6,7 @@ Both serve one index, each in a process of its own, and are asked in turn by one
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from benchmarks.goals import Goal
 from benchmarks.pages import prose
 from benchmarks.serve import hostile
 from benchmarks.serve.goals import ASKED, PATH, K, asked, besieged, ended, overload, paired, same
-from benchmarks.serve.load import TOKEN, Load, at_a_time
+from benchmarks.serve.load import TOKEN, at_a_time
 from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
 
@@ -65,24 +65,19 @@ def measure(workdir: Path, seconds: float) -> Iterator[Goal]:
         for port in (EMBEDDED, CONTROL):
             at_a_time(port, PATH, bodies["texts"][:50], 4)
         for kind, most in (("vectors", 1.3), ("texts", 1.15)):
-            ratio, ours, theirs = _beside(bodies[kind], 1, lambda load: load.ms(0.5))
-            seen = f"{ours:.1f} ms, {theirs:.1f} ms"
-            yield Goal(f"{kind}, one client: median latency over the control's", ratio, most, "most", seen)
+            ask = partial(at_a_time, path=PATH, bodies=bodies[kind], clients=1)
+            title = f"{kind}, one client: median latency over the control's"
+            yield paired(title, ask, (EMBEDDED, CONTROL), ROUNDS, most, late=True)
         for kind in ("vectors", "texts"):
-            ratio, ours, theirs = _beside(bodies[kind] * 3, CLIENTS, lambda load: load.rate)
-            seen = f"{ours:.0f} a second, {theirs:.0f} a second"
-            yield Goal(f"{kind}, {CLIENTS} clients: answers a second over the control's", ratio, 1.5, "least", seen)
+            ask = partial(at_a_time, path=PATH, bodies=bodies[kind] * 3, clients=CLIENTS)
+            title = f"{kind}, {CLIENTS} clients: answers a second over the control's"
+            yield paired(title, ask, (EMBEDDED, CONTROL), ROUNDS, 1.5)
         few = at_a_time(EMBEDDED, PATH, bodies["texts"] * 2, 8)
         yield Goal("texts, 8 clients: share refused", len(few.refused()) / len(few.outcomes), 0, "most")
     with embedded():
         capacity = at_a_time(EMBEDDED, PATH, bodies["texts"] * 3, 8).rate
         yield from overload(EMBEDDED, PATH, bodies["texts"], capacity, seconds)
         yield from besieged(EMBEDDED, "", _flooded)
-
-
-def _beside(bodies: Sequence[bytes], clients: int, value: Callable[[Load], float]) -> tuple[float, float, float]:
-    ask = partial(at_a_time, path=PATH, bodies=bodies, clients=clients)
-    return paired(ask, EMBEDDED, CONTROL, value, ROUNDS)
 
 
 def equal(searcher: Searcher, texts: Sequence[str]) -> Goal:

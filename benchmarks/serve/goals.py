@@ -62,15 +62,27 @@ def same(served: Results, offline: Results, k: int, within: float) -> bool:
 
 
 def paired(
-    ask: Callable[[Any], Load], ours: str | int, theirs: str | int, value: Callable[[Load], float], rounds: int
-) -> tuple[float, float, float]:
-    """Medians over paired rounds, the order changing: of our value over theirs, of ours, of theirs."""
+    title: str,
+    ask: Callable[[Any], Load],
+    servers: Sequence[str | int],
+    rounds: int,
+    limit: float,
+    *,
+    late: bool = False,
+) -> Goal:
+    """Answers a second of our server over those of the other, or its median latency; medians of paired rounds.
+
+    `servers` are ours and the other, as `ask` takes them; the order changes from round to round.
+    """
     found = []
     for number in range(rounds):
-        both = {server: value(ask(server)) for server in ((ours, theirs) if number % 2 else (theirs, ours))}
-        found.append((both[ours] / both[theirs], both[ours], both[theirs]))
+        loads = {server: ask(server) for server in (servers if number % 2 else servers[::-1])}
+        own, other = (load.ms(0.5) if late else load.rate for load in (loads[server] for server in servers))
+        found.append((own / other, own, other))
     ratio, own, other = np.median(found, axis=0).tolist()
-    return ratio, own, other
+    if late:
+        return Goal(title, ratio, limit, "most", f"{own:.1f} ms, {other:.1f} ms")
+    return Goal(title, ratio, limit, "least", f"{own:.0f} a second, {other:.0f} a second")
 
 
 def share(right: Sequence[bool]) -> float | None:
