@@ -64,6 +64,8 @@ def apart(work: Callable[..., Any], *arguments: Any) -> Any:
 @contextmanager
 def served(arguments: Sequence[str], ready: str, most: float = 60.0) -> Iterator[float]:
     """A server, `python -m` with these arguments, while the block runs; yields the seconds until `ready` answered."""
+    if answers(ready):
+        sys.exit(f"{ready}: another server answers there")
     began = time.perf_counter()
     with subprocess.Popen([sys.executable, "-m", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL) as server:
         try:
