@@ -1,12 +1,5 @@
-"""A beam of its own for every query against one for all: `make bench-beam`.
+"""A beam of its own for every query against one for all: `make bench-beam`."""
 
-Queries that stop where an answer has become improbable (`search.beam: {type: mass, target: …}`) beside a fixed beam, at
-equal recall, on the test queries of two collections: the router as shipped, its leaf map, the same leaves. Each rule is
-measured at many settings; visited is read where it reaches 90, 95 and 98% of exact R@100. The last column is what the
-shipped setting comes to: calibrated on dev, never on test.
-"""
-
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +7,8 @@ import numpy as np
 from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.quality.bench import Bench
-from benchmarks.quality.recall import Places, Questions
-from benchmarks.quality.view import Index, View
-from benchmarks.statistics import Curve, draws, reached, sample
+from benchmarks.quality.view import Places
+from benchmarks.statistics import Curve, draws, reached
 from benchmarks.tables import table
 from rayhier.evaluate.curve import beams
 from rayhier.model.encoded import Encoded
@@ -37,22 +29,30 @@ def measure(name: str, seeds: int, workdir: Path) -> list[list[str]]:
     for seed in range(seeds):
         view, search = bench.view(seed), bench.collection.spec.search
         index = view.index(bench.collection.spec)
-        router, n_leaves = index.router, index.router.n_leaves
-        auto = search.leaves_visited(n_leaves, int(Places(index.leaf_NR, n_leaves).sizes.sum()))
+        router, leaves = index.router, index.router.n_leaves
+        queries, relevance = Encoded.of(view.encode(bench.final.vector_QM)), view.relevance(bench.final)
+        places = Places(index.leaf_NR, leaves)
         rules: dict[str, list[tuple[Router, int]]] = {
-            "fixed": [(router, beam) for beam in beams(n_leaves) if beam <= n_leaves // 2],
-            "own": [(OwnBeam(router, target), n_leaves // 2) for target in TARGETS],
-            "shipped": [(OwnBeam(router, SHIPPED), auto)],
+            "fixed": [(router, beam) for beam in beams(leaves) if beam <= leaves // 2],
+            "own": [(OwnBeam(router, target), leaves // 2) for target in TARGETS],
+            "shipped": [(OwnBeam(router, SHIPPED), search.leaves_visited(leaves, int(places.sizes.sum())))],
         }
         for rule, settings in rules.items():
-            curves[rule].append(curve(view, index, bench.final, settings))
+            probed = [places.probed(route_all(own, queries, beam)[0].numpy()) for own, beam in settings]
+            recall_PQ = np.stack([relevance.within(probed_QL, index.leaf_NR) for probed_QL in probed])
+            visited_PQ = np.stack([places.counts(probed_QL)[0] for probed_QL in probed]) / len(index.leaf_NR)
+            curves[rule].append(
+                Curve(recall_PQ.astype(np.float64), visited_PQ, visited_PQ, relevance.exact().astype(np.float64))
+            )
         say(f"{name}: seed {seed}")
-    once, weight_RQ = sample(len(bench.final.count_Q)), draws(len(bench.final.count_Q))
+    weight_RQ = draws(len(bench.final.count_Q))
     fixed_RS, own_RS = (
-        np.mean([reached(one, weight_RQ, SHARES) for one in curves[rule]], axis=0) for rule in ("fixed", "own")
+        np.mean([reached(one, SHARES, weight_RQ=weight_RQ) for one in curves[rule]], axis=0)
+        for rule in ("fixed", "own")
     )
     ratio_RS = own_RS / fixed_RS
     low_S, high_S = np.nanquantile(ratio_RS[1:], [0.025, 0.975], axis=0)
+    columns = zip(SHARES, fixed_RS[0], own_RS[0], ratio_RS[0], low_S, high_S, strict=True)
     lines = [
         [
             f"{name}, {seeds} seeds",
@@ -62,32 +62,19 @@ def measure(name: str, seeds: int, workdir: Path) -> list[list[str]]:
             f"{over:.2f}",
             f"{low:.2f} to {high:.2f}",
         ]
-        for share, fixed, own, over, low, high in zip(
-            SHARES, fixed_RS[0], own_RS[0], ratio_RS[0], low_S, high_S, strict=True
-        )
+        for share, fixed, own, over, low, high in columns
     ]
     found = [float(one.recall_PQ.mean() / one.exact_Q.mean()) for one in curves["shipped"]]
     at = float(np.mean([one.visited_PQ.mean() for one in curves["shipped"]]))
-    even = np.mean([reached(one, once, [share]) for one, share in zip(curves["fixed"], found, strict=True)])
+    even = np.mean([reached(one, [share]) for one, share in zip(curves["fixed"], found, strict=True)])
     title = f"target {SHIPPED} as shipped: {np.mean(found):.1%}"
     return [*lines, ["", title, f"{even:.2%}", f"{at:.2%}", f"{at / even:.2f}", ""]]
 
 
-def curve(view: View, index: Index, questions: Questions, settings: Sequence[tuple[Router, int]]) -> Curve:
-    """What every query finds and visits where a router names at most so many leaves for it, for each setting."""
-    queries, relevance = Encoded.of(view.encode(questions.vector_QM)), view.relevance(questions)
-    places = Places(index.leaf_NR, index.router.n_leaves)
-    probed = [places.probed(route_all(router, queries, beam)[0].numpy()) for router, beam in settings]
-    recall_PQ = np.stack([relevance.within(probed_QL, index.leaf_NR) for probed_QL in probed])
-    visited_PQ = np.stack([places.counts(probed_QL)[0] for probed_QL in probed]) / len(index.leaf_NR)
-    return Curve.read({"recall": recall_PQ, "visited": visited_PQ, "cost": visited_PQ, "exact": relevance.exact()})
-
-
 def main() -> None:
     """Print the table."""
-    parser = Options("A beam of its own for every query.", "quality")
-    parser.collections(COLLECTIONS, others=True)
-    parser.seeds()
+    parser = Options("A beam of its own for every query.", "quality", "seeds")
+    parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
     given = parser.parse_args()
     set_threads(THREADS)
     rows = [row for name in given.collections for row in measure(name, given.seeds, given.workdir)]

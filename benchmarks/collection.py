@@ -121,8 +121,9 @@ class Collection:
         spans: Spans | None = None,
     ) -> EncoderPhase:
         """The training of an encoder by these examples, not begun; by pseudo-queries too where there are spans."""
+        dev = dev or self.dev
         tower = self.tower(examples, part, dev, spans)
-        measure = ExactMeasure(dev or self.dev, self.documents, examples.answers(self.documents.results))
+        measure = ExactMeasure(dev, self.documents, examples.answers(self.documents.results))
         if isinstance(spec, ContrastTraining):
             return Contrast(tower, examples, spec, seed, measure)
         titled = partial(load_titled, self.corpus, self.documents.ids)
@@ -134,15 +135,9 @@ class Collection:
         """EHI's training of encoder and router at once by these examples, not begun."""
         results = self.documents.results
         measure = DevMeasure(self.dev, results, examples.answers(results))
-        return Joint(self.tower(examples), examples, router, training, seed, measure)
+        return Joint(self.tower(examples, "head", self.dev, None), examples, router, training, seed, measure)
 
-    def tower(
-        self,
-        examples: Examples,
-        part: LearningPart = "head",
-        dev: Queries | None = None,
-        spans: Spans | None = None,
-    ) -> Tower:
+    def tower(self, examples: Examples, part: LearningPart, dev: Queries, spans: Spans | None) -> Tower:
         """A head on the stored vectors, or a part of the transformer, untrained, that learns from these examples."""
         spec = as_embedded(self.spec, self.vectors, 0).encoder.model_copy(update={"train": part, "device": "cpu"})
-        return build_tower(spec, self.model, self.corpus, self.documents, examples, dev or self.dev, spans)
+        return build_tower(spec, self.model, self.corpus, self.documents, examples, dev, spans)

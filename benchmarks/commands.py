@@ -1,12 +1,15 @@
 """What the commands share: their options, lines that tell how far they are, and work in processes of its own."""
 
 import argparse
-import json
-import resource
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +18,30 @@ from rayhier.progress import say
 
 
 class Options(argparse.ArgumentParser):
-    """Options of a benchmark: those that several have, each with a line that adds it."""
+    """Options of a benchmark: its own, and those by name that several have."""
 
-    def __init__(self, description: str, workdir: str | None = None) -> None:
+    def __init__(self, description: str, workdir: str | None = None, *shared: str) -> None:
         """Start the options; a workdir is below runs/ where none is given."""
         module = sys.modules["__main__"].__spec__
         name = module.name.removesuffix(".__main__") if module else "benchmarks"
         super().__init__(prog=f"python -m {name}", description=description)
         if workdir is not None:
             self.add_argument("--workdir", type=absolute, default=RUNS / workdir, help="where what is made is kept")
-
-    def docs(self) -> None:
-        """Add where a page and its figures go."""
-        self.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page and its figures go")
-
-    def quality(self) -> None:
-        """Add where vectors lie that several benchmarks read."""
-        self.add_argument("--quality", type=absolute, default=QUALITY, help="where bench-quality keeps vectors")
-
-    def seeds(self, more: str = "") -> None:
-        """Add the number of seeds."""
-        self.add_argument("--seeds", type=int, default=3, help=f"how many{more} (default 3)")
-
-    def collections(self, names: Sequence[str], *, others: bool = False) -> None:
-        """Add the collections that are measured; others than these may be given too, or not."""
-        choices = None if others else names
-        self.add_argument("--collections", nargs="+", choices=choices, default=list(names))
+        for name in shared:
+            self.add_argument(f"--{name}", **SHARED[name])
 
 
 def absolute(text: str) -> Path:
     """An absolute path."""
     return Path(text).absolute()
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "docs": {"type": Path, "default": ROOT / "docs", "help": "where the page and its figures go"},
+    "quality": {"type": absolute, "default": QUALITY, "help": "where bench-quality keeps vectors"},
+    "seeds": {"type": int, "default": 3, "help": "how many, of what has several (default 3)"},
+}
+"""Options that several benchmarks have."""
 
 
 def count(text: str) -> int:
@@ -59,14 +55,33 @@ def clock() -> Callable[[str], None]:
     return lambda text: say(f"{time.monotonic() - began:6.0f} s  {text}")
 
 
-def apart(module: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What a module, run in a process of its own, says on its last line, in JSON."""
-    command = [sys.executable, "-m", module, *(f"--{name}={value}" for name, value in options.items())]
-    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+def apart(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What a piece of work returns, done in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
 
 
-def peak_memory() -> int:
-    """Bytes of this process's peak resident set."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+@contextmanager
+def served(arguments: Sequence[str], ready: str, most: float = 60.0) -> Iterator[float]:
+    """A server, `python -m` with these arguments, while the block runs; yields the seconds until `ready` answered."""
+    if answers(ready):
+        sys.exit(f"{ready}: another server answers there")
+    began = time.perf_counter()
+    with subprocess.Popen([sys.executable, "-m", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL) as server:
+        try:
+            while not answers(ready):
+                if server.poll() is not None or time.perf_counter() - began > most:
+                    sys.exit(f"python -m {' '.join(arguments)}: no answer within {most:g} s")
+                time.sleep(0.02)
+            yield time.perf_counter() - began
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
+def answers(url: str) -> bool:
+    """Return True if a good answer comes from an address."""
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except OSError:
+        return False
+    return True

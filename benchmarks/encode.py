@@ -1,30 +1,26 @@
-"""Texts encoded a second: the embed stage beside a bare loop and sentence-transformers: `make bench-encode`.
-
-All get the same two threads (`--threads`): one process with two of them, or two Ray actors of one each. Rounds are
-interleaved, so that what else the machine does falls on all of them; the ratios are those within a round.
-The embed stage's rate is its steady one: each actor from the end of its first part to the end of its last.
-"""
+"""Texts encoded a second: the embed stage beside a bare loop and sentence-transformers: `make bench-encode`."""
 
 import logging
 import os
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import ray
 import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from benchmarks import collection
+from benchmarks import collection, leaf_maps
 from benchmarks.commands import Options
 from benchmarks.goals import Goal
+from benchmarks.machine import timed
 from benchmarks.tables import table
 from rayhier.dataset.documents import document_text
 from rayhier.embed.encode import TextEncoder
@@ -63,79 +59,65 @@ def main() -> None:
     spec = EncoderSpec(model=given.model)
     folder = open_model(spec).path
     dtype = resolve(spec.precision, torch.device("cpu"))
-    texts = read(2 * given.texts)
+    documents = collection.rows(collection.folder("oewn_examples") / "corpus.jsonl")[: 2 * given.texts]
+    texts = [document_text(row.get("title", ""), row["text"]) for row in documents]
     many, few = texts[: given.texts], texts[: given.few]
-    print_arithmetics(folder, spec, few)
+    for kind, least in seconds(torch.device("cpu")).items():
+        encoder = TextEncoder(folder, spec.model_copy(update={"precision": precision(kind)}), "cpu")
+        print(f"{precision(kind)}: {rate(encoder.encode, few):.0f} texts/s; its timed layers {least * 1e3:.1f} ms")
     print(f"auto is {precision(dtype)}, which all below use but where another is named")
     spec = spec.model_copy(update={"precision": precision(dtype)})
-
-    encoder = TextEncoder(folder, spec, "cpu")
-    bare = Bare(folder, dtype, spec.max_length)
-    batch = max(BATCHES, key=lambda size: rate(lambda sample: bare.encode(sample, size), few))
+    encoder, bare = TextEncoder(folder, spec, "cpu"), Bare(folder, dtype, spec.max_length)
+    batch = max(BATCHES, key=lambda size: rate(partial(bare.encode, batch=size), few))
     agreement = np.abs(encoder.encode(few[:500]) - bare.encode(few[:500], batch)).max()
+    words = np.mean([len(text.split()) for text in many])
     print(
-        f"{len(many):,} texts of {np.mean([len(text.split()) for text in many]):.1f} words, {precision(dtype)}, ",
+        f"{len(many):,} texts of {words:.1f} words, {precision(dtype)}, {given.threads} threads; bare batches of ",
         end="",
     )
-    print(f"{given.threads} threads; bare batches of {batch}; greatest difference of a coordinate {agreement:.1e}")
-
-    default = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    same = SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": dtype})
-    in_process: dict[str, Callable[[], float]] = {
-        BARE: lambda: rate(lambda sample: bare.encode(sample, batch), many),
-        OURS: lambda: rate(encoder.encode, many),
-        f"sentence-transformers, {precision(dtype)}": lambda: rate(same.encode, few),
-        "sentence-transformers, as it comes": lambda: rate(default.encode, few),
+    print(f"{batch}; greatest difference of a coordinate {agreement:.1e}")
+    default, same = (
+        SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs=more)
+        for more in (None, {"dtype": dtype})
+    )
+    ways: dict[str, Callable[[], float]] = {
+        BARE: partial(rate, partial(bare.encode, batch=batch), many),
+        OURS: partial(rate, encoder.encode, many),
+        f"sentence-transformers, {precision(dtype)}": partial(rate, same.encode, few),
+        "sentence-transformers, as it comes": partial(rate, default.encode, few),
     }
-    start_ray(given.threads + 1)
-    rates: dict[str, list[float]] = {name: [] for name in (*in_process, STAGE)}
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+    ray.init(address="local", num_cpus=given.threads + 1, **quiet)
+    rates: dict[str, list[float]] = {name: [] for name in (*ways, STAGE)}
     startups = []
     with tempfile.TemporaryDirectory() as scratch:
-        corpus = write_corpus(Path(scratch) / "corpus", texts)
+        corpus = Path(scratch) / "corpus"
+        for part, start in enumerate(range(0, len(texts), PART_ROWS)):  # as the corpus stage makes them
+            own = texts[start : start + PART_ROWS]
+            rows = leaf_maps.texts([f"{start + row}" for row in range(len(own))], own)
+            files.write_parquet(corpus, f"documents/part-{part:05}.parquet", [rows], schemas.DOCUMENTS)
         for number in range(given.rounds):
-            for name, measure in in_process.items():
+            for name, measure in ways.items():
                 rates[name].append(measure())
             steady, startup = stage(folder, spec, corpus, Path(scratch) / str(number), given.threads)
             rates[STAGE].append(steady)
             startups.append(startup)
             shown = ", ".join(f"{name} {found[-1]:.0f}" for name, found in rates.items())
             print(f"round {number}: {shown}", flush=True)
-    print_table(rates)
-    print(f"\nstart-up of the embed stage, Ray running: {statistics.median(startups):.1f} s")
-    print(Goal("embed stage over the bare loop", statistics.median(of_bare(rates, STAGE)), 0.9).line())
+    of_bare = {name: [one / other for one, other in zip(own, rates[BARE], strict=True)] for name, own in rates.items()}
+    lines = []
+    for name, ratios in of_bare.items():
+        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        lines.append([name, f"{median(rates[name]):.0f}", f"{median(ratios):.2f} ({each})"])
+    print("\n" + "\n".join(table(["way", "texts/s", "of the bare loop: median (each round)"], lines)))
+    print(f"\nstart-up of the embed stage, Ray running: {median(startups):.1f} s")
+    print(Goal("embed stage over the bare loop", median(of_bare[STAGE]), 0.9).line())
 
 
 def precision(dtype: torch.dtype) -> str:
     """The name of an arithmetic in a spec."""
     return str(dtype).removeprefix("torch.")
-
-
-def print_arithmetics(folder: Path, spec: EncoderSpec, texts: list[str]) -> None:
-    """What each arithmetic that `auto` may be gives: texts a second, and the time that decides."""
-    for dtype, least in seconds(torch.device("cpu")).items():
-        encoder = TextEncoder(folder, spec.model_copy(update={"precision": precision(dtype)}), "cpu")
-        print(f"{precision(dtype)}: {rate(encoder.encode, texts):.0f} texts/s; its timed layers {least * 1e3:.1f} ms")
-
-
-def start_ray(cpus: int) -> None:
-    """A cluster of this process' own, silent."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-
-
-def of_bare(rates: Mapping[str, Sequence[float]], name: str) -> list[float]:
-    """A way's rates as parts of the bare loop's, round by round."""
-    return [one / other for one, other in zip(rates[name], rates[BARE], strict=True)]
-
-
-def print_table(rates: Mapping[str, Sequence[float]]) -> None:
-    """Print every way beside the bare loop."""
-    rows = []
-    for name, found in rates.items():
-        ratios = of_bare(rates, name)
-        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        rows.append([name, f"{statistics.median(found):.0f}", f"{statistics.median(ratios):.2f} ({each})"])
-    print("\n" + "\n".join(table(["way", "texts/s", "of the bare loop: median (each round)"], rows)))
 
 
 class Bare:
@@ -165,9 +147,7 @@ class Bare:
 def rate(encode: Callable[[list[str]], Any], texts: list[str]) -> float:
     """Texts a second, after a short warm-up."""
     encode(texts[:200])
-    began = time.monotonic()
-    encode(texts)
-    return len(texts) / (time.monotonic() - began)
+    return len(texts) / timed(lambda: encode(texts))
 
 
 def stage(folder: Path, spec: EncoderSpec, corpus: Path, root: Path, workers: int) -> tuple[float, float]:
@@ -192,22 +172,6 @@ def stage(folder: Path, spec: EncoderSpec, corpus: Path, root: Path, workers: in
         steady += sum(row["rows"] for row in done[1:]) / (done[-1]["end"] - done[0]["end"])
     # Where actors end at different times the last one is alone: that wait is counted as start-up too.
     return steady, whole - sum(row["rows"] for row in rows) / steady
-
-
-def read(count: int) -> list[str]:
-    """The first texts of oewn_examples."""
-    rows = collection.rows(collection.folder("oewn_examples") / "corpus.jsonl")[:count]
-    return [document_text(row.get("title", ""), row["text"]) for row in rows]
-
-
-def write_corpus(corpus: Path, texts: list[str]) -> Path:
-    """Part files as the corpus stage makes them."""
-    for number, start in enumerate(range(0, len(texts), PART_ROWS)):
-        part = texts[start : start + PART_ROWS]
-        columns = {"doc_id": [f"{start + row}" for row in range(len(part))], "title": [""] * len(part), "text": part}
-        table = pa.table([columns[name] for name in schemas.DOCUMENTS.names], schema=schemas.DOCUMENTS)
-        files.write_parquet(corpus, f"documents/part-{number:05}.parquet", [table], schemas.DOCUMENTS)
-    return corpus
 
 
 if __name__ == "__main__":

@@ -1,22 +1,10 @@
-"""Requests that schemathesis makes from the server's own schema, valid and not: `make fuzz-http`.
-
-Starts a server of a small index with fields, words and a cross-encoder, which it builds where it is missing, or of any
-other. Draws cases for every operation, and holds each answer against the schema: its status, type and body are
-documented, what the schema forbids is refused, and no status is a server's failure but a 503 with Retry-After. Half of
-the valid searches ask for what that index has: fields, modes, calls of its cross-encoder. Meanwhile the server's health
-is asked for. Prints a table; exit code 1 where anything failed.
-"""
+"""Requests that schemathesis makes from the server's own schema, valid and not: `make fuzz-http`."""
 
 import json
 import random
-import signal
-import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +15,7 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
 from benchmarks.collection import BUILT, ROOT, RUNS, run
-from benchmarks.commands import Options
+from benchmarks.commands import Options, served
 from benchmarks.serve.watch import watched
 from benchmarks.tables import table
 
@@ -102,20 +90,17 @@ def main() -> int:
     given_ = parser.parse_args()
     url = f"http://127.0.0.1:{PORT}"
     workdir = given_.workdir or built(WORKDIR)
-    with _server(workdir, embedded=given_.embedded), watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
+    what = [str(workdir)] if given_.embedded else [str(ROOT / "jobs" / "serve.yaml"), "--workdir", str(workdir)]
+    server = served(["rayhier", "serve", *what, "--port", str(PORT)], f"{url}/readyz", START_SECONDS)
+    with server, watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
         found = fuzzed(url, given_.cases, given_.seed)
-    rows = [
-        [
-            name,
-            f"{sum(own.statuses.values()):,}",
-            ", ".join(f"{status}: {count:,}" for status, count in sorted(own.statuses.items())),
-            f"{1e3 * max(own.seconds):.0f}",
-            f"{len(own.failures)}",
-        ]
-        for name, own in found.items()
-    ]
+    rows = []
+    for name, own in found.items():
+        statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(own.statuses.items()))
+        slowest = f"{1e3 * max(own.seconds):.0f}"
+        rows.append([name, f"{own.statuses.total():,}", statuses, slowest, f"{len(own.failures)}"])
     print("\n".join(table(["operation", "cases", "statuses", "slowest, ms", "failures"], rows)))
-    total = sum(sum(own.statuses.values()) for own in found.values())
+    total = sum(own.statuses.total() for own in found.values())
     slowest, count = f"{1e3 * looks.slowest:.0f} ms", len(looks.seconds)
     print(f"\n{total:,} cases; slowest answer to /healthz meanwhile {slowest} of {count:,}")
     failures = [f"{name}: {one}" for name, own in found.items() for one in own.failures]
@@ -128,9 +113,14 @@ def main() -> int:
 
 def built(workdir: Path) -> Path:
     """A workdir with a small index that has all that a search may ask for; what is missing of it is made."""
-    documents = workdir.absolute() / "documents.jsonl"
+    documents, draw, lines = workdir.absolute() / "documents.jsonl", random.Random(0), []
+    for number in range(DOCUMENTS):
+        title, text = (" ".join(draw.choices(WORDS, k=words)) for words in (2, 12))
+        row = {"id": f"d{number}", "title": title, "text": text, "year": 1990 + number % 40, "price": number / 20}
+        said = {"open": number % 2 == 0} if number % 5 else {}  # every fifth says nothing of whether it is open
+        lines.append(json.dumps(row | {"lang": LANGUAGES[number % 3]} | said))
     workdir.mkdir(parents=True, exist_ok=True)
-    documents.write_text("".join(json.dumps(row) + "\n" for row in _documents()))
+    documents.write_text("\n".join([*lines, ""]))
     fields = "{year: int, price: float, lang: string, open: bool}"
     overrides = [
         "name=fuzz",
@@ -144,25 +134,14 @@ def built(workdir: Path) -> Path:
     return workdir
 
 
-def _documents() -> Iterator[dict[str, Any]]:
-    """Documents of a few words each; every fifth says nothing of whether it is open."""
-    draw = random.Random(0)
-    for number in range(DOCUMENTS):
-        title, text = (" ".join(draw.choices(WORDS, k=words)) for words in (2, 12))
-        row = {"id": f"d{number}", "title": title, "text": text, "year": 1990 + number % 40}
-        row |= {"price": number / 20, "lang": LANGUAGES[number % 3]}
-        yield row | ({"open": number % 2 == 0} if number % 5 else {})
-
-
 def fuzzed(url: str, cases: int, number: int) -> dict[str, Cases]:
     """Send cases for every operation, half of them valid by the schema, half of them not; returns what came of them."""
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     operations = [one.ok() for one in schema.get_all_operations()]
     asked = [one for one in operations if one.body]
-    rest = [one for one in operations if not one.body]
     # Operations without a body have few cases; those with one share the others.
-    found = {one.label: _sent(one, 50, number) for one in rest}
-    left = cases - sum(sum(own.statuses.values()) for own in found.values())
+    found = {one.label: _sent(one, 50, number) for one in operations if not one.body}
+    left = cases - sum(own.statuses.total() for own in found.values())
     return found | {one.label: _sent(one, -(-left // len(asked)), number) for one in asked}
 
 
@@ -184,7 +163,8 @@ def _sent(operation: Any, cases: int, number: int) -> Cases:
             answer = case.call(timeout=30)
             found.seconds.append(time.perf_counter() - began)
             found.statuses[answer.status_code] += 1
-            if answer.status_code >= 500 and not _documented(answer):
+            refused = answer.status_code == UNAVAILABLE and "retry-after" in {name.lower() for name in answer.headers}
+            if answer.status_code >= 500 and not refused:
                 found.failures.append(f"{answer.status_code}: {case.as_curl_command()[:300]}")
             try:
                 case.validate_response(answer, checks=chosen)
@@ -197,36 +177,6 @@ def _sent(operation: Any, cases: int, number: int) -> Cases:
             if "Unsatisfiable" not in type(error).__name__:
                 found.failures.append(f"{type(error).__name__}: {error}"[:300])
     return found
-
-
-def _documented(answer: Any) -> bool:
-    return answer.status_code == UNAVAILABLE and "retry-after" in {name.lower() for name in answer.headers}
-
-
-@contextmanager
-def _server(workdir: Path, *, embedded: bool) -> Iterator[None]:
-    """A server of an index, until the block ends."""
-    served = [str(workdir)] if embedded else [str(ROOT / "jobs" / "serve.yaml"), "--workdir", str(workdir)]
-    command = [sys.executable, "-m", "rayhier", "serve", *served, "--port", str(PORT)]
-    server = subprocess.Popen(command, cwd=ROOT)
-    try:
-        began = time.monotonic()
-        while not _ready():
-            if server.poll() is not None or time.monotonic() - began > START_SECONDS:
-                sys.exit(f"no server of {workdir}; build its index first, for instance with make demo")
-            time.sleep(0.5)
-        yield
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(60)
-
-
-def _ready() -> bool:
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{PORT}/readyz", timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

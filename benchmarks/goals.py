@@ -14,15 +14,7 @@ def verdict(met: bool | None) -> str:
 
 @dataclass(frozen=True)
 class Goal:
-    """What was asked, what came out, the limit, whether that is `least` or `most`, and what else was seen.
-
-    >>> Goal("answers a second", 12.0, 10).row()
-    ['answers a second', '12', 'at least 10', 'met', '']
-    >>> Goal("seconds until whole again", None, 30, "most", "nothing was lost").row()[1:4]
-    ['-', 'at most 30', 'not measured']
-    >>> Goal("exact R@10", 0.8, 0.84).line()
-    'MISSED exact R@10: 0.8 (asked at least 0.84)'
-    """
+    """What was asked, what came out, the limit, whether that is `least` or `most`, and what else was seen."""
 
     title: str
     value: float | None
@@ -58,9 +50,5 @@ class Goal:
 
 def lines(goals: Iterable[Goal], seen: str = "", form: str = ".3f") -> list[str]:
     """A table of goals; with a heading for what else was seen, that too."""
-    rows = [goal.row(form) for goal in goals]
-    return (
-        table(["", "value", "limit", "", seen], rows)
-        if seen
-        else table(["", "value", "limit", ""], [row[:4] for row in rows])
-    )
+    columns = 5 if seen else 4
+    return table(["", "value", "limit", "", seen][:columns], [goal.row(form)[:columns] for goal in goals])

@@ -1,9 +1,4 @@
-"""BM25 beside vectors, fused, beside both parts: `make bench-hybrid`.
-
-The shipped spec builds an index of each collection; judged test queries search it as shipped, by vectors, by BM25, and
-by both: the weighted sum with the shipped weight and with the one that is best for nDCG@10 on dev, and reciprocal rank
-fusion. Differences are in points, with 95% intervals of paired resamples of the queries.
-"""
+"""BM25 beside vectors, fused, beside both parts: `make bench-hybrid`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +9,7 @@ from benchmarks.collection import BUILT, SPEC, made, place, run
 from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.statistics import paired
-from benchmarks.tables import between, table
-from rayhier.arrays import Values
+from benchmarks.tables import table
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import Ranking
@@ -34,20 +28,12 @@ NDCG, RECALL = "nDCG@10", "R@100"
 HEAD = ["", NDCG, RECALL, f"{NDCG} over vectors, points", "over BM25", f"{RECALL} over vectors", "over BM25"]
 
 
-class Asked:
-    """Judged queries and what both parts find for them."""
-
-    def __init__(self, searcher: Searcher, queries: Queries) -> None:
-        """Search an index for the queries by vectors and by BM25."""
-        self.judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
-        self.dense: Ranking = searcher.rank(texts, K, mode="dense")[0]
-        words = searcher.reader.words
-        assert words is not None
-        self.lexical: Lexical = words.scan(texts, searcher.model.encode(texts).numpy, K)
-
-    def by(self, fusion: HybridSpec) -> dict[str, Values]:
-        """Measures [q] of both as one."""
-        return self.judge.values(fused(self.dense, [self.lexical], K, fusion))
+def asked(searcher: Searcher, queries: Queries) -> tuple[Judge, Ranking, Lexical]:
+    """What judges some queries, and what an index finds for them by vectors and by BM25."""
+    texts, words = list(queries.texts), searcher.reader.words
+    assert words is not None
+    lexical = words.scan(texts, searcher.model.encode(texts).numpy, K)
+    return Judge(queries, (NDCG, RECALL)), searcher.rank(texts, K, mode="dense")[0], lexical
 
 
 def measured(name: str, workdir: Path) -> tuple[str, list[list[str]]]:
@@ -56,40 +42,33 @@ def measured(name: str, workdir: Path) -> tuple[str, list[list[str]]]:
     run(overrides, stages=BUILT)
     corpus, vectors = made(make_plan(load(SPEC, overrides)), "corpus", "vectors")
     searcher = Searcher.open(locate(str(workdir)))
-    dev, test = (first(load_queries(corpus, vectors, split)) for split in ("dev", "test"))
-    asked = Asked(searcher, test)
-    systems = {
-        "vectors": asked.judge.values(asked.dense),
-        "BM25": asked.judge.values(asked.lexical.ranking),
-        f"sum, weight {HybridSpec().weight:g} (as shipped)": asked.by(HybridSpec()),
-    }
+    dev, test = (load_queries(corpus, vectors, split) for split in ("dev", "test"))
+    dev, test = (queries.some(np.arange(len(queries)) < MOST) for queries in (dev, test))
+    judge, dense, lexical = asked(searcher, test)
+    fusions = {f"sum, weight {HybridSpec().weight:g} (as shipped)": HybridSpec()}
     if dev:
-        weight = best_weight(Asked(searcher, dev))
-        systems[f"sum, weight {weight:g} (best on dev)"] = asked.by(HybridSpec(weight=weight))
-    systems["rank"] = asked.by(HybridSpec(fuse="rank"))
-    told = f"{name}: {searcher.manifest.documents:,} documents, {len(test):,} test queries, {len(dev):,} dev queries"
-    return told, [cells(system, systems) for system in systems]
+        dev_judge, dev_dense, dev_lexical = asked(searcher, dev)
 
+        def found(weight: float) -> float:
+            both = fused(dev_dense, [dev_lexical], K, HybridSpec(weight=weight))
+            return float(dev_judge.values(both)[NDCG].mean())
 
-def first(queries: Queries) -> Queries:
-    """The first queries of a split."""
-    return queries.some(np.arange(len(queries)) < MOST)
-
-
-def best_weight(dev: Asked) -> float:
-    """The weight of BM25 that is best for dev queries; the smallest of equals."""
-    return max(WEIGHTS, key=lambda weight: dev.by(HybridSpec(weight=weight))[NDCG].mean())
-
-
-def cells(name: str, systems: dict[str, dict[str, Values]]) -> list[str]:
-    """A row of the table."""
-    own = systems[name]
-    found = [name, f"{own[NDCG].mean():.3f}", f"{own[RECALL].mean():.3f}"]
-    for measure in (NDCG, RECALL):
-        for other in ("vectors", "BM25"):
-            over = paired(own[measure], systems[other][measure])
-            found.append("" if name == other else between(over.difference, over.low, over.high))
-    return found
+        best = max(WEIGHTS, key=found)  # the smallest of equals
+        fusions[f"sum, weight {best:g} (best on dev)"] = HybridSpec(weight=best)
+    fusions["rank"] = HybridSpec(fuse="rank")
+    rankings = {"vectors": dense, "BM25": lexical.ranking}
+    rankings |= {system: fused(dense, [lexical], K, fusion) for system, fusion in fusions.items()}
+    values = {system: judge.values(ranking) for system, ranking in rankings.items()}
+    rows = []
+    for system, own in values.items():
+        over = [
+            "" if system == other else paired(own[measure], values[other][measure]).shown
+            for measure in (NDCG, RECALL)
+            for other in ("vectors", "BM25")
+        ]
+        rows.append([system, f"{own[NDCG].mean():.3f}", f"{own[RECALL].mean():.3f}", *over])
+    counts = f"{len(test):,} test queries, {len(dev):,} dev queries"
+    return f"{name}: {searcher.manifest.documents:,} documents, {counts}", rows
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,18 +1,11 @@
-"""Documents that come after training: `make bench-incremental`, the protocol of IncDSI and HCE.
-
-Encoder, leaves and router learn from nine tenths of oewn_examples. Then 10, 100, 1,000 and 10,000 documents that nobody
-has seen are added, as `python -m rayhier.index add` does it but for encoding, and after each step the test queries are
-asked: those whose answer was there from the start, and those whose answer was added. Beside them an exact search with
-the same encoder, and at the end that index with its leaves and router made anew of all documents.
-"""
+"""Documents that come after training: `make bench-incremental`, the protocol of IncDSI and HCE."""
 
 import copy
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +23,7 @@ from rayhier.arrays import Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.dataset.balance import balance
 from rayhier.dataset.documents import Documents
-from rayhier.dataset.queries import Queries, relevant
+from rayhier.dataset.queries import relevant
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.stats import Stats
@@ -44,8 +37,6 @@ from rayhier.train.examples import Examples
 NAME, SHARE = "oewn_examples", 0.1
 STEPS = (10, 100, 1_000, 10_000)
 VISITED, DEPTH = 0.05, 100
-KINDS = ("old", "new")
-"""Kinds of queries: for documents that were there from the start, and for added ones."""
 BATCH, SHARDS = 4096, 8
 TRAININGS = {
     "contrast": ContrastTraining(type="contrast"),
@@ -78,25 +69,25 @@ class Growth:
     def __init__(self, name: str, quality: Path, workdir: Path, seed: int, encoder: str) -> None:
         self.collection = Collection(name, quality / name)
         self.spec = self.collection.spec = self.collection.spec.model_copy(update={"train": TRAININGS[encoder]})
-        n = len(self.collection.documents.ids)
+        documents = self.collection.documents
+        self.ids, n = np.array(documents.ids, dtype=object), len(documents.ids)
         order = np.random.default_rng([seed, 7]).permutation(n)
         self.new, self.old = order[: round(SHARE * n)], np.sort(order[round(SHARE * n) :])
         first, shipped = self._first(), self.spec.model_dump(mode="json", include={"encoder", "train"})
         self.view = View(first, first.examples, seed, workdir / cache.key(name, shipped, seed))
-        head = self.view.encoder.tower.module
-        self.vector_NM = encode(head, self.collection.documents.vector_NM)
+        head, queries = self.view.encoder.tower.module, self.collection.queries("test")
+        self.vector_NM, self.query_QM = encode(head, documents.vector_NM), encode(head, queries.vector_QM)
         self.index = self.view.index(self.spec)
-        queries = self.collection.queries("test")
-        self.query_QM, self.answer_Q = encode(head, queries.vector_QM), self._answers(queries)
+        row_of = {name: row for row, name in enumerate(documents.ids)}
+        self.answer_Q = np.array([row_of[relevant(queries.grades[one])[0]] for one in queries.ids])
+        """The row of each query's first answer."""
         self.root = workdir / f"map-{name}-{encoder}-{seed}"
 
     def _first(self) -> Collection:
         """The collection without what comes later."""
-        data, documents = copy.copy(self.collection), self.collection.documents
-        data.documents = Documents([documents.ids[row] for row in self.old], documents.vector_NM[self.old])
-        place_N = np.full(len(documents.ids), -1)
+        data, examples = self._of(self.collection, self.old), self.collection.examples
+        place_N = np.full(len(self.ids), -1)
         place_N[self.old] = np.arange(len(self.old))
-        examples = self.collection.examples
         there = place_N[examples.pair_P2[:, 1]] >= 0
         kept, query_P = np.unique(examples.pair_P2[there, 0], return_inverse=True)
         pair_P2 = np.stack([query_P, place_N[examples.pair_P2[there, 1]]], axis=1)
@@ -104,22 +95,21 @@ class Growth:
         data.dev = data.dev.about(set(data.documents.ids))
         return data
 
-    def _answers(self, queries: Queries) -> Ints:
-        """The row of each query's first answer."""
-        row_of = {name: row for row, name in enumerate(self.collection.documents.ids)}
-        return np.array([row_of[relevant(queries.grades[one])[0]] for one in queries.ids])
+    def _of(self, collection: Collection, rows: Ints) -> Collection:
+        """A collection with other documents, some of all there are."""
+        data = copy.copy(collection)
+        data.documents = Documents(self.ids[rows].tolist(), self.collection.documents.vector_NM[rows])
+        return data
 
     def documents(self, rows: Ints) -> pa.Table:
         """Some documents as they are added."""
-        ids = [self.collection.documents.ids[row] for row in rows]
+        ids = self.ids[rows].tolist()
         return leaf_maps.texts(ids, ids)
 
     def build(self, index: Index, rows: Ints) -> LeafMap:
         """A leaf map of some documents, written anew."""
         shutil.rmtree(self.root, ignore_errors=True)
-        return leaf_maps.write(
-            self.root, index.router, self.spec, self.documents(rows), self.vector_NM[rows], shards=SHARDS
-        )
+        return leaf_maps.write(self.root, index.router, self.spec, self.documents(rows), self.vector_NM[rows], SHARDS)
 
     def measure(self, state: str, there: LeafMap, index: Index, rows: Ints, beam: int, milliseconds: float) -> Row:
         """Recall of old and of new queries, and how the leaves are."""
@@ -127,13 +117,12 @@ class Growth:
         leaves_QB = route_all(index.router, Encoded.of(self.query_QM), beam)[0].numpy()
         found = segment.lists.scan(self.query_QM, leaves_QB, DEPTH)[1]
         names = np.array(kept["doc_id"].to_pylist(), dtype=object)
-        answers = np.array([self.collection.documents.ids[row] for row in self.answer_Q], dtype=object)
-        hit_Q = np.array([answer in set(names[own[own >= 0]]) for answer, own in zip(answers, found, strict=True)])
+        answers = zip(self.ids[self.answer_Q], found, strict=True)
+        hit_Q = np.array([answer in set(names[own[own >= 0]]) for answer, own in answers])
         exact = rows[nearest(self.query_QM, np.ascontiguousarray(self.vector_NM[rows]), DEPTH)[0]]
         exact_Q = (exact == self.answer_Q[:, None]).any(axis=1)
         old_Q, new_Q = np.isin(self.answer_Q, self.old), np.isin(self.answer_Q, np.setdiff1d(rows, self.old))
         stats = Stats.of(there.manifest)
-        gap = 0.0 if stats.added_log_prob is None else stats.log_prob - stats.added_log_prob
         return Row(
             state,
             len(rows) - len(self.old),
@@ -144,17 +133,15 @@ class Growth:
             mean(exact_Q[old_Q]),
             mean(exact_Q[new_Q]),
             balance(np.array(there.manifest.counts))["imbalance"],
-            gap,
+            0.0 if stats.added_log_prob is None else stats.log_prob - stats.added_log_prob,
         )
-
-    def beam(self, there: LeafMap) -> int:
-        """Leaves that hold about so many of the documents."""
-        return max(1, round(VISITED * len(there.manifest.counts) * there.manifest.documents / there.manifest.rows))
 
     def grow(self) -> list[Row]:
         """Add documents step by step, as many as there are; a row for every state."""
-        there, rows = self.build(self.index, self.old), self.old
-        beam, assign = self.beam(there), Assigner(self.index.router, self.spec)
+        there, rows, assign = self.build(self.index, self.old), self.old, Assigner(self.index.router, self.spec)
+        manifest = there.manifest
+        beam = max(1, round(VISITED * len(manifest.counts) * manifest.documents / manifest.rows))
+        """Leaves that hold about so many of the documents."""
         found = [self.measure("trained on", there, self.index, rows, beam, 0.0)]
         for step in (step for step in STEPS if step <= len(self.new)):
             fresh = self.new[len(rows) - len(self.old) : step]
@@ -165,16 +152,11 @@ class Growth:
             spent = 1e3 * (time.perf_counter() - began) / len(fresh)
             rows = np.concatenate([rows, fresh])
             found.append(self.measure("and added", there, self.index, rows, beam, spent))
-        return [*found, self._anew(rows, beam)]
-
-    def _anew(self, rows: Ints, beam: int) -> Row:
-        """Leaves and router of all these documents, the first ones in front, under the same encoder."""
-        data, first = copy.copy(self.view.collection), self.view.examples
-        base_NM = self.collection.documents.vector_NM[rows]
-        data.documents = Documents([self.collection.documents.ids[row] for row in rows], base_NM)
-        data.examples = Examples(first.query_QM, base_NM, first.pair_P2)
+        # Leaves and router of all these documents, the first ones in front, under the same encoder.
+        data, first = self._of(self.view.collection, rows), self.view.examples
+        data.examples = Examples(first.query_QM, data.documents.vector_NM, first.pair_P2)
         index = self.view.over(data).index(self.spec)
-        return self.measure("made anew", self.build(index, rows), index, rows, beam, 0.0)
+        return [*found, self.measure("made anew", self.build(index, rows), index, rows, beam, 0.0)]
 
 
 def mean(values: np.ndarray) -> float:
@@ -201,11 +183,9 @@ def draw(grown: Mapping[str, Sequence[Row]], path: Path) -> None:
         for axes, (encoder, rows) in zip(panels, grown.items(), strict=True):
             shown = [row for row in rows if row.added and row.state != "made anew"]
             added, last = [row.added for row in shown], rows[-1]
-            old, new = (
-                [getattr(row, kind) / getattr(row, f"exact_{kind}") for row in [*shown, last]] for kind in KINDS
-            )
-            for kind, marker, values in (("old", "o", old), ("added", "s", new)):
-                (line,) = axes.plot(added, values[:-1], marker=marker, label=f"queries for {kind} documents")
+            for kind, name, marker in (("old", "old", "o"), ("new", "added", "s")):
+                values = [getattr(row, kind) / getattr(row, f"exact_{kind}") for row in [*shown, last]]
+                (line,) = axes.plot(added, values[:-1], marker=marker, label=f"queries for {name} documents")
                 color = line.get_color()
                 axes.scatter(last.added, values[-1], marker="*", s=120, zorder=3, color=color, edgecolor="black")
             axes.set(title=f"encoder: {encoder}", xscale="log", xlabel="documents added after training")
@@ -216,30 +196,24 @@ def draw(grown: Mapping[str, Sequence[Row]], path: Path) -> None:
 
 def main() -> None:
     """Measure every seed; the table shows means."""
-    parser = Options("Documents that come after training.", "incremental")
+    parser = Options("Documents that come after training.", "incremental", "seeds", "quality")
     parser.add_argument("--collection", default=NAME)
     parser.add_argument("--encoders", nargs="+", choices=list(TRAININGS), default=list(TRAININGS))
-    parser.seeds()
-    parser.quality()
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "incremental.png")
     given = parser.parse_args()
     set_threads(2)
-    grown = {}
+    grown: dict[str, list[Row]] = {}
     for encoder in given.encoders:
         found = [
             Growth(given.collection, given.quality, given.workdir, seed, encoder).grow() for seed in range(given.seeds)
         ]
-        grown[encoder] = [over_seeds(states) for states in zip(*found, strict=True)]
+        grown[encoder] = []
+        for states in zip(*found, strict=True):  # means over seeds
+            (state, *_), (added, *_), *values = zip(*map(astuple, states), strict=True)
+            grown[encoder].append(Row(state, added, *np.mean(values, axis=1).tolist()))
         print(f"{given.collection}, encoder {encoder}, {given.seeds} seeds, {VISITED:.0%} visited at first\n")
         print(table(grown[encoder]), "\n", flush=True)
     draw(grown, given.figure)
-
-
-def over_seeds(rows: Sequence[Row]) -> Row:
-    """One state, means over seeds."""
-    values: list[Any] = [getattr(rows[0], name) for name in ("state", "added")]
-    names = [name for name in rows[0].__dataclass_fields__ if name not in ("state", "added")]
-    return Row(*values, *(float(np.mean([getattr(row, name) for row in rows])) for name in names))
 
 
 if __name__ == "__main__":

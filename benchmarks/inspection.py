@@ -1,13 +1,5 @@
-"""Inspection of very many documents: time and peak memory of describing every node, and of a page and two paths.
+"""Inspection of very many documents: time and peak memory of describing every node, and of a page and two paths."""
 
-    python -m benchmarks.inspection --documents 1_000_000
-
-Documents are synthetic, and say so: 60 words each, half of them by Zipf's law over 200,000 words, half of them of
-one of 5,000 subjects; vectors of 32 dimensions lie around their subject, leaves are those subjects' nearest cells. The
-index is written first, in a process of its own; what is measured runs in fresh processes, one after the other.
-"""
-
-import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -19,9 +11,9 @@ import torch
 
 from benchmarks import leaf_maps, tables
 from benchmarks.collection import SPEC
-from benchmarks.commands import Options, apart, peak_memory
+from benchmarks.commands import Options, apart
 from benchmarks.goals import Goal
-from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.machine import THREADS, peak_memory, set_threads, timed
 from benchmarks.synthetic import unit
 from rayhier.arrays import Floats
 from rayhier.index.describe import describe
@@ -57,8 +49,9 @@ def texts(subject_N: np.ndarray, rng: np.random.Generator) -> list[str]:
     return [" ".join(row) for row in words[np.concatenate([common_NW, own_NW], axis=1)]]
 
 
-def prepare(root: Path, documents: int) -> dict[str, float]:
+def prepare(root: Path, documents: int) -> None:
     """Publish the index of synthetic documents, and what inspection reads besides: router, queries, their vectors."""
+    set_threads(THREADS)
     rng = np.random.default_rng(0)
     centre_CM = unit(rng.standard_normal((SUBJECTS, DIMENSION), dtype=np.float32))
     subject_N = rng.integers(0, SUBJECTS, documents)
@@ -66,35 +59,30 @@ def prepare(root: Path, documents: int) -> dict[str, float]:
     leaves = round(min(documents / 4, LEAVES_A_ROOT * documents**0.5))
     router = LearnedIvfRouter(DIMENSION, leaves, 1, 0, 0)
     router.begin(torch.from_numpy(vector_NM[rng.permutation(documents)[:leaves]]))
-    ids = [f"d{number}" for number in range(documents)]
-    table = leaf_maps.texts(ids, texts(subject_N, rng))
-    overrides = ["index.leaves_per_document=1", "name=synthetic", f"workdir={root}"]
-    spec = load(SPEC, overrides)
-    asked_Q = rng.integers(0, SUBJECTS, QUERIES)
-    names = [f"q{number}" for number in range(QUERIES)]
+    table = leaf_maps.texts([f"d{number}" for number in range(documents)], texts(subject_N, rng))
+    spec = load(SPEC, ["index.leaves_per_document=1", "name=synthetic", f"workdir={root}"])
+    asked_Q, names = rng.integers(0, SUBJECTS, QUERIES), [f"q{number}" for number in range(QUERIES)]
     queries = pa.table([names, texts(asked_Q, rng)], schema=schemas.QUERIES)
     column = columns.vector_column(near(centre_CM[asked_Q], rng), pa.float32())
     vectors = pa.table([names, column], schema=schemas.vectors("query_id", DIMENSION))
-    publish(root, "corpus", lambda folder: files.write_parquet(folder, "queries.parquet", [queries], queries.schema))
-    publish(root, "vectors", lambda folder: files.write_parquet(folder, "queries.parquet", [vectors], vectors.schema))
-    publish(root, "model", lambda folder: save_router(router, folder / "router"))
-    publish(root, "index", lambda folder: leaf_maps.write(folder, router, spec, table, vector_NM, SHARDS))
-    current.write(root, Current(spec=spec, artifacts=dict.fromkeys(("corpus", "vectors", "model", "index"), NAME)))
-    return {}
+    fills: dict[Kind, Callable[[Path], object]] = {
+        "corpus": lambda folder: files.write_parquet(folder, "queries.parquet", [queries], queries.schema),
+        "vectors": lambda folder: files.write_parquet(folder, "queries.parquet", [vectors], vectors.schema),
+        "model": lambda folder: save_router(router, folder / "router"),
+        "index": lambda folder: leaf_maps.write(folder, router, spec, table, vector_NM, SHARDS),
+    }
+    for kind, fill in fills.items():
+        with Attempt.start(Place(root / kind / NAME)) as attempt:
+            assert isinstance(attempt.root, Path)
+            fill(attempt.root)
+            attempt.publish(kind, {}, Output({}))
+    current.write(root, Current(spec=spec, artifacts=dict.fromkeys(fills, NAME)))
 
 
 def near(vector_NM: Floats, rng: np.random.Generator) -> Floats:
     """Unit vectors [n, m] around others."""
     noise = rng.standard_normal(vector_NM.shape, dtype=np.float32)
     return unit(vector_NM + noise * np.float32(SPREAD / DIMENSION**0.5))
-
-
-def publish(root: Path, kind: Kind, fill: Callable[[Path], object]) -> None:
-    """Publish what `fill(folder)` writes."""
-    with Attempt.start(Place(root / kind / NAME)) as attempt:
-        assert isinstance(attempt.root, Path)
-        fill(attempt.root)
-        attempt.publish(kind, {}, Output({}))
 
 
 def described(root: Path) -> dict[str, float]:
@@ -110,8 +98,8 @@ def described(root: Path) -> dict[str, float]:
 def page(root: Path) -> dict[str, float]:
     """Write the page of the deepest tree that one may have."""
     with Inspection.open(root) as tree:
-        sums = np.cumsum(tree.tree.counts)
-        size, nodes = write_page(tree, root / "tree.html", max(1, int((sums <= MOST_NODES).sum())))
+        levels = int((np.cumsum(tree.tree.counts) <= MOST_NODES).sum())
+        size, nodes = write_page(tree, root / "tree.html", max(1, levels))
     return {"page": size, "shown": nodes}
 
 
@@ -125,25 +113,24 @@ def paths(root: Path) -> dict[str, float]:
 STEPS: dict[str, Callable[[Path], dict[str, float]]] = {"described": described, "page": page, "paths": paths}
 
 
+def measured(step: Callable[[Path], dict[str, float]], root: Path) -> dict[str, float]:
+    """What a step says, its seconds, and this process's peak memory."""
+    set_threads(THREADS)
+    found: dict[str, float] = {}
+    seconds = timed(lambda: found.update(step(root)))
+    return {**found, "seconds": seconds, "peak": peak_memory()}
+
+
 def main() -> int:
     """Write, then measure each step in a fresh process; prints a table. The exit code is 1 where memory is exceeded."""
     parser = Options("Inspection of very many documents.", "inspection")
     parser.add_argument("--documents", type=int, default=1_000_000)
-    parser.add_argument("--step", choices=["prepare", *STEPS], help="for this file itself")
     given = parser.parse_args()
-    set_threads(THREADS)
     root = given.workdir
-    if given.step is not None:
-        found: dict[str, float] = {}
-        steps = {"prepare": lambda root: prepare(root, given.documents), **STEPS}
-        seconds = timed(lambda: found.update(steps[given.step](root)))
-        print(json.dumps({**found, "seconds": seconds, "peak": peak_memory()}))
-        return 0
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    options = {"documents": given.documents, "workdir": root}
-    told = {step: apart("benchmarks.inspection", options | {"step": step}) for step in ("prepare", *STEPS)}
-    del told["prepare"]
+    apart(prepare, root, given.documents)
+    told = {name: apart(measured, step, root) for name, step in STEPS.items()}
     whole, shown = told["described"], told["page"]
     print(f"{given.documents:,} documents in {whole['leaves']:,} leaves, {whole['nodes']:,} nodes")
     what = {
@@ -151,9 +138,10 @@ def main() -> int:
         "page": f"a page of {shown['shown']:,} nodes, {shown['page'] / 1e6:.1f} MB",
         "paths": "paths of a document and a query",
     }
-    rows = [[what[step], f"{own['seconds']:.1f}", f"{own['peak'] / 1e9:.2f}"] for step, own in told.items()]
+    peaks = {step: told[step]["peak"] / 1e9 for step in STEPS}
+    rows = [[what[step], f"{told[step]['seconds']:.1f}", f"{peak:.2f}"] for step, peak in peaks.items()]
     print("\n".join(tables.table(["step", "s", "peak memory, GB"], rows)))
-    goal = Goal("most memory of a step, GB", max(own["peak"] for own in told.values()) / 1e9, MOST_MEMORY, "most")
+    goal = Goal("most memory of a step, GB", max(peaks.values()), MOST_MEMORY, "most")
     print(goal.line())
     return 0 if goal.met else 1
 

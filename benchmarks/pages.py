@@ -1,8 +1,9 @@
 """Pages of docs/ that benchmarks write, and their plots."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,11 +18,7 @@ def prose(name: str, **values: object) -> list[str]:
 
 
 def sections(titled: Iterable[tuple[str, list[str]]], level: int = 2) -> list[str]:
-    """Headings, each with its lines; those without a line are left out.
-
-    >>> sections([("Goals", ["all met"]), ("Time", [])])
-    ['', '## Goals', '', 'all met']
-    """
+    """Headings, each with its lines; those without a line are left out."""
     return [line for title, own in titled if own for line in ("", f"{'#' * level} {title}", "", *own)]
 
 
@@ -45,6 +42,24 @@ def plot(
     yield every
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DPI)
+
+
+Series = Sequence[Any]
+"""X and y of a curve; and their errors below and above, or both at once, where these are drawn."""
+
+
+def curves(axes: Axes, named: Mapping[str, Series], form: str = "o-", fontsize: int = 8, **settings: Any) -> None:
+    """Draw curves by name, with a legend; settings are those of the axes, such as xlabel, and xbase of a logarithm."""
+    for name, (x, y, *errors) in named.items():
+        if errors:
+            axes.errorbar(x, y, errors[0], fmt=form, markersize=3, capsize=2, label=name)
+        else:
+            axes.plot(x, y, form, markersize=3, label=name)
+    if "xbase" in settings:
+        axes.set_xscale("log", base=settings.pop("xbase"))
+    axes.set(**settings)
+    if fontsize:
+        axes.legend(fontsize=fontsize)
 
 
 def link(title: str, path: Path) -> str:

@@ -1,19 +1,9 @@
-"""A leaf map of very many synthetic vectors: time, memory, bytes, and how the work of a query grows.
-
-    python -m benchmarks.scale --documents 100_000 1_000_000 10_000_000
-
-Vectors are synthetic, and say so: a mixture of 5,000 directions in 384 dimensions, queries near documents. They go
-through the index stage as it ships, on Ray Data; leaves and router come from a sample of at most a million, as many as
-training takes, here in 16 bits and without an encoder to train. Then they are searched where they lie, at the least
-beam that reaches 95% of the exact ten nearest. Memory is the proportional set size (PSS) of every process below this
-one, the largest and their sum, watched twice a second.
-"""
+"""A leaf map of very many synthetic vectors: time, memory, bytes, and how the work of a query grows."""
 
 import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,9 +15,8 @@ import pyarrow as pa
 from benchmarks import leaf_maps, tables
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, count
-from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.machine import THREADS, Stages, set_threads, timed
 from benchmarks.pages import plot
-from benchmarks.scale_stages import Stages
 from benchmarks.synthetic import DIMENSION, K, centres, part, parts, publish, queries, synthetic
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.balance import balance
@@ -73,18 +62,16 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
     return publish(folder, "model", {}, write)
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a query costs for 95% of its exact ten nearest, in documents' dot products."""
-
-    beam: int
-    visited: float
-    routing: float
-
-
-def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK: Ints) -> Work:
-    """Count what a query costs from where its nearest documents lie; nothing is scanned."""
-    leaves = leaves_of(leaf_map, np.unique(near_QK))
+def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK: Ints) -> dict[str, float]:
+    """Count what a query costs from where its nearest documents lie, in documents' dot products; nothing is scanned."""
+    wanted = np.unique(near_QK).tolist()
+    names = pa.array([f"s{one:010d}" for one in wanted])
+    leaves: dict[int, set[int]] = {one: set() for one in wanted}
+    for shard in leaf_map.manifest.shards:
+        table = leaf_map.read(shard, ["doc_id", "leaf"], verify=False)
+        table = table.filter(pa.compute.is_in(table["doc_id"], names))
+        for name, leaf in zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True):
+            leaves[int(name[1:])].add(leaf)
     sizes = np.array(leaf_map.manifest.counts)
     for beam in beams(router.n_leaves):
         probed_QB = route_all(router, Encoded.of(query_QM), beam)[0].numpy()
@@ -94,7 +81,7 @@ def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK:
         ]
         if np.mean(reached) >= RECALL:
             scanned = float(sizes[probed_QB].sum(axis=1).mean())
-            return Work(beam, scanned, router.multiply_adds(beam) / router.dimension)
+            return {"beam": beam, "visited": scanned, "routing": router.multiply_adds(beam) / router.dimension}
     raise RuntimeError(f"{RECALL:.0%} of the nearest documents are never reached")
 
 
@@ -116,18 +103,6 @@ def latency(
     return {"recall": float(recall), "batch": milliseconds(BATCH), "alone": milliseconds(1)}
 
 
-def leaves_of(leaf_map: LeafMap, wanted: np.ndarray) -> dict[int, set[int]]:
-    """Leaves of some documents, by number."""
-    names = pa.array([f"s{one:010d}" for one in wanted.tolist()])
-    found: dict[int, set[int]] = {one: set() for one in wanted.tolist()}
-    for shard in leaf_map.manifest.shards:
-        table = leaf_map.read(shard, ["doc_id", "leaf"], verify=False)
-        table = table.filter(pa.compute.is_in(table["doc_id"], names))
-        for name, leaf in zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True):
-            found[int(name[1:])].add(leaf)
-    return found
-
-
 def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     """Carry out all stages at one size, then measure what a query costs."""
     say(f"{documents:,} synthetic vectors")
@@ -143,7 +118,7 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     with stages.of("verify"):
         verify(index.root)
     leaf_map = LeafMap.open(index.root)
-    router = load_router(made.local("router"))
+    manifest, router = leaf_map.manifest, load_router(made.local("router"))
     assert isinstance(router, LearnedIvfRouter)
     with stages.of("neighbours"):
         query_QM, near_QK = queries(documents)
@@ -153,56 +128,51 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     with stages.of("map", "cache"):
         leaves.open()
     with stages.of("search"):
-        answered = latency(router, leaves, documents, query_QM, near_QK, costs.beam)
-    found = {
-        "documents": documents,
-        "rows": leaf_map.manifest.rows,
-        "leaves": len(leaf_map.manifest.counts),
-        "imbalance": balance(np.array(leaf_map.manifest.counts))["imbalance"],
-        "shards": len(leaf_map.manifest.shards),
-        "bytes": sum(file.bytes for file in leaf_map.manifest.files),
-        "took": stages.took,
-        "beam": costs.beam,
-        "visited": costs.visited,
-        "routing": costs.routing,
-        **answered,
-    }
-    assert leaf_map.manifest.documents == documents
-    assert sum(leaf_map.manifest.counts) == sum(shard.rows for shard in leaf_map.manifest.shards)
+        answered = latency(router, leaves, documents, query_QM, near_QK, int(costs["beam"]))
+    assert manifest.documents == documents
+    assert sum(manifest.counts) == sum(shard.rows for shard in manifest.shards)
     if not keep:
         shutil.rmtree(folder)
-    return found
+    return {
+        "documents": documents,
+        "rows": manifest.rows,
+        "leaves": len(manifest.counts),
+        "imbalance": balance(np.array(manifest.counts))["imbalance"],
+        "shards": len(manifest.shards),
+        "bytes": sum(file.bytes for file in manifest.files),
+        "took": stages.took,
+        **costs,
+        **answered,
+    }
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Table of the measures, a column for each size, and how they grow."""
-
-    def line(name: str, cell: Callable[[dict[str, Any]], str]) -> list[str]:
-        return [name, *map(cell, rows)]
-
-    lines = tables.table(
-        ["documents", *(f"{row['documents']:,}" for row in rows)],
-        [
-            line("rows, leaves, shards", lambda row: f"{row['rows']:,}, {row['leaves']:,}, {row['shards']}"),
-            line("imbalance", lambda row: f"{row['imbalance']:.2f}"),
-            *(line(f"{name}: s, largest process, all, GB", partial(shown, name)) for name in rows[0]["took"]),
-            line("index, µs a document", lambda row: f"{1e6 * row['took']['index']['seconds'] / row['documents']:.0f}"),
-            line("bytes a document", lambda row: f"{row['bytes'] / row['documents']:.0f}"),
-            line(f"leaves visited for {RECALL:.0%} of the {K} nearest", lambda row: f"{row['beam']:,}"),
-            line("rows scored", lambda row: f"{row['visited']:,.0f}"),
-            line("routing, in rows", lambda row: f"{row['routing']:,.0f}"),
-            line(f"recall@{K} found", lambda row: f"{row['recall']:.3f}"),
-            line("ms a query, alone", lambda row: f"{row['alone']:.2f}"),
-            line(f"ms a query, in batches of {BATCH}", lambda row: f"{row['batch']:.2f}"),
-        ],
-    )
+    cells: dict[str, Callable[[dict[str, Any]], str]] = {
+        "rows, leaves, shards": lambda row: f"{row['rows']:,}, {row['leaves']:,}, {row['shards']}",
+        "imbalance": lambda row: f"{row['imbalance']:.2f}",
+        **{f"{name}: s, largest process, all, GB": partial(shown, name) for name in rows[0]["took"]},
+        "index, µs a document": lambda row: f"{1e6 * row['took']['index']['seconds'] / row['documents']:.0f}",
+        "bytes a document": lambda row: f"{row['bytes'] / row['documents']:.0f}",
+        f"leaves visited for {RECALL:.0%} of the {K} nearest": lambda row: f"{row['beam']:,}",
+        "rows scored": lambda row: f"{row['visited']:,.0f}",
+        "routing, in rows": lambda row: f"{row['routing']:,.0f}",
+        f"recall@{K} found": lambda row: f"{row['recall']:.3f}",
+        "ms a query, alone": lambda row: f"{row['alone']:.2f}",
+        f"ms a query, in batches of {BATCH}": lambda row: f"{row['batch']:.2f}",
+    }
+    head = ["documents", *(f"{row['documents']:,}" for row in rows)]
+    lines = tables.table(head, ([name, *map(cell, rows)] for name, cell in cells.items()))
     if len(rows) > 1:
-        lines += ["", *growth(rows)]
+        sizes = np.log([row["documents"] for row in rows])
+        powers = {name: np.polyfit(sizes, np.log(values), 1)[0] for name, values in growing(rows).items()}
+        asked = f"(asked of the first: at most N^{GROWTH})"
+        lines += ["", *(f"{name}: grows as N^{power:.2f} {asked}" for name, power in powers.items())]
     last = rows[-1]
-    hours = BILLION * last["took"]["index"]["seconds"] / last["documents"] / 3600
+    times = BILLION / last["documents"]
     lines.append(
-        f"a billion, at the rate of the last column: {hours:,.0f} h of these two cores, "
-        f"{BILLION * last['bytes'] / last['documents'] / 1e12:.1f} TB"
+        f"a billion, at the rate of the last column: {times * last['took']['index']['seconds'] / 3600:,.0f} h "
+        f"of these two cores, {times * last['bytes'] / 1e12:.1f} TB"
     )
     return "\n".join(lines)
 
@@ -220,13 +190,6 @@ def growing(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
         "ms a query, alone": [row["alone"] for row in rows],
         f"ms a query, batches of {BATCH}": [row["batch"] for row in rows],
     }
-
-
-def growth(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The exponent in N of each cost."""
-    sizes = np.log([row["documents"] for row in rows])
-    found = {name: np.polyfit(sizes, np.log(values), 1)[0] for name, values in growing(rows).items()}
-    return [f"{name}: grows as N^{power:.2f} (asked of the first: at most N^{GROWTH})" for name, power in found.items()]
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:

@@ -1,9 +1,4 @@
-"""SciFact beside its controls: `make bench-scifact`.
-
-Runs of specs/scifact.yaml that share one corpus and one set of vectors: the spec as shipped, timed from nothing; EHI as
-published (`train` and `router` of type ehi), 40 leaves against 40 lists and against tuned lists (three seeds); and its
-cold start. Every number printed is read from a report.json that the run wrote.
-"""
+"""SciFact beside its controls: `make bench-scifact`."""
 
 from pathlib import Path
 
@@ -26,31 +21,20 @@ def main() -> None:
     """Run, print the tables and how each goal came out."""
     given = Options("SciFact beside its controls.", "bench-scifact").parse_args()
     seconds = timed(lambda: report(given.workdir, [], "--fresh"))
-    equal = report(given.workdir, [*joint(), f"evaluate.lists={LEAVES}"])
-    tuned = report(given.workdir, [*joint(), "evaluate.lists=auto"])
-    cold = report(given.workdir, [*joint(", warm_start: none"), f"evaluate.lists={LEAVES}"])
+    equal, tuned, cold = (
+        report(
+            given.workdir,
+            [
+                "train={type: ehi}",
+                f"router={{type: ehi, branching: {LEAVES}{more}}}",
+                f"evaluate.seeds=[{', '.join(map(str, SEEDS))}]",
+                f"evaluate.lists={lists}",
+            ],
+        )
+        for lists, more in ((LEAVES, ""), ("auto", ""), (LEAVES, ", warm_start: none"))
+    )
     print(f"\n{equal.documents:,} documents, {equal.queries} test queries, seeds {SEEDS}: mean ± half the range\n")
-    print_recall(equal, tuned, cold)
-    print_exact(equal, cold)
-    print_balance(equal, cold)
-    print_goals(equal, seconds)
-
-
-def joint(more: str = "") -> list[str]:
-    """Overrides that make the shipped spec EHI as published, of as many leaves, with every seed."""
-    router = f"router={{type: ehi, branching: {LEAVES}{more}}}"
-    return ["train={type: ehi}", router, f"evaluate.seeds=[{', '.join(map(str, SEEDS))}]"]
-
-
-def report(workdir: Path, overrides: list[str], *flags: str) -> Report:
-    """What a run of the shipped spec reports, some of its values overridden."""
-    collection.run([*collection.place("scifact", workdir), *overrides], *flags)
-    return Report.read(workdir.absolute() / "report.json")
-
-
-def print_recall(equal: Report, tuned: Report, cold: Report) -> None:
-    """R@100 of every system at shares visited."""
-    rows = [
+    systems = [
         ("ehi", "ehi, warm start", equal),
         ("ehi", "ehi, cold start (the paper's)", cold),
         ("faiss_ivf", "faiss_ivf", equal),
@@ -58,41 +42,31 @@ def print_recall(equal: Report, tuned: Report, cold: Report) -> None:
         ("faiss_ivf", "faiss_ivf, tuned lists", tuned),
         ("faiss_ivf_same_encoder", "faiss_ivf_same_encoder, tuned lists", tuned),
     ]
-    cells = [
-        [title, f"{leaves(one, system):.0f}", *(spread(at(one, system, share)) for share in VISITED)]
-        for system, title, one in rows
-    ]
-    print("\n".join(table(["system", "leaves", *(f"R@100 at {share:.0%}" for share in VISITED)], cells)))
-
-
-def print_exact(equal: Report, cold: Report) -> None:
-    """What an exact search finds with each encoder, for all queries and for those with new answers."""
     rows = []
-    for system, one in (("exact", equal), ("exact_same_encoder", equal), ("exact_same_encoder", cold)):
-        title = system + (", cold start" if one is cold else "")
+    for system, title, one in systems:
+        leaves = one.balance.leaves if system == one.router else one.lists[system]
+        rows.append([title, f"{leaves:.0f}", *(spread(at(one, system, share)) for share in VISITED)])
+    print("\n".join(table(["system", "leaves", *(f"R@100 at {share:.0%}" for share in VISITED)], rows)))
+    rows = []
+    for system, title, one in (
+        ("exact", "exact", equal),
+        ("exact_same_encoder", "exact_same_encoder", equal),
+        ("exact_same_encoder", "exact_same_encoder, cold start", cold),
+    ):
         for group, row in one.encoders.items():
             values = [row.systems[system][measure] for measure in ("nDCG@10", "R@10", "R@100")]
             rows.append([title, f"{group} ({row.queries})", *(f"{value:.3f}" for value in values)])
     print("\n" + "\n".join(table(["exact search", "queries", "nDCG@10", "R@10", "R@100"], rows)))
-
-
-def print_balance(equal: Report, cold: Report) -> None:
-    """How even the leaves are, worst seed."""
     rows = [
         [title, f"{worst(one, 'empty'):.0f}", f"{worst(one, 'imbalance'):.2f}"]
         for title, one in (("ehi, warm start", equal), ("ehi, cold start", cold))
     ]
     print("\n" + "\n".join(table([f"balance of {LEAVES} leaves, worst seed", "empty", "imbalance"], rows)))
-
-
-def print_goals(equal: Report, seconds: float) -> None:
-    """How each goal came out; the whole spec took so many seconds."""
     ours, base, same = (float(np.mean(at(equal, name, 0.1))) for name in ("ehi", "faiss_ivf", "faiss_ivf_same_encoder"))
-    exact = equal.systems["exact_same_encoder"].measures["R@10"]
     goals = [
         Goal("R@100 at 10% visited over faiss_ivf, points", 100 * (ours - base), 1.0),
         Goal("R@100 at 10% visited over faiss_ivf_same_encoder, points", 100 * (ours - same), -1.5),
-        Goal("exact R@10 with the trained encoder", exact, 0.84),
+        Goal("exact R@10 with the trained encoder", equal.systems["exact_same_encoder"].measures["R@10"], 0.84),
         Goal("empty leaves, worst seed", worst(equal, "empty"), 1, "most"),
         Goal("imbalance, worst seed", worst(equal, "imbalance"), 1.5, "most"),
         Goal("the whole spec as shipped from nothing, seconds", seconds, 480, "most"),
@@ -100,9 +74,10 @@ def print_goals(equal: Report, seconds: float) -> None:
     print("\n" + "\n".join(goal.line() for goal in goals))
 
 
-def leaves(one: Report, system: str) -> float:
-    """Leaves of the router, or lists of a control."""
-    return one.balance.leaves if system == one.router else one.lists[system]
+def report(workdir: Path, overrides: list[str], *flags: str) -> Report:
+    """What a run of the shipped spec reports, some of its values overridden."""
+    collection.run([*collection.place("scifact", workdir), *overrides], *flags)
+    return Report.read(workdir.absolute() / "report.json")
 
 
 def at(one: Report, system: str, share: float) -> list[float]:

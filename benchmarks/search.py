@@ -1,15 +1,11 @@
-"""Searching the same vectors with faiss, ScaNN, hnswlib, LanceDB and a leaf map in each codec: `make bench-search`.
-
-First, probing the same lists with the same rows: a leaf map against faiss' own lists, in paired rounds. Then every
-system by itself, at the least effort that finds 95% of the true ten nearest. Vectors are the collection's under the
-base encoder; routers know their documents and no query, since this measures the search and not what was learned.
-"""
+"""Searching the same vectors with faiss, ScaNN, hnswlib, LanceDB and a leaf map in each codec: `make bench-search`."""
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +22,12 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.cluster.library import ivf_tools
 from rayhier.search import codecs
-from rayhier.search.scan import LeafScan
 from rayhier.search.segment import read_segment
 
 RECALL, BATCH, ROUNDS = 0.95, 64, 7
 QUERIES, ALONE = 2_000, 200
 PROBED = 0.01
 """Share of the leaves that are probed where lists are compared."""
-
-
-@dataclass(frozen=True)
-class Questions:
-    """Queries, and their true nearest."""
-
-    query_QM: Floats
-    true_QK: Ints
-
-    def recall(self, found_QK: Ints) -> float:
-        """Share of the true ten that are among those found."""
-        hits = (found_QK[:, :, None] == self.true_QK[:, None, :]).any(axis=1)
-        return float(hits.mean())
 
 
 def rate(system: System, query_QM: Floats, effort: int, batch: int, threads: int) -> float:
@@ -55,22 +37,21 @@ def rate(system: System, query_QM: Floats, effort: int, batch: int, threads: int
     return len(query_QM) / float(np.median(rounds))
 
 
-def at_recall(system: System, questions: Questions) -> str:
+def at_recall(system: System, query_QM: Floats, true_QK: Ints) -> str:
     """The table's line of a system, at the least effort that finds 95% of the true ten."""
-    low, high = 0, len(system.efforts) - 1
-    while low < high:
-        middle = (low + high) // 2
-        found = system.search(questions.query_QM, system.efforts[middle], 2)
-        low, high = (low, middle) if questions.recall(found) >= RECALL else (middle + 1, high)
-    effort = system.efforts[low]
-    recall = questions.recall(system.search(questions.query_QM, effort, 2))
-    alone = rate(system, questions.query_QM[:ALONE], effort, 1, 1)
-    one, two = (rate(system, questions.query_QM, effort, BATCH, threads) for threads in (1, 2))
-    visited = system.visited(questions.query_QM, effort)
-    shown = UNKNOWN if np.isnan(visited) else f"{visited:,.0f}"
-    single = [f"{alone:,.0f}", f"{one:,.0f}"] if system.threads else [UNKNOWN, UNKNOWN]
-    cells = [system.name, f"{effort:,}", f"{recall:.3f}", shown, *single, f"{two:,.0f}"]
-    return line([*cells, f"{system.bytes / 1e6:,.0f}", f"{system.seconds:,.0f}"])
+
+    def recall(effort: int) -> float:
+        found_QK = system.search(query_QM, effort, 2)
+        return float((found_QK[:, :, None] == true_QK[:, None, :]).any(axis=1).mean())
+
+    place = bisect_left(range(len(system.efforts) - 1), RECALL, key=lambda place: recall(system.efforts[place]))
+    effort = system.efforts[place]
+    one, two = (rate(system, query_QM, effort, BATCH, threads) for threads in (1, 2))
+    visited, single = system.visited(query_QM, effort), [UNKNOWN, UNKNOWN]
+    if system.threads:
+        single = [f"{rate(system, query_QM[:ALONE], effort, 1, 1):,.0f}", f"{one:,.0f}"]
+    cells = [system.name, f"{effort:,}", f"{recall(effort):.3f}", UNKNOWN if np.isnan(visited) else f"{visited:,.0f}"]
+    return line([*cells, *single, f"{two:,.0f}", f"{system.bytes / 1e6:,.0f}", f"{system.seconds:,.0f}"])
 
 
 def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
@@ -86,33 +67,32 @@ def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
     ]
     lines = []
     for codec in codecs.AGAIN:
-        mine = partial(scan_map, ours.open(codec)[0], query_QM, leaves_QB)
+        leaves, own = ours.open(codec)[0], codecs.fill(codec, segment.vector_NM, leaf_N, ours.router.n_leaves)
         cells = []
-        for index in (segment.lists.index, codecs.fill(codec, segment.vector_NM, leaf_N, ours.router.n_leaves)):
-            theirs = partial(scan_lists, index, query_QM, leaves_QB)
-            cells += [ratios(mine, theirs, threads) for threads in (1, 2)]
+        for index in (segment.lists.index, own):
+            scans: dict[str, Callable[..., object]] = {
+                "theirs": partial(scan_lists, index),
+                "mine": partial(leaves.candidates, k=K),
+            }
+            works = {name: partial(in_batches, scan, query_QM, leaves_QB) for name, scan in scans.items()}
+            for threads in (1, 2):
+                set_threads(threads)
+                seconds = interleaved(works, ROUNDS)
+                cells.append(quotient((seconds["theirs"] / seconds["mine"]).tolist()))
         lines.append([codec, *cells])
     return table([f"the same {beam} of {ours.router.n_leaves:,} lists", *heads], lines)
 
 
-def scan_map(leaves: LeafScan, query_QM: Floats, leaves_QB: Ints) -> None:
-    """Scan given leaves [q, β] of a leaf map, batch by batch."""
+def in_batches(scan: Callable[..., object], query_QM: Floats, leaves_QB: Ints) -> None:
+    """Scan given leaves [q, β], batch by batch."""
     for begin in range(0, len(query_QM), BATCH):
-        leaves.candidates(query_QM[begin : begin + BATCH], leaves_QB[begin : begin + BATCH], K)
+        scan(query_QM[begin : begin + BATCH], leaves_QB[begin : begin + BATCH])
 
 
 def scan_lists(index: Any, query_QM: Floats, leaves_QB: Ints) -> None:
-    """Scan given lists [q, β] of a faiss index, batch by batch."""
+    """Scan given lists [q, β] of a faiss index."""
     index.nprobe = leaves_QB.shape[1]
-    for begin in range(0, len(query_QM), BATCH):
-        ivf_tools.search_preassigned(index, query_QM[begin : begin + BATCH], K, leaves_QB[begin : begin + BATCH])
-
-
-def ratios(mine: Callable[[], None], theirs: Callable[[], None], threads: int) -> str:
-    """How much faster one is than the other, median and range of paired rounds."""
-    set_threads(threads)
-    seconds = interleaved({"theirs": theirs, "mine": mine}, ROUNDS)
-    return quotient((seconds["theirs"] / seconds["mine"]).tolist())
+    ivf_tools.search_preassigned(index, query_QM, K, leaves_QB)
 
 
 def vectors(given: argparse.Namespace) -> tuple[str, Floats, Floats]:
@@ -126,31 +106,17 @@ def vectors(given: argparse.Namespace) -> tuple[str, Floats, Floats]:
     return f"{given.collection}, {len(data.documents.ids):,} documents", data.documents.vector_NM, query_QM
 
 
-def systems(vector_NM: Floats, leaves: int, folder: Path, ours: Ours, only: str) -> Iterator[System]:
-    """Systems of the families whose name holds a text, each built when its turn comes."""
-    families: dict[str, Callable[[], Iterator[System]]] = {
-        "faiss IVF": lambda: faiss_lists(vector_NM, leaves),
-        "faiss HNSW": lambda: faiss_graph(vector_NM),
-        "hnswlib": lambda: hnswlib_graph(vector_NM),
-        "ScaNN": lambda: scann(vector_NM, leaves),
-        "LanceDB": lambda: lance(vector_NM, leaves, folder),
-        "rayhier": lambda: (ours.system(codec) for codec in codecs.AGAIN),
-    }
-    return (system for name, build in families.items() if only in name for system in build())
-
-
 def main() -> None:
     """Print both tables."""
-    parser = Options("Searching the same vectors.")
+    parser = Options("Searching the same vectors.", None, "quality")
     parser.add_argument("--collection", default="oewn_examples")
     parser.add_argument("--synthetic", type=count, help="so many synthetic vectors")
     parser.add_argument("--leaves", type=int, help="lists of every system (default: the router's own choice)")
-    parser.quality()
     parser.add_argument("--only", default="", help="part of faiss IVF, faiss HNSW, hnswlib, ScaNN, LanceDB, rayhier")
     given = parser.parse_args()
     what, vector_NM, query_QM = vectors(given)
     vector_NM, query_QM = (np.ascontiguousarray(one, dtype=np.float32) for one in (vector_NM, query_QM))
-    questions = Questions(query_QM, nearest(query_QM, vector_NM, K)[0])
+    true_QK = nearest(query_QM, vector_NM, K)[0]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         leaves = given.leaves or 25 * round(len(vector_NM) ** 0.5)
@@ -162,8 +128,16 @@ def main() -> None:
         print(f"\nAt {RECALL:.0%} of the true {K} nearest:\n")
         head = ["system", "effort", "recall", "visited", "1 thread, batch 1", "batch 64", "2 threads", "MB", "built, s"]
         print("\n".join(heading(head)))
-        for system in systems(vector_NM, leaves, folder, ours, given.only):
-            print(at_recall(system, questions), flush=True)
+        families: dict[str, Iterable[System]] = {  # each built when its turn comes
+            "faiss IVF": faiss_lists(vector_NM, leaves),
+            "faiss HNSW": faiss_graph(vector_NM),
+            "hnswlib": hnswlib_graph(vector_NM),
+            "ScaNN": scann(vector_NM, leaves),
+            "LanceDB": lance(vector_NM, leaves, folder),
+            "rayhier": (ours.system(codec) for codec in codecs.AGAIN),
+        }
+        for system in chain(*(family for name, family in families.items() if given.only in name)):
+            print(at_recall(system, query_QM, true_QK), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from rayhier.spec.search import Codec
 K = 10
 LINKS, CONSTRUCTION = 32, 100
 """Links of a graph's nodes, and candidates while it is built."""
+SHARDS = 4
+"""Shards of the leaf map."""
 AGAIN = 8
 """Rows scored again for each wanted, of faiss' and LanceDB's product quantization."""
 
@@ -41,8 +44,8 @@ class System:
     bytes: int
     efforts: Sequence[int]
     search: Search
-    visited: Callable[[Floats, int], float]
-    """Documents scored a query, of those the index holds."""
+    visited: Callable[[Floats, int], float] = lambda *_: float("nan")
+    """Documents scored a query, of those the index holds; NaN where a library does not say."""
     threads: bool = True
     """Whether the number of threads is ours to say."""
 
@@ -67,28 +70,31 @@ def faiss_lists(vector_NM: Floats, leaves: int) -> Iterator[System]:
         quantizer = faiss.IndexFlatIP(m)
         quantizer.add(centroid_LM)
         if name == "faiss IVFFlat":
-            lists: Any = faiss.IndexIVFFlat(quantizer, m, leaves, faiss.METRIC_INNER_PRODUCT)
+            index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, faiss.METRIC_INNER_PRODUCT)
+            lists = index
         else:
             lists = faiss.IndexIVFPQFastScan(quantizer, m, leaves, m // 4, 4, faiss.METRIC_INNER_PRODUCT)
             lists.by_residual = False
-        lists.train(vector_NM)
-        index: Any = lists if name == "faiss IVFFlat" else faiss.IndexRefineFlat(lists)
-        index.add(vector_NM)
-        if index is not lists:
+            index = faiss.IndexRefineFlat(lists)
             index.k_factor = AGAIN
+        lists.train(vector_NM)
+        index.add(vector_NM)
         index.referenced_objects = [quantizer, lists]
         count_L = np.array([lists.invlists.list_size(leaf) for leaf in range(leaves)])
-
-        def search(query_QM: Floats, effort: int, threads: int, index: Any = index, lists: Any = lists) -> Ints:
-            set_threads(threads)
-            lists.nprobe = effort
-            return np.asarray(index.search(query_QM, K)[1])
 
         def visited(query_QM: Floats, effort: int, quantizer: Any = quantizer, count_L: Ints = count_L) -> float:
             return float(count_L[quantizer.search(query_QM, effort)[1]].sum(axis=1).mean())
 
         seconds = clustered + time.monotonic() - began
+        search = partial(faiss_search, index, lists, "nprobe")
         yield System(name, seconds, size_of(index), widths(leaves), search, visited)
+
+
+def faiss_search(index: Any, options: Any, name: str, query_QM: Floats, effort: int, threads: int) -> Ints:
+    """Search an index of faiss, whose effort is an attribute of its lists or graph."""
+    set_threads(threads)
+    setattr(options, name, effort)
+    return np.asarray(index.search(query_QM, K)[1])
 
 
 def size_of(index: Any) -> int:
@@ -105,16 +111,10 @@ def faiss_graph(vector_NM: Floats) -> Iterator[System]:
     index.hnsw.efConstruction = CONSTRUCTION
     index.add(vector_NM)
     seconds = time.monotonic() - began
-
-    def search(query_QM: Floats, effort: int, threads: int) -> Ints:
-        set_threads(threads)
-        index.hnsw.efSearch = effort
-        return np.asarray(index.search(query_QM, K)[1])
-
-    counted: Any = faiss.cvar
-    stats = counted.hnsw_stats
+    search, counted = partial(faiss_search, index, index.hnsw, "efSearch"), faiss.cvar
 
     def visited(query_QM: Floats, effort: int) -> float:
+        stats: Any = counted.hnsw_stats  # type: ignore[attr-defined]
         stats.reset()
         search(query_QM, effort, 1)
         return float(stats.ndis / len(query_QM))
@@ -137,7 +137,7 @@ def hnswlib_graph(vector_NM: Floats) -> Iterator[System]:
         graph.set_ef(max(effort, K))
         return np.asarray(graph.knn_query(query_QM, k=K, num_threads=threads)[0].astype(np.int64))
 
-    yield System("hnswlib", seconds, graph.index_file_size(), widths(n // 10)[9:], walk, lambda *_: float("nan"))
+    yield System("hnswlib", seconds, graph.index_file_size(), widths(n // 10)[9:], walk)
 
 
 def scann(vector_NM: Floats, leaves: int) -> Iterator[System]:
@@ -151,17 +151,21 @@ def scann(vector_NM: Floats, leaves: int) -> Iterator[System]:
     seconds = time.monotonic() - began
     with tempfile.TemporaryDirectory() as folder:
         index.serialize(folder)
-        size = sum(path.stat().st_size for path in Path(folder).rglob("*"))
+        size = folder_size(Path(folder))
 
     def search(query_QM: Floats, effort: int, threads: int) -> Ints:
         if threads > 1:
             index.set_num_threads(threads)
-            rows = index.search_batched_parallel(query_QM, leaves_to_search=effort)[0]
-        else:
-            rows = index.search_batched(query_QM, leaves_to_search=effort)[0]
-        return np.asarray(rows.astype(np.int64))
+        ask = index.search_batched_parallel if threads > 1 else index.search_batched
+        return np.asarray(ask(query_QM, leaves_to_search=effort)[0].astype(np.int64))
 
-    yield System("ScaNN", seconds, size, widths(leaves), search, lambda *_: float("nan"))
+    yield System("ScaNN", seconds, size, widths(leaves), search)
+
+
+def folder_size(folder: Path, *endings: str) -> int:
+    """Bytes of the files below a folder whose names end so."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name.endswith(endings or ""))
+    return sum(path.stat().st_size for path in files)
 
 
 def lance(vector_NM: Floats, leaves: int, folder: Path) -> Iterator[System]:
@@ -171,15 +175,12 @@ def lance(vector_NM: Floats, leaves: int, folder: Path) -> Iterator[System]:
     n, m = vector_NM.shape
     began = time.monotonic()
     column = pa.FixedSizeListArray.from_arrays(pa.array(vector_NM.reshape(-1)), m)
-    table = lancedb.connect(str(folder / "lance")).create_table(
-        "vectors", pa.table([pa.array(np.arange(n)), column], names=["row", "vector"])
-    )
+    vectors = pa.table([pa.array(np.arange(n)), column], names=["row", "vector"])
+    table = lancedb.connect(str(folder / "lance")).create_table("vectors", vectors)
     table.create_index(metric="dot", num_partitions=leaves, num_sub_vectors=m // 8, index_type="IVF_PQ")
     seconds = time.monotonic() - began
-    size = sum(path.stat().st_size for path in (folder / "lance").rglob("*") if path.is_file())
 
-    def search(query_QM: Floats, effort: int, threads: int) -> Ints:
-        del threads
+    def search(query_QM: Floats, effort: int, _threads: int) -> Ints:
         found = np.full((len(query_QM), K), -1)
         query = table.search(list(query_QM)) if len(query_QM) > 1 else table.search(query_QM[0])
         query = query.distance_type("dot").nprobes(effort).refine_factor(AGAIN).limit(K).select(["row", "_distance"])
@@ -190,10 +191,7 @@ def lance(vector_NM: Floats, leaves: int, folder: Path) -> Iterator[System]:
         found[of[order], place] = rows["row"].to_numpy()[order]
         return found
 
-    yield System("LanceDB IVF_PQ", seconds, size, widths(leaves), search, lambda *_: float("nan"), threads=False)
-
-
-SHARDS = 4
+    yield System("LanceDB IVF_PQ", seconds, folder_size(folder / "lance"), widths(leaves), search, threads=False)
 
 
 class Ours:
@@ -204,7 +202,7 @@ class Ours:
         spec = leaf_maps.job("search", folder, branching=leaves)
         self.router = leaf_maps.settled(spec, vector_NM, len(vector_NM))
         texts = leaf_maps.texts([f"{row:09d}" for row in range(len(vector_NM))])
-        self.there = leaf_maps.write(folder / "map", self.router, spec, texts, vector_NM, shards=SHARDS)
+        self.there = leaf_maps.write(folder / "map", self.router, spec, texts, vector_NM, SHARDS)
         self.cache = folder / "cache"
         os.environ["RAYHIER_CACHE"] = str(self.cache)
         self.seconds = time.monotonic() - began
@@ -215,8 +213,7 @@ class Ours:
         began = time.monotonic()
         leaves = LeafScan.mapped(self.there, codec)
         leaves.open()
-        files = [path for path in self.cache.rglob("*") if path.suffix in {".faiss", ".npy"}]
-        return leaves, time.monotonic() - began, sum(path.stat().st_size for path in files)
+        return leaves, time.monotonic() - began, folder_size(self.cache, ".faiss", ".npy")
 
     def route(self, query_QM: Floats, beam: int) -> Ints:
         """Leaves [q, β] that queries visit."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.tables import between, mean, spread
+from benchmarks.tables import mean, spread
 from rayhier.arrays import Bools, Values
-from rayhier.evaluate.significance import Interval, bootstrap
+from rayhier.evaluate.significance import bootstrap
 
 RESAMPLES = 2000
 INTERVAL = (2.5, 97.5)
@@ -47,6 +47,11 @@ class Estimate:
     low: float
     high: float
 
+    @property
+    def shown(self) -> str:
+        """A difference in points with its interval."""
+        return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
     """Mean over seeds, point by point and query by query; as long as the shortest."""
@@ -64,24 +69,17 @@ def sample(queries: int) -> Values:
 
 
 def draws(queries: int, resamples: int = RESAMPLES, seed: int = 0) -> Values:
-    """Weights [r, q] of the sample itself, then of resamples of the queries with replacement.
-
-    >>> draws(4, resamples=10).shape
-    (11, 4)
-    """
+    """Weights [r, q] of the sample itself, then of resamples of the queries with replacement."""
     drawn = np.random.default_rng(seed).multinomial(queries, np.full(queries, 1 / queries), size=resamples)
     return np.concatenate([sample(queries), drawn / queries])
 
 
-def reached(curve: Curve, weight_RQ: Values, shares: Sequence[float], axis: str = "visited") -> Values:
+def reached(curve: Curve, shares: Sequence[float], axis: str = "visited", weight_RQ: Values | None = None) -> Values:
     """Visited (or cost) [r, s] at which mean recall first reaches shares of exact recall, linear between points.
 
-    NaN where it never does.
-
-    >>> curve = Curve(*(np.array(x)[:, None] for x in ([0.5, 1.0], [0.1, 0.3], [0.2, 0.4])), exact_Q=np.ones(1))
-    >>> reached(curve, sample(1), [0.4, 0.75]).round(3).tolist()
-    [[0.1, 0.2]]
+    NaN where it never does; of the sample alone without weights.
     """
+    weight_RQ = sample(len(curve.exact_Q)) if weight_RQ is None else weight_RQ
     recall_RP = weight_RQ @ curve.recall_PQ.T
     x_RP = weight_RQ @ getattr(curve, f"{axis}_PQ").T
     target_RS = (weight_RQ @ curve.exact_Q)[:, None] * np.asarray(shares)
@@ -96,24 +94,20 @@ def reached(curve: Curve, weight_RQ: Values, shares: Sequence[float], axis: str 
     return np.where(there_RSP.any(axis=2), x_RS, np.nan)
 
 
-def recall_at(curve: Curve, weight_RQ: Values, shares: Sequence[float], axis: str = "visited") -> Values:
-    """Mean recall [r, s] at shares visited (or costs), linear between points.
+def recall_at(curve: Curve, shares: Sequence[float], axis: str = "visited", weight_RQ: Values | None = None) -> Values:
+    """Mean recall [r, s] at shares visited (or costs), linear between points; of the sample alone without weights.
 
     NaN for a share beyond the sample's first or last point; a resample beyond its own reads that one.
     """
-    visited_RP, recall_RP = weight_RQ @ getattr(curve, f"{axis}_PQ").T, weight_RQ @ curve.recall_PQ.T
+    weight_RQ = sample(len(curve.exact_Q)) if weight_RQ is None else weight_RQ
+    x_RP, recall_RP = weight_RQ @ getattr(curve, f"{axis}_PQ").T, weight_RQ @ curve.recall_PQ.T
     # A taller tree's beams are not nested: a wider one may visit a little less.
-    order_RP = np.argsort(visited_RP, axis=1, kind="stable")
-    visited_RP, recall_RP = (np.take_along_axis(x_RP, order_RP, axis=1) for x_RP in (visited_RP, recall_RP))
+    order_RP = np.argsort(x_RP, axis=1, kind="stable")
+    x_RP, recall_RP = (np.take_along_axis(own_RP, order_RP, axis=1) for own_RP in (x_RP, recall_RP))
+    found_RS = np.stack([np.interp(shares, x_P, recall_P) for x_P, recall_P in zip(x_RP, recall_RP, strict=True)])
     share_S = np.asarray(shares)
-    place_RS = (visited_RP[:, None, :] <= share_S[None, :, None]).sum(axis=2)
-    low_RS, high_RS = np.maximum(place_RS - 1, 0), np.minimum(place_RS, visited_RP.shape[1] - 1)
-    r = np.arange(len(weight_RQ))[:, None]
-    width_RS = visited_RP[r, high_RS] - visited_RP[r, low_RS]
-    part_RS = np.where(width_RS > 0, (share_S - visited_RP[r, low_RS]) / np.where(width_RS > 0, width_RS, 1.0), 0.0)
-    found_RS = recall_RP[r, low_RS] + part_RS * (recall_RP[r, high_RS] - recall_RP[r, low_RS])
-    found_RS[:, (place_RS[0] == 0) | (share_S > visited_RP[0, -1] + 1e-9)] = np.nan
-    return np.asarray(found_RS)
+    found_RS[:, (share_S < x_RP[0, 0]) | (share_S > x_RP[0, -1] + 1e-9)] = np.nan
+    return found_RS
 
 
 def ratio(system: Curve, control: Curve, shares: Sequence[float], axis: str = "visited") -> Values:
@@ -122,7 +116,7 @@ def ratio(system: Curve, control: Curve, shares: Sequence[float], axis: str = "v
     A control that never gets there counts as there at its last point; a system that does not has an infinite ratio.
     """
     weight_RQ = draws(len(system.exact_Q))
-    ours_RS, theirs_RS = (reached(curve, weight_RQ, shares, axis) for curve in (system, control))
+    ours_RS, theirs_RS = (reached(curve, shares, axis, weight_RQ) for curve in (system, control))
     last_R1 = weight_RQ @ getattr(control, f"{axis}_PQ")[-1][:, None]
     theirs_RS = np.where(np.isnan(theirs_RS), last_R1, theirs_RS)
     return np.asarray(np.where(np.isnan(ours_RS), np.inf, ours_RS) / theirs_RS)
@@ -131,7 +125,7 @@ def ratio(system: Curve, control: Curve, shares: Sequence[float], axis: str = "v
 def difference(system: Curve, control: Curve, shares: Sequence[float]) -> Values:
     """Recall of a system less a control's [r, s] at shares visited, the same queries in both."""
     weight_RQ = draws(len(system.exact_Q))
-    return recall_at(system, weight_RQ, shares) - recall_at(control, weight_RQ, shares)
+    return recall_at(system, shares, "visited", weight_RQ) - recall_at(control, shares, "visited", weight_RQ)
 
 
 def geometric(ratios: Sequence[Values]) -> Values:
@@ -139,21 +133,10 @@ def geometric(ratios: Sequence[Values]) -> Values:
     return np.asarray(np.exp(np.mean(np.log(ratios), axis=0)))
 
 
-def mean_known(differences: Sequence[Values]) -> Values:
-    """Mean of differences, element by element, over those that are known; NaN where none is."""
-    stacked = np.stack(differences)
-    count = (~np.isnan(stacked)).sum(axis=0)
-    total = np.nansum(stacked, axis=0)
-    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
-
-
-def paired(ours_Q: Values, theirs_Q: Values) -> Interval:
-    """Points by which values of queries are above others of the same queries, with their 95% interval.
-
-    >>> paired(np.array([0.5, 0.75]), np.array([0.25, 0.5])).difference
-    25.0
-    """
-    return bootstrap(100 * (ours_Q - theirs_Q)[:, None])[0]
+def paired(ours_Q: Values, theirs_Q: Values) -> Estimate:
+    """Points by which values of queries are above others of the same queries, with their 95% interval."""
+    found = bootstrap(100 * (ours_Q - theirs_Q)[:, None])[0]
+    return Estimate(found.difference, found.low, found.high)
 
 
 def groups(new_Q: Bools) -> dict[str, Bools]:
@@ -163,24 +146,13 @@ def groups(new_Q: Bools) -> dict[str, Bools]:
 
 
 def compared(ours_SQ: Values, control_SQ: Values | None) -> list[str]:
-    """Cells of a table: the mean of values [s, q] ± half the range over seeds, and points above a control's.
-
-    >>> compared(np.array([[0.5, 0.5]]), np.array([[0.25, 0.25]]))
-    ['0.500', '+25.0 [+25.0, +25.0]']
-    """
+    """Cells of a table: the mean of values [s, q] ± half the range over seeds, and points above a control's."""
     seeds = ours_SQ.mean(axis=1).tolist()
     shown = spread(seeds) if len(seeds) > 1 else mean(seeds)
-    if control_SQ is None:
-        return [shown, ""]
-    over = paired(ours_SQ.mean(axis=0), control_SQ.mean(axis=0))
-    return [shown, between(over.difference, over.low, over.high)]
+    return [shown, "" if control_SQ is None else paired(ours_SQ.mean(axis=0), control_SQ.mean(axis=0)).shown]
 
 
 def estimate(value_R: Values) -> Estimate:
-    """The sample's value and the interval of its resamples'.
-
-    >>> estimate(np.array([2.0, 1.0, 3.0]))
-    Estimate(value=2.0, low=1.05, high=2.95)
-    """
+    """The sample's value and the interval of its resamples'."""
     low, high = np.percentile(value_R[1:], INTERVAL)
     return Estimate(float(value_R[0]), round(float(low), 9), round(float(high), 9))

@@ -9,20 +9,12 @@ UNKNOWN = "-"
 
 
 def line(cells: Iterable[str]) -> str:
-    """A line of a Markdown table.
-
-    >>> line(["a", "b"])
-    '| a | b |'
-    """
+    """A line of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
 def heading(head: Sequence[str]) -> list[str]:
-    """The first two lines of a Markdown table: its first column stands left, all others right.
-
-    >>> heading(["system", "recall", "visited"])
-    ['| system | recall | visited |', '|---|---:|---:|']
-    """
+    """The first two lines of a Markdown table: its first column stands left, all others right."""
     return [line(head), f"|---|{'---:|' * (len(head) - 1)}"]
 
 
@@ -32,11 +24,7 @@ def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """Mean and half the range of several seeds; a dash where one is unknown.
-
-    >>> spread([0.5, 0.7])
-    '0.600 ± 0.100'
-    """
+    """Mean and half the range of several seeds; a dash where one is unknown."""
     if np.isnan(values).any():
         return UNKNOWN
     return f"{np.mean(values):.{digits}f} ± {(max(values) - min(values)) / 2:.{digits}f}"
@@ -47,19 +35,6 @@ def mean(values: Sequence[float], form: str = "3f") -> str:
     return UNKNOWN if np.isnan(values).any() else f"{np.mean(values):.{form}}"
 
 
-def between(value: float, low: float, high: float) -> str:
-    """A difference in points with its 95% interval.
-
-    >>> between(1.04, -0.2, 2.3)
-    '+1.0 [-0.2, +2.3]'
-    """
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
-
-
 def quotient(ratios: Sequence[float]) -> str:
-    """Median and range of the ratios of paired rounds.
-
-    >>> quotient([2.0, 1.5, 1.9])
-    '1.90 (1.50-2.00)'
-    """
+    """Median and range of the ratios of paired rounds."""
     return f"{np.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"

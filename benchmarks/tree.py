@@ -1,44 +1,43 @@
-"""Document trees of very many synthetic vectors, in memory and streamed: time, memory, balance, mean cosine.
-
-    python -m benchmarks.tree --documents 1_000_000 --branching 8 64
-
-Vectors are synthetic, and say so: a mixture of 5,000 directions. Each tree is grown in a process of its own. Memory in
-memory is the process's peak resident set, the vectors included; streamed it is the proportional set size (PSS) of the
-largest process and of all of them, Ray's included, watched twice a second.
-"""
+"""Document trees of very many synthetic vectors, in memory and streamed: time, memory, balance, mean cosine."""
 
 import argparse
 import json
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from benchmarks import tables
-from benchmarks.commands import Options, apart, count, peak_memory
-from benchmarks.machine import THREADS, set_threads, timed
-from benchmarks.scale_stages import Stages
+from benchmarks.commands import Options, apart, count
+from benchmarks.machine import THREADS, Stages, peak_memory, set_threads, timed
 from benchmarks.synthetic import DIMENSION, centres, names, part, parts, unit
+from rayhier.arrays import Floats
 from rayhier.cluster.document_tree import grow
 from rayhier.cluster.shape import Level, statistics
 from rayhier.progress import say
 from rayhier.storage import columns, files, schemas
 
-WAYS = ("in memory", "streamed")
+
+def vectors(given: argparse.Namespace) -> Iterator[tuple[int, Floats]]:
+    """Number and vectors [n, m] of each part."""
+    centre_CM = centres()
+    for number, rows in parts(given.documents):
+        yield number, unit(part(number, rows, centre_CM)[:, : given.dimension])
 
 
 def in_memory(given: argparse.Namespace, branching: int) -> dict[str, Any]:
     """Grow one tree in this process."""
-    vector_NM, centre_CM, first = np.empty((given.documents, given.dimension), np.float32), centres(), 0
-    for number, rows in parts(given.documents):
-        vector_NM[first : first + rows] = unit(part(number, rows, centre_CM)[:, : given.dimension])
-        first += rows
-    made = []
+    set_threads(given.threads)
+    vector_NM, first, made = np.empty((given.documents, given.dimension), np.float32), 0, []
+    for _, own in vectors(given):
+        vector_NM[first : first + len(own)] = own
+        first += len(own)
     seconds = timed(lambda: made.append(grow(vector_NM, branching, 0)))
     return {"seconds": seconds, "peak": [peak_memory()], "levels": list(map(asdict, statistics(made[0], vector_NM)))}
 
@@ -50,12 +49,12 @@ def streamed(given: argparse.Namespace, branching: int) -> dict[str, Any]:
     from rayhier.cluster.ray import grow_streamed
     from rayhier.spec.cluster import CpuWorkers
 
+    set_threads(given.threads)
     folder = given.workdir / f"streamed-{branching}"
     shutil.rmtree(folder, ignore_errors=True)
-    centre_CM, schema, paths = centres(), schemas.vectors("doc_id", given.dimension), []
-    for number, rows in parts(given.documents):
-        column = columns.vector_column(unit(part(number, rows, centre_CM)[:, : given.dimension]), pa.float32())
-        table = pa.table([names(number, rows), column], schema=schema)
+    schema, paths = schemas.vectors("doc_id", given.dimension), []
+    for number, own in vectors(given):
+        table = pa.table([names(number, len(own)), columns.vector_column(own, pa.float32())], schema=schema)
         paths.append(folder / "vectors" / f"part-{number:05d}.parquet")
         files.write_parquet(folder, f"vectors/{paths[-1].name}", [table], schema)
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -69,12 +68,7 @@ def streamed(given: argparse.Namespace, branching: int) -> dict[str, Any]:
     return {"seconds": took["seconds"], "peak": [took["process"], took["total"]], "levels": list(map(asdict, levels))}
 
 
-def grown(given: argparse.Namespace, way: str, branching: int) -> dict[str, Any]:
-    """Grow one tree in a process of its own."""
-    say(f"{given.documents:,} documents, branching {branching}, {way}")
-    options = {name: getattr(given, name) for name in ("documents", "dimension", "threads", "workdir")}
-    measured = apart("benchmarks.tree", options | {"branching": branching, "one": way})
-    return {"branching": branching, "way": way, **measured}
+WAYS = {"in memory": in_memory, "streamed": streamed}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -105,15 +99,13 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=DIMENSION, help=f"at most {DIMENSION}")
     parser.add_argument("--branching", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--threads", type=int, default=THREADS, help="threads in memory, processes streamed")
-    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if not 1 <= given.dimension <= DIMENSION:
         parser.error(f"--dimension: got {given.dimension}; allowed: 1 to {DIMENSION}")
-    if given.one:
-        set_threads(given.threads)
-        print(json.dumps((in_memory if given.one == WAYS[0] else streamed)(given, given.branching[0])))
-        return
-    rows = [grown(given, way, branching) for branching in given.branching for way in WAYS]
+    rows = []
+    for branching, (way, work) in product(given.branching, WAYS.items()):
+        say(f"{given.documents:,} documents, branching {branching}, {way}")
+        rows.append({"branching": branching, "way": way, **apart(work, given, branching)})
     given.workdir.mkdir(parents=True, exist_ok=True)
     (given.workdir / "tree.json").write_text(json.dumps(rows, indent=1))
     print(table(rows))

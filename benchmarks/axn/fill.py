@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=1)
     given = parser.parse_args()
     set_threads(1)
-    world = World.make(given.workdir)
+    world = World(given.workdir)
     texts = {name: text for one in (world.held, world.tested) for name, text in zip(one.ids, one.texts, strict=True)}
     held, tested = held_queries(world.held.ids, HELD), held_queries(world.tested.ids, TESTED)
     # Half of both first: a benchmark of fewer queries (--tests, --keeps) reads those.

@@ -2,74 +2,33 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.axn.measured import ASKED, Found, exhaustive, measured, measured_each, named, ndcg, tuned
-from benchmarks.axn.rows import Offline, Row, Setting
+from benchmarks import leaf_maps
+from benchmarks.axn import rows
+from benchmarks.axn.rows import ASKED, TUNED, Found, Offline, Row, Setting, measured, named
 from benchmarks.axn.world import World
+from benchmarks.collection import made
 from benchmarks.machine import timed
-from benchmarks.statistics import groups, paired
-from rayhier.dataset.queries import load_answers, new_answers
+from benchmarks.statistics import Estimate, groups, paired
+from rayhier.arrays import Ints
+from rayhier.dataset.queries import Queries, load_answers, new_answers
 from rayhier.dataset.ranking import Ranking
-from rayhier.evaluate.significance import Interval
+from rayhier.run import run
+from rayhier.search.model import Model
 from rayhier.search.rerank import LEXICAL, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AxnRerank, Rnr
 from rayhier.storage import columns
+from rayhier.storage.leaf_map import BUILT, LeafMap
 
-PER_QUERY, PER_ITEM = Offline("query", 100), Offline("item", 2)
-ALL, FEW = Offline("query", 1_000_000), Offline("query", 1_000_000, 10)
-RNR, RNR_BOTH = Row("re-rank: base"), Row("re-rank: base + BM25", first="both")
-RIDGE = Row("ridge", fit="ridge")
-RIDGE_BOTH = Row("ridge, base + BM25", fit="ridge", first="both")
-BIASED = Row("ridge + bias, 2 queries a document", fit="ridge", bias=True, offline=PER_ITEM)
-BIASED_BOTH = replace(BIASED, name="ridge + bias, 2 queries a document, base + BM25", first="both")
-ADACUR = Row("ADACUR, 50 anchors", fit="lstsq", vectors="anchors", offline=ALL)
-ADACUR_BOTH = replace(ADACUR, name="ADACUR, 50 anchors, base + BM25", first="both")
-DISTILLED = Row("re-rank: distilled head of the dual encoder", vectors="distilled", offline=PER_QUERY)
-TRANSDUCTIVE = Row("ridge, transductive", fit="ridge", vectors="transductive", offline=PER_QUERY)
-INDUCTIVE = Row("ridge, inductive", fit="ridge", vectors="inductive", offline=PER_QUERY)
-INDUCTIVE_BOTH = replace(INDUCTIVE, name="ridge, inductive, base + BM25", first="both")
-EXACT = Row("EXACT: the vector that explains all scores", fit="exact")
 GATE = 100
 """Best documents of the base that the gate re-ranks."""
-
-FIXED = (
-    RNR,
-    Row("re-rank: BM25", first="bm25"),
-    RNR_BOTH,
-    Row("re-rank: transductive vectors", vectors="transductive", offline=PER_QUERY),
-    Row("re-rank: inductive vectors", vectors="inductive", offline=PER_QUERY),
-)
-LAMBDAS, RATES, DISTILL_RATES = (0.0, 0.2, 0.5, 0.8), (1e-3, 1e-2, 1e-1, 1.0, 10.0), (1e-4, 1e-3, 1e-2)
-PAPER = (
-    Row("AXN as printed", fit="lstsq", offline=PER_QUERY),
-    Row("AXN as printed, transductive", fit="lstsq", vectors="transductive", offline=PER_QUERY),
-    Row("AXN as printed, inductive", fit="lstsq", vectors="inductive", offline=PER_QUERY),
-)
-TOUR = (
-    Row("TOUR, KL", fit="tour-kl", offline=PER_QUERY),
-    Row("TOUR, MSE", fit="tour-mse", offline=PER_QUERY),
-)
-OURS = (
-    RIDGE,
-    RIDGE_BOTH,
-    Row("ridge, first round by chance", fit="ridge", first="random"),
-    TRANSDUCTIVE,
-    INDUCTIVE,
-    INDUCTIVE_BOTH,
-    Row("ridge + bias, 100 documents a query", fit="ridge", bias=True, offline=PER_QUERY),
-    Row("ridge + bias, 1 query a document", fit="ridge", bias=True, offline=Offline("item", 1)),
-    BIASED,
-    Row("ridge + bias, 5 queries a document", fit="ridge", bias=True, offline=Offline("item", 5)),
-    BIASED_BOTH,
-    Row("ridge + bias, 2 queries, transductive", fit="ridge", bias=True, vectors="transductive", offline=PER_ITEM),
-)
-LAST = (Row("ADACUR, 10 anchors", fit="lstsq", vectors="anchors", offline=FEW), ADACUR, ADACUR_BOTH, EXACT)
-CHEAP = tuple(row for row in OURS if row.offline in (PER_QUERY, PER_ITEM, Offline("item", 1)))
-"""Rows that may stand against ADACUR's: which of them does is chosen on the held-out queries."""
+Points = dict[str, list[tuple[float, float]]]
+"""Row -> points of its curve in a plot."""
 
 
 @dataclass(frozen=True)
@@ -78,30 +37,10 @@ class Gate:
 
     means: dict[str, dict[str, float]]
     """Group -> system -> nDCG@10."""
-    over: dict[str, Interval]
+    over: dict[str, Estimate]
     """Group -> the cross-encoder beside the base, over the base."""
-    alone: dict[str, Interval]
+    alone: dict[str, Estimate]
     """Group -> the cross-encoder alone, over the base."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Median seconds of a query: 100 calls over all documents, in 5 rounds or at once."""
-
-    rounds: float
-    """The re-ranker in 5 rounds, less reading."""
-    once: float
-    """Retrieve-and-rerank, less reading."""
-    read_rounds: float
-    """Reading 5 times 20 pairs."""
-    read_once: float
-    """Reading 100 pairs."""
-
-    @property
-    def share(self) -> float:
-        """What rounds cost more than one round does, as a share of a query's time."""
-        more = self.rounds - self.once + max(0.0, self.read_rounds - self.read_once)
-        return more / (self.rounds + self.read_rounds)
 
 
 @dataclass(frozen=True)
@@ -114,13 +53,14 @@ class Findings:
     """Weight of the base score beside the cross-encoder's."""
     documents: int
     gate: Gate
-    curves: dict[str, dict[str, list[tuple[float, float]]]]
+    curves: dict[str, Points]
     """Plot -> row -> points."""
     factors: dict[tuple[str, str], str]
     """First round and measure -> the row of cheap factors that was chosen on held-out queries."""
     leaves: dict[str, dict[str, float]]
     black_box: dict[str, float]
-    timing: Timing
+    timing: dict[str, float]
+    """Median seconds of a query's 100 calls over all documents, `rounds` (5) or `once`, and of reading these pairs."""
     steps: dict[str, float]
     """Step made ahead -> its seconds."""
 
@@ -131,37 +71,25 @@ def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[
     for base_weight in (0.0, weight):
         held = Setting(world, world.chooses, base_weight, leave_one_out=True)
         tested = Setting(world, world.tested, base_weight, leave_one_out=False)
-        found = [exhaustive(tested)]
-        for row in (*FIXED, *OURS, *LAST):
+        found = [rows.exhaustive(tested)]
+        for row in rows.ROWS.values():
             found.append(measured(tested, row))
             report(f"beside {base_weight:g}: {row.name}")
-        for row, sign, tried in _tried():
-            chosen = tuned(held, tried)
-            named_row = replace(row, name=f"{row.name}, {sign} {' / '.join(_value(own, sign) for own in chosen)}")
-            found.append(measured_each(tested, named_row, chosen))
-            report(f"beside {base_weight:g}: {named_row.name}")
+        for name, tried in TUNED.items():
+            chosen = rows.tuned(held, tried)
+            sign, field = ("λ", "lam") if name.startswith("AXN") else ("rate", "rate")
+            own = replace(chosen[0], name=f"{name}, {sign} {' / '.join(f'{getattr(row, field):g}' for row in chosen)}")
+            found.append(rows.measured_each(tested, own, chosen))
+            report(f"beside {base_weight:g}: {own.name}")
         both.append(found)
     return both[0], both[1]
-
-
-def _tried() -> list[tuple[Row, str, list[Row]]]:
-    """Rows with a setting that is chosen on the held-out queries, its name, and the rows that are tried."""
-    return [
-        *((row, "λ", [replace(row, lam=lam) for lam in LAMBDAS]) for row in PAPER),
-        *((row, "rate", [replace(row, rate=rate) for rate in RATES]) for row in TOUR),
-        (DISTILLED, "rate", [replace(DISTILLED, rate=rate) for rate in DISTILL_RATES]),
-    ]
-
-
-def _value(row: Row, sign: str) -> str:
-    return f"{row.lam if sign == 'λ' else row.rate:g}"
 
 
 def chosen_factors(world: World) -> dict[tuple[str, str], str]:
     """First round and measure -> the row of cheap factors that finds most for the held-out queries."""
     held, found = Setting(world, world.chooses, 0.0, leave_one_out=True), {}
     for first in ("base", "both"):
-        values = {row.name: measured(held, row) for row in CHEAP if row.first == first}
+        values = {row.name: measured(held, row) for row in rows.CHEAP if row.first == first}
         for asked in ASKED[1:]:
             found[first, named(*asked)] = max(values, key=lambda name: values[name].mean(named(*asked)))
     return found
@@ -187,16 +115,15 @@ def gate(world: World, weight: float) -> Gate:
         "cross-encoder alone": ordered(score_QK),
         "cross-encoder beside base": ordered(score_QK + weight * base_QK),
     }
-    values = {name: ndcg(world, queries, order) for name, order in orders.items()}
+    values = {name: rows.ndcg(world, queries, order) for name, order in orders.items()}
     by_group = groups(new_answers(queries, load_answers(world.corpus, "train")))
-    over, alone = (
-        {group: paired(values[name][own_Q], values["base"][own_Q]) for group, own_Q in by_group.items()}
-        for name in ("cross-encoder beside base", "cross-encoder alone")
+    return Gate(
+        {group: {name: float(own[own_Q].mean()) for name, own in values.items()} for group, own_Q in by_group.items()},
+        *(
+            {group: paired(values[name][own_Q], values["base"][own_Q]) for group, own_Q in by_group.items()}
+            for name in ("cross-encoder beside base", "cross-encoder alone")
+        ),
     )
-    means = {
-        group: {name: float(own[own_Q].mean()) for name, own in values.items()} for group, own_Q in by_group.items()
-    }
-    return Gate(means, over, alone)
 
 
 CALLS = (50, 100, 200, 300, 500)
@@ -204,59 +131,55 @@ TIMED = 15
 """Queries that are timed."""
 
 
-def curves(world: World) -> dict[str, dict[str, list[tuple[float, float]]]]:
+def curves(world: World) -> dict[str, Points]:
     """Points of the plots, for the cross-encoder alone."""
     tested = Setting(world, world.tested, 0.0, leave_one_out=False)
-    paper = PAPER[0]
-    compared = (RNR, RNR_BOTH, paper, RIDGE, RIDGE_BOTH, BIASED, BIASED_BOTH, ADACUR, EXACT)
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {
-        name: {} for name in ("calls", "calls10", "rounds", "λ", "λ1", "μ")
-    }
-    for row in compared:
+    paper = rows.PAPER[0]
+    found: dict[str, Points] = {name: {} for name in ("calls", "calls10", "rounds", "λ", "λ1", "μ")}
+    ours = (rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED, rows.BIASED_BOTH)
+    for row in (rows.RNR, rows.RNR_BOTH, paper, *ours, rows.ADACUR, rows.EXACT):
         own = measured(tested, row, [(k, calls) for calls in CALLS for k in (10, 100) if calls >= k])
         found["calls"][row.name] = [(calls, own.mean(named(100, calls))) for calls in CALLS if calls >= 100]
         found["calls10"][row.name] = [(calls, own.mean(named(10, calls))) for calls in CALLS]
 
-    def across(plot: str, row: Row, key: str, values: Sequence[float], asked: tuple[int, int] = (100, 500)) -> None:
-        found[plot][row.name] = [
-            (value, measured(tested, replace(row, **{key: value}), [asked]).mean(named(*asked)))  # type: ignore[arg-type]
-            for value in values
-        ]
+    def across(row: Row, key: str, values: Sequence[object], asked: tuple[int, int] = (100, 500)) -> list[float]:
+        own = [replace(row, **{key: value}) for value in values]  # type: ignore[arg-type]
+        return [measured(tested, one, [asked]).mean(named(*asked)) for one in own]
 
-    for row in (paper, RIDGE, RIDGE_BOTH, BIASED, ADACUR):
-        across("rounds", row, "rounds", (2, 3, 5, 10, 20))
-    for row in PAPER:
-        across("λ", row, "lam", (0, 0.2, 0.5, 0.8, 1))
-        across("λ1", row, "lam", (0, 0.2, 0.5, 0.8, 1), (1, 100))
-    for row in (RIDGE, RIDGE_BOTH, BIASED):
-        across("μ", row, "mu", (0.01, 0.1, 1, 10, 100))
-    return found | {"offline": _offline(tested, len(world.texts))}
+    lambdas, mus, rounds = (0, 0.2, 0.5, 0.8, 1), (0.01, 0.1, 1, 10, 100), (2, 3, 5, 10, 20)
+    for row in (paper, rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED, rows.ADACUR):
+        found["rounds"][row.name] = list(zip(rounds, across(row, "rounds", rounds), strict=True))
+    for row in rows.PAPER:
+        found["λ"][row.name] = list(zip(lambdas, across(row, "lam", lambdas), strict=True))
+        found["λ1"][row.name] = list(zip(lambdas, across(row, "lam", lambdas, (1, 100)), strict=True))
+    for row in (rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED):
+        found["μ"][row.name] = list(zip(mus, across(row, "mu", mus), strict=True))
 
-
-def _offline(tested: Setting, documents: int) -> dict[str, list[tuple[float, float]]]:
-    """Top-100@500 against calls made ahead, by what is learned from them."""
+    # Top-100@500 against calls made ahead, by what is learned from them.
     ridge, anchors = Row("", fit="ridge"), Row("", fit="lstsq", vectors="anchors")
-    by_query = [Offline("query", count) for count in (100, 200, 500)]
-    by_item = [Offline("item", count) for count in (1, 2, 5, 10)]
-    kinds: dict[str, tuple[Row, Sequence[Offline]]] = {
-        "bias, queries a document": (replace(ridge, bias=True), by_item),
-        "bias, documents a query": (replace(ridge, bias=True), by_query),
-        "transductive, queries a document": (replace(ridge, vectors="transductive"), by_item),
-        "transductive, documents a query": (replace(ridge, vectors="transductive"), by_query),
-        "inductive, queries a document": (replace(ridge, vectors="inductive"), by_item),
-        "inductive, documents a query": (replace(ridge, vectors="inductive"), by_query),
-        "ADACUR": (anchors, [Offline("query", 1_000_000, count) for count in (5, 10, 25, 50)]),
+    ahead = {
+        "queries a document": [Offline("item", count) for count in (1, 2, 5, 10)],
+        "documents a query": [Offline("query", count) for count in (100, 200, 500)],
     }
-    return {
-        name: [
-            (own.calls(documents), measured(tested, own, [(100, 500)]).mean(named(100, 500)))
-            for own in (replace(row, offline=offline) for offline in made)
-        ]
-        for name, (row, made) in kinds.items()
+    kinds = {
+        f"{name}, {what}": [replace(row, offline=one) for one in made]
+        for name, row in (
+            ("bias", replace(ridge, bias=True)),
+            ("transductive", replace(ridge, vectors="transductive")),
+            ("inductive", replace(ridge, vectors="inductive")),
+        )
+        for what, made in ahead.items()
     }
+    counts = (5, 10, 25, 50)
+    kinds["ADACUR"] = [replace(anchors, offline=Offline("query", 1_000_000, count)) for count in counts]
+    found["offline"] = {
+        name: [(row.calls(len(world.texts)), measured(tested, row, [(100, 500)]).mean(named(100, 500))) for row in made]
+        for name, made in kinds.items()
+    }
+    return found
 
 
-def timing(world: World) -> Timing:
+def timing(world: World) -> dict[str, float]:
     """Time the product's own re-ranker, and the reading of pairs, over all documents."""
     queries, every = world.tested, world.documents
     known = dict(zip(queries.texts, world.known(queries), strict=True))
@@ -292,18 +215,18 @@ def timing(world: World) -> Timing:
             asked = f"{text} {name}"
             parts = [items[start : start + size] for start in range(0, 100, size)]
             seconds[name].append(timed(lambda: [world.truth.scorer([asked] * size, part) for part in parts]))  # noqa: B023
-    return Timing(**{name: float(np.median(own)) for name, own in seconds.items()})
+    return {name: float(np.median(own)) for name, own in seconds.items()}
 
 
 def black_box(world: World) -> dict[str, float]:
     """Top-10@100 where BM25 is the scorer: no transformer, and no vectors of its own."""
 
-    def words(queries: object) -> np.ndarray:
-        return np.stack([world.words.scores(text) for text in queries.texts])  # type: ignore[attr-defined]
+    def words(queries: Queries) -> np.ndarray:
+        return np.stack([world.words.scores(text) for text in queries.texts])
 
     setting = Setting(world, world.tested, 0.0, leave_one_out=False, black_box=words)
-    rows = (RNR, RIDGE, BIASED)
-    return {row.name: measured(setting, row, [(10, 100)]).mean(named(10, 100)) for row in rows}
+    asked = (rows.RNR, rows.RIDGE, rows.BIASED)
+    return {row.name: measured(setting, row, [(10, 100)]).mean(named(10, 100)) for row in asked}
 
 
 def steps(world: World, pair: float) -> dict[str, float]:
@@ -311,14 +234,81 @@ def steps(world: World, pair: float) -> dict[str, float]:
     tested = Setting(world, world.tested, 0.0, leave_one_out=False, lessons={})
     _ = tested.held_scores
     documents, found = len(world.texts), {}
-    for offline, what in ((PER_QUERY, "100 documents of 50 queries"), (PER_ITEM, "2 queries of every document")):
-        calls = Row("", offline=offline).calls(documents)
+    for row, what in ((rows.TRANSDUCTIVE, "100 documents of 50 queries"), (rows.BIASED, "2 queries of every document")):
+        calls = row.calls(documents)
         found[f"pairs: {what}, {calls:,}"] = pair * calls
-    found[f"pairs: ADACUR's 50 anchors, {ADACUR.calls(documents):,}"] = pair * ADACUR.calls(documents)
+    found[f"pairs: ADACUR's 50 anchors, {rows.ADACUR.calls(documents):,}"] = pair * rows.ADACUR.calls(documents)
     learned = {
-        "bias, from 2 queries a document": BIASED,
-        "transductive vectors, from 100 documents a query": TRANSDUCTIVE,
-        "inductive vectors, from 100 documents a query": INDUCTIVE,
-        "distilled head, from 100 documents a query": replace(DISTILLED, rate=1e-3),
+        "bias, from 2 queries a document": rows.BIASED,
+        "transductive vectors, from 100 documents a query": rows.TRANSDUCTIVE,
+        "inductive vectors, from 100 documents a query": rows.INDUCTIVE,
+        "distilled head, from 100 documents a query": TUNED["re-rank: distilled head of the dual encoder"][1],
     }
     return found | {name: timed(lambda: tested.learned(row, 0)) for name, row in learned.items()}  # noqa: B023
+
+
+BUDGET, TIMES = 100, (4, 8, 16)
+"""Calls of a query, and documents that visited leaves hold, at least, as multiples of these."""
+OTHER, QUERIES = "acl_title2abs", 100
+"""The larger collection, and its test queries that are asked."""
+
+
+def visited(world: World, queries: Queries, least: int) -> list[Ints]:
+    """Rows of the documents in the leaves that each query visits: the fewest leaves that hold as many documents."""
+    run(world.plan, ("train", "index"))
+    seed = world.plan.spec.evaluate.seeds[0]
+    index, trained = made(world.plan, "index", "model", seed=seed)
+    model, leaf_map = Model.open(trained, world.plan.spec), LeafMap.open(index.root, BUILT)
+    row_of = {name: row for row, name in enumerate(world.documents.ids)}
+    held: dict[int, list[int]] = {}
+    for name, leaf in zip(*leaf_maps.rows(leaf_map), strict=True):
+        held.setdefault(int(leaf), []).append(row_of[name])
+    encoded = model.encode_stored(queries.vector_QM, lambda: queries.texts)
+    leaves_QB, _ = model.route(encoded, model.router.n_leaves)
+    found = []
+    for leaves in leaves_QB.tolist():
+        inside: set[int] = set()
+        for leaf in leaves:
+            inside.update(held.get(leaf, []))
+            if len(inside) >= least:
+                break
+        found.append(np.array(sorted(inside)))
+    return found
+
+
+def beside_all(world: World) -> dict[str, dict[str, float]]:
+    """SciFact: Top-10@100 of rows over all documents, and in the visited leaves alone, of the best over all."""
+    shown, asked = (rows.RNR, rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED, rows.BIASED_BOTH), [(10, BUDGET)]
+    everywhere = Setting(world, world.tested, 0.0, leave_one_out=False)
+    over_all = {row.name: measured(everywhere, row, asked).mean(named(10, BUDGET)) for row in shown}
+    found = {}
+    for times in TIMES:
+        pools = visited(world, world.tested, times * BUDGET)
+        inside = Setting(world, world.tested, 0.0, leave_one_out=False, pool=pools.__getitem__)
+        share = float(np.mean([len(pool) for pool in pools])) / len(world.texts)
+        for row in shown:
+            own = measured(inside, row, asked).mean(named(10, BUDGET))
+            found[f"{row.name}; {times} times the calls"] = {"all": over_all[row.name], "leaves": own, "visited": share}
+    return found
+
+
+def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
+    """acl_title2abs: Top-1@100 and Top-10@100 in the visited leaves, every document of which is scored.
+
+    Texts are encoded as far as pairs are read, 128 tokens, which is twice as fast.
+    """
+    none = [f"{part}=null" for part in ("cross_encoder.train", "scores", "factors", "search.rerank")]
+    more = [f"cross_encoder.model={trained}", "cross_encoder.beside=0", "encoder.max_length=128", *none]
+    world = World(workdir, OTHER, more)
+    queries = world.queries("test")
+    queries = queries.some(np.arange(len(queries)) < QUERIES)
+    pools = visited(world, queries, TIMES[0] * BUDGET)
+    score_QN = np.full((QUERIES, len(world.texts)), -np.inf)
+    for query, pool in enumerate(pools):
+        score_QN[query, pool] = world.best_scores(queries.some(np.arange(QUERIES) == query), pool[None])[0]
+    setting = Setting(world, queries, 0.0, leave_one_out=False, pool=pools.__getitem__, scores=score_QN)
+    found = {"visited": float(np.mean([len(pool) for pool in pools])) / len(world.texts)}
+    for row in (rows.RNR, rows.RIDGE, rows.RIDGE_BOTH):
+        order = setting.run(row, BUDGET)
+        found |= {f"{row.name}: Top-{k}@{BUDGET}": float(rows.recall(order, score_QN, k).mean()) for k in (1, 10)}
+    return found

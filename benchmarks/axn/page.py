@@ -4,48 +4,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import pages
-from benchmarks.axn.findings import (
-    ADACUR,
-    ADACUR_BOTH,
-    BIASED,
-    BIASED_BOTH,
-    INDUCTIVE,
-    INDUCTIVE_BOTH,
-    RIDGE,
-    RIDGE_BOTH,
-    RNR,
-    RNR_BOTH,
-    Findings,
-    Gate,
-)
-from benchmarks.axn.measured import NDCG, Found, named
+from benchmarks.axn.findings import Findings, Gate
+from benchmarks.axn.rows import ADACUR, ADACUR_BOTH, FIRST, NDCG, RIDGE, RIDGE_BOTH, RNR, RNR_BOTH, Found, named
 from benchmarks.goals import Goal, lines
-from benchmarks.tables import between, table
-from rayhier.evaluate.significance import Interval
+from benchmarks.tables import table
 
 DEEP, TEN, ONE = named(100, 500), named(10, 100), named(1, 100)
-LABELS = {
-    "calls": ("calls of the cross-encoder", "Top-100 of its own best"),
-    "calls10": ("calls of the cross-encoder", "Top-10 of its own best"),
-    "rounds": ("rounds", f"{DEEP}"),
-    "λ": ("λ, share of the base's query vector", f"{DEEP}"),
-    "λ1": ("λ, share of the base's query vector", f"{ONE}"),
-    "μ": ("μ, weight against the residual", f"{DEEP}"),
-    "offline": ("calls made ahead", f"{DEEP}, ridge (ADACUR: its own fit)"),
+PLOTS = {
+    "calls": ("calls", "calls of the cross-encoder", "Top-100 of its own best", "linear"),
+    "calls10": ("calls10", "calls of the cross-encoder", "Top-10 of its own best", "linear"),
+    "rounds": ("rounds", "rounds", DEEP, "log"),
+    "λ": ("lambda", "λ, share of the base's query vector", DEEP, "linear"),
+    "λ1": ("lambda_top1", "λ, share of the base's query vector", ONE, "linear"),
+    "μ": ("mu", "μ, weight against the residual", DEEP, "log"),
+    "offline": ("offline", "calls made ahead", f"{DEEP}, ridge (ADACUR: its own fit)", "log"),
 }
-FIRST = {"base": (RNR, RIDGE, BIASED, INDUCTIVE), "base + BM25": (RNR_BOTH, RIDGE_BOTH, BIASED_BOTH, INDUCTIVE_BOTH)}
-"""First round -> its re-ranking, ridge, ridge with a bias, ridge over inductive vectors."""
-LOGARITHMIC = ("μ", "offline", "rounds")
+"""Plot -> name of its file, labels of its axes, scale of the first."""
+TIMED = {
+    "rounds": "a query, 100 calls in 5 rounds, less reading",
+    "once": "a query, 100 calls at once, less reading",
+    "read_rounds": "reading 5 times 20 pairs",
+    "read_once": "reading 100 pairs",
+}
 
 
 def write_page(found: Findings, docs: Path) -> str:
     """Write the page and its plots; returns the page."""
-    seconds = {
-        "a query, 100 calls in 5 rounds, less reading": found.timing.rounds,
-        "a query, 100 calls at once, less reading": found.timing.once,
-        "reading 5 times 20 pairs": found.timing.read_rounds,
-        "reading 100 pairs": found.timing.read_once,
-    }
+    seconds = {title: found.timing[name] for name, title in TIMED.items()}
     titled = [
         ("Goals", lines(goals_of(found), "paired difference, points")),
         ("Downstream: re-ranking the first hundred for all 300 test queries", _gate(found.gate)),
@@ -65,25 +50,15 @@ def _values(head: str, values: Mapping[str, float], form: str) -> list[str]:
 
 def _rows(found: Sequence[Found], documents: int) -> list[str]:
     controls = {row.first: next(own for own in found if own.row.name == row.name) for row in (RNR, RNR_BOTH)}
-    head = [
-        "",
-        ONE,
-        TEN,
-        DEEP,
-        f"{TEN} over re-ranking",
-        f"{DEEP} over re-ranking, points",
-        f"{NDCG}, 100 calls",
-        f"{NDCG}, 500 calls",
-        "calls ahead",
-    ]
+    over = [f"{TEN} over re-ranking", f"{DEEP} over re-ranking, points"]
+    head = ["", ONE, TEN, DEEP, *over, f"{NDCG}, 100 calls", f"{NDCG}, 500 calls", "calls ahead"]
     rows = []
     for own in found:
-        ahead = own.row.calls(documents)
+        ahead, base = own.row.calls(documents), controls["both" if own.row.first == "both" else "base"]
         cells = [f"{own.mean(measure):.3f}" for measure in (ONE, TEN, DEEP)]
-        base = controls["both" if own.row.first == "both" else "base"]
-        over = ["" if own is base else shown(own.over(base, measure)) for measure in (TEN, DEEP)]
-        last = [f"{own.mean(f'{NDCG}@{calls}'):.3f}" for calls in (100, 500)]
-        rows.append([own.row.name, *cells, *over, *last, f"{ahead:,}" if ahead else ""])
+        cells += ["" if own is base else own.over(base, measure).shown for measure in (TEN, DEEP)]
+        cells += [f"{own.mean(f'{NDCG}@{calls}'):.3f}" for calls in (100, 500)]
+        rows.append([own.row.name, *cells, f"{ahead:,}" if ahead else ""])
     return table(head, rows)
 
 
@@ -92,7 +67,7 @@ def _gate(gate: Gate) -> list[str]:
     rows = [[group, *(f"{gate.means[group][name]:.3f}" for name in names)] for group in gate.means]
     told = [
         f"{title} over the base, points: "
-        + "; ".join(f"{group} {shown(interval)}" for group, interval in intervals.items())
+        + "; ".join(f"{group} {interval.shown}" for group, interval in intervals.items())
         + "."
         for title, intervals in (("Beside the base", gate.over), ("Alone", gate.alone))
     ]
@@ -100,34 +75,24 @@ def _gate(gate: Gate) -> list[str]:
 
 
 def _leaves(found: Findings) -> list[str]:
-    rows = [
-        [f"scifact: {name}", f"{own['visited']:.1%}", f"{own['all']:.3f}", f"{own['leaves']:.3f}"]
-        for name, own in found.leaves.items()
-        if "all" in own
-    ]
+    rows = []
+    for name, own in found.leaves.items():
+        if "all" in own:
+            rows.append([f"scifact: {name}", f"{own['visited']:.1%}", f"{own['all']:.3f}", f"{own['leaves']:.3f}"])
     other = found.leaves.get("acl_title2abs", {})
-    more = [
-        [f"acl_title2abs: {name}", f"{other['visited']:.1%}", "", f"{value:.3f}"]
-        for name, value in other.items()
-        if "Top" in name
-    ]
-    return table(
-        ["Top-10@100", "documents in visited leaves", "over all documents", "in visited leaves"], [*rows, *more]
-    )
-
-
-def shown(interval: Interval) -> str:
-    """A difference in points with its interval."""
-    return between(interval.difference, interval.low, interval.high)
+    for name, value in other.items():
+        if "Top" in name:
+            rows.append([f"acl_title2abs: {name}", f"{other['visited']:.1%}", "", f"{value:.3f}"])
+    return table([TEN, "documents in visited leaves", "over all documents", "in visited leaves"], rows)
 
 
 def _ratio(title: str, ours: Found, theirs: Found, measure: str, least: float) -> Goal:
-    return Goal(title, ours.mean(measure) / theirs.mean(measure), least, seen=shown(ours.over(theirs, measure)))
+    return Goal(title, ours.mean(measure) / theirs.mean(measure), least, seen=ours.over(theirs, measure).shown)
 
 
 def _share(title: str, ours: Found, theirs: Found, measure: str) -> Goal:
     gained = (ours.mean(measure) - theirs.mean(measure)) / (1 - theirs.mean(measure))
-    return Goal(title, gained, 0.3, seen=shown(ours.over(theirs, measure)))
+    return Goal(title, gained, 0.3, seen=ours.over(theirs, measure).shown)
 
 
 def goals_of(found: Findings) -> Iterator[Goal]:
@@ -135,10 +100,10 @@ def goals_of(found: Findings) -> Iterator[Goal]:
     alone, beside = ({own.row.name: own for own in rows} for rows in (found.alone, found.beside))
     for group, interval in found.gate.over.items():
         title = f"gate, {group}: the base's first 100 re-ranked beside the base, {NDCG} over the base, points"
-        yield Goal(title, interval.difference, 0, seen=shown(interval))
+        yield Goal(title, interval.value, 0, seen=interval.shown)
     title = f"stretch: the cross-encoder alone over the base, {NDCG}, points"
     given = found.gate.alone["all"]
-    yield Goal(f"{title}; trained on SciFact's pairs alone", given.difference, 0, seen=shown(given))
+    yield Goal(f"{title}; trained on SciFact's pairs alone", given.value, 0, seen=given.shown)
     yield Goal(f"{title}; with all pairs of acl_title2abs", None, 0)
     for first, rows in FIRST.items():
         control, ridge, biased, inductive = (alone[row.name] for row in rows)
@@ -150,7 +115,7 @@ def goals_of(found: Findings) -> Iterator[Goal]:
             yield _ratio(f"{what}, {TEN}: {name} over re-ranking", own, control, TEN, 1.05)
             interval = own.over(control, ONE)
             title = f"{what}, {ONE}: {name} less re-ranking, points"
-            yield Goal(title, interval.difference, -2, seen=shown(interval))
+            yield Goal(title, interval.value, -2, seen=interval.shown)
         yield _ratio(f"{what}, {DEEP}: inductive over base vectors, both ridge", inductive, ridge, DEEP, 1)
         control, ridge, biased, _ = (beside[row.name] for row in rows)
         what = f"beside the base, first round {first}"
@@ -170,20 +135,15 @@ def goals_of(found: Findings) -> Iterator[Goal]:
     for row in (RIDGE, RIDGE_BOTH):
         name = f"{row.name}: {ONE}"
         yield Goal(f"acl_title2abs, visited leaves, {name}", other_leaves.get(name), 0.95)
-    share = 1 - found.timing.share
+    time = found.timing
+    more = time["rounds"] - time["once"] + max(0.0, time["read_rounds"] - time["read_once"])
+    share = 1 - more / (time["rounds"] + time["read_rounds"])
     yield Goal("rounds: share of a query's time that is not theirs (100 calls, 5 rounds)", share, 0.98)
 
 
 def _plot(name: str, rows: dict[str, list[tuple[float, float]]], images: Path) -> str:
-    across, up = LABELS[name]
-    path = images / f"axn_{FILES.get(name, name)}.png"
+    file, across, up, scale = PLOTS[name]
+    path, named = images / f"axn_{file}.png", {row: tuple(zip(*points, strict=True)) for row, points in rows.items()}
     with pages.plot(path) as (axes,):
-        for row, points in rows.items():
-            axes.plot(*zip(*points, strict=True), "o-", markersize=3, label=row)
-        axes.set(xlabel=across, ylabel=up, xscale="log" if name in LOGARITHMIC else "linear")
-        axes.legend(fontsize=7)
+        pages.curves(axes, named, fontsize=7, xlabel=across, ylabel=up, xscale=scale)
     return pages.link(f"{up} against {across}", path)
-
-
-FILES = {"λ": "lambda", "λ1": "lambda_top1", "μ": "mu"}
-"""Names of files of plots whose own name is not plain."""

@@ -1,22 +1,28 @@
-"""The systems of the benchmark: each orders all documents of a query for a number of calls.
+"""The systems of the benchmark: each orders all documents of a query for a number of calls; and what they find.
 
 Scores come from the truth, so a system costs no call here; calls are counted as if they were made. What learns from
 scores learns from those of the held-out train queries; a held-out query that is measured itself is left out of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
+import yaml
 
 from benchmarks.axn.tour import Tour
 from benchmarks.axn.world import World
+from benchmarks.statistics import Estimate, paired
 from benchmarks.training import encode
 from rayhier.arrays import Floats, Ints, Values
+from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import whole_scan
 from rayhier.model.encoder import ResidualHead
 from rayhier.scores.call_budget import Asked, Spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
@@ -24,9 +30,12 @@ from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, mat
 from rayhier.search.rerank import LEXICAL
 from rayhier.spec.cross_encoder import FactorsSpec
 
+NDCG = "nDCG@10"
+SHOWN = 100
+"""First documents of an order that nDCG reads."""
+ASKED = ((1, 100), (10, 100), (100, 500))
+"""Best documents that are looked for, and calls: Top-1@100, Top-10@100, Top-100@500."""
 ROUNDS = 5
-First = Literal["base", "bm25", "both", "random"]
-Vectors = Literal["base", "transductive", "inductive", "distilled", "anchors"]
 DISTILL_EPOCHS = 10
 
 
@@ -45,10 +54,10 @@ class Row:
 
     name: str
     fit: Literal["none", "lstsq", "ridge", "tour-kl", "tour-mse", "exact"] = "none"
-    vectors: Vectors = "base"
+    vectors: Literal["base", "transductive", "inductive", "distilled", "anchors"] = "base"
     bias: bool = False
     offline: Offline | None = None
-    first: First = "base"
+    first: Literal["base", "bm25", "both", "random"] = "base"
     lam: float = 0.0
     mu: float = 1.0
     rate: float = 0.0
@@ -60,6 +69,31 @@ class Row:
         if off is None:
             return 0
         return off.count * documents if off.per == "item" else off.queries * min(off.count, documents)
+
+
+def read(name: str, settings: dict[str, Any]) -> Row:
+    """A row by its name and settings."""
+    return Row(name, **settings | ({"offline": Offline(**settings["offline"])} if "offline" in settings else {}))
+
+
+READ = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS = {name: read(name, settings) for name, settings in READ["measured"].items()}
+RNR, RNR_BOTH = ROWS["re-rank: base"], ROWS["re-rank: base + BM25"]
+(RIDGE, RIDGE_BOTH), (INDUCTIVE, INDUCTIVE_BOTH), (BIASED, BIASED_BOTH), (ADACUR, ADACUR_BOTH) = (
+    (ROWS[name], ROWS[f"{name}, base + BM25"])
+    for name in ("ridge", "ridge, inductive", "ridge + bias, 2 queries a document", "ADACUR, 50 anchors")
+)
+TRANSDUCTIVE, EXACT = ROWS["ridge, transductive"], ROWS["EXACT: the vector that explains all scores"]
+CHEAP = [row for row in ROWS.values() if row.fit == "ridge" and row.offline not in (None, Offline("item", 5))]
+"""Rows that may stand against ADACUR's: which of them does is chosen on the held-out queries."""
+TUNED = {
+    name: [read(name, settings | {key: value}) for key in ("lam", "rate") for value in settings.get(key, ())]
+    for name, settings in READ["tuned"].items()
+}
+"""Rows with a setting that is chosen on the held-out queries, by name: one for each value that is tried."""
+PAPER = [rows[0] for name, rows in TUNED.items() if name.startswith("AXN")]
+FIRST = {"base": (RNR, RIDGE, BIASED, INDUCTIVE), "base + BM25": (RNR_BOTH, RIDGE_BOTH, BIASED_BOTH, INDUCTIVE_BOTH)}
+"""First round -> its re-ranking, ridge, ridge with a bias, ridge over inductive vectors."""
 
 
 @dataclass
@@ -75,42 +109,29 @@ class Setting:
     """Rows of the documents that a query may read; None: all."""
     black_box: Callable[[Queries], Floats] | None = None
     """Scores [q, n] of another scorer than the cross-encoder."""
-    lessons: dict[object, object] | None = None
+    lessons: "dict[object, Learned] | None" = None
     """What is learned from the held-out queries' scores, kept; None: with that of all settings of the world."""
     scores: Values | None = None
     """Scores [q, n] of the queries; None: the truth."""
-    held: Floats | None = None
-    """Scores [h, n] of the held-out queries; None: the truth."""
 
     def __post_init__(self) -> None:
+        truth = self.black_box or self.world.known
         if self.lessons is None:
             self.lessons = {} if self.black_box else self.world.lessons
         self.base_QN = self.world.base(self.queries).astype(np.float64)
-        score_QN = self._truth(self.queries) if self.scores is None else self.scores
-        self.score_QN = score_QN + self.base_weight * self.base_QN
+        self.score_QN = (truth(self.queries) if self.scores is None else self.scores) + self.base_weight * self.base_QN
         self.words_QN = np.stack([self.world.words.scores(text) for text in self.queries.texts]).astype(np.float64)
 
-    def _truth(self, queries: Queries) -> Floats:
-        return self.black_box(queries) if self.black_box else self.world.known(queries)
-
-    @property
+    @cached_property
     def held_scores(self) -> Floats:
         """Scores of the held-out queries, from which systems learn."""
-        return self._once("held", lambda: self._truth(self.world.held) if self.held is None else self.held)  # type: ignore[return-value]
+        return (self.black_box or self.world.known)(self.world.held)
 
-    def _once(self, key: object, make: Callable[[], object]) -> object:
-        assert self.lessons is not None
-        if key not in self.lessons:
-            self.lessons[key] = make()
-        return self.lessons[key]
-
-    def run(self, row: Row, budget: int) -> tuple[list[Ints], list[int]]:
-        """Documents of every query, best first, and the calls made."""
-        asked, pools = [], []
-        for query in range(len(self.queries)):
-            pool = np.arange(self.base_QN.shape[1]) if self.pool is None else self.pool(query)
-            pools.append(pool)
-            asked.append(self.asked(row, query, pool))
+    def run(self, row: Row, budget: int) -> list[Ints]:
+        """Documents of every query, best first."""
+        every, queries = np.arange(self.base_QN.shape[1]), range(len(self.queries))
+        pools = [every if self.pool is None else self.pool(query) for query in queries]
+        asked = [self.asked(row, query, pool) for query, pool in zip(queries, pools, strict=True)]
         spending = Spending(budget, min(row.rounds if row.fit not in ("none", "exact") else 1, budget))
 
         def score(query_N: Ints, row_N: Ints) -> Values:
@@ -118,7 +139,7 @@ class Setting:
             return np.asarray(self.score_QN[query_N, at], dtype=np.float64)
 
         spent = spending(score, asked)
-        return [pool[own.row_P] for pool, own in zip(pools, spent, strict=True)], [own.calls for own in spent]
+        return [pool[own.row_P] for pool, own in zip(pools, spent, strict=True)]
 
     def asked(self, row: Row, query: int, pool: Ints) -> Asked:
         """One query's pool as a row knows it: the first round's order, and the fit."""
@@ -157,7 +178,10 @@ class Setting:
         """What a row learns from scores ahead, without those of the query itself."""
         left_out = query if self.leave_one_out and row.offline is not None else None
         key = (row.vectors, row.offline, row.rate if row.vectors == "distilled" else 0, left_out)
-        return self._once(key, lambda: self._learn(row, left_out))  # type: ignore[return-value]
+        assert self.lessons is not None
+        if key not in self.lessons:
+            self.lessons[key] = self._learn(row, left_out)
+        return self.lessons[key]
 
     def _learn(self, row: Row, left_out: int | None) -> "Learned":
         held, item_NM = self.world.held, self.world.documents.vector_NM
@@ -235,3 +259,74 @@ def distilled(matrix: Matrix, query_QM: Floats, item_NM: Floats, rate: float) ->
             loss.backward()
             optimizer.step()
     return head.eval()
+
+
+def recall(order: Sequence[Ints], score_QN: Values, k: int) -> Values:
+    """Share [q] of the k documents that score best that are the first k of each query's order."""
+    best_QK = np.argsort(-score_QN, axis=1, kind="stable")[:, :k]
+    return np.array([len(np.intersect1d(own[:k], best)) / k for own, best in zip(order, best_QK, strict=True)])
+
+
+def ndcg(world: World, queries: Queries, order: Sequence[Ints]) -> Values:
+    """NDCG@10 [q] of each query's order."""
+    row_QK = np.full((len(order), SHOWN), -1)
+    for query, own in enumerate(order):
+        row_QK[query, : len(own[:SHOWN])] = own[:SHOWN]
+    place_QK = np.broadcast_to(-np.arange(SHOWN, dtype=np.float32), row_QK.shape)
+    ids = pa.array(world.documents.results, pa.string())
+    return Judge(queries, (NDCG,)).values(whole_scan(place_QK, row_QK, ids, 0))[NDCG]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a row found for every query [q], by measure, for instance Top-100@500."""
+
+    row: Row
+    values: dict[str, Values]
+
+    def mean(self, measure: str) -> float:
+        """Mean over the queries; NaN where it was not measured."""
+        return float(self.values[measure].mean()) if measure in self.values else float("nan")
+
+    def over(self, other: "Found", measure: str) -> Estimate:
+        """Points by which the row is above another, with their 95% interval."""
+        return paired(self.values[measure], other.values[measure])
+
+
+def named(k: int, calls: int) -> str:
+    """Name of a measure."""
+    return f"Top-{k}@{calls}"
+
+
+def measured(setting: Setting, row: Row, asked: Iterable[tuple[int, int]] = ASKED) -> Found:
+    """Measure a row for some numbers of best documents and calls; nDCG at each number of calls."""
+    values: dict[str, Values] = {}
+    for calls in dict.fromkeys(calls for _, calls in asked):
+        order = setting.run(row, calls)
+        for k, own in asked:
+            if own == calls:
+                values[named(k, calls)] = recall(order, setting.score_QN, k)
+        values[f"{NDCG}@{calls}"] = ndcg(setting.world, setting.queries, order)
+    return Found(row, values)
+
+
+def exhaustive(setting: Setting) -> Found:
+    """The order by the scores of all documents, which no budget reaches."""
+    order = list(np.argsort(-setting.score_QN, axis=1, kind="stable"))
+    values = {named(k, calls): np.ones(len(order)) for k, calls in ASKED}
+    values |= {f"{NDCG}@{calls}": ndcg(setting.world, setting.queries, order) for _, calls in ASKED}
+    return Found(Row("every document scored"), values)
+
+
+def tuned(held: Setting, tried: Sequence[Row]) -> list[Row]:
+    """For each measure, the row of several that finds most for the held-out queries, the first of equals."""
+    found = [measured(held, one) for one in tried]
+    return [tried[int(np.argmax([own.mean(named(*asked)) for own in found]))] for asked in ASKED]
+
+
+def measured_each(setting: Setting, row: Row, chosen: Sequence[Row]) -> Found:
+    """Measure a row in settings chosen for each measure; nDCG at 100 calls is that of the one for Top-10@100."""
+    values: dict[str, Values] = {}
+    for own, asked in zip(chosen, ASKED, strict=True):
+        values |= measured(setting, own, [asked]).values
+    return Found(row, values)

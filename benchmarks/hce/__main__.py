@@ -1,9 +1,4 @@
-"""HCE beside contrast and its own ablations, encoder by encoder: `make bench-hce`, which writes docs/hce.md.
-
-Every row is a head on all-MiniLM-L6-v2's vectors, embedded once, titles and spans included; three seeds; what each
-query found, and paired 95% intervals from resamples of the queries. Settings were chosen on folds of the train queries
-(`--folds`), the test split is read once a row. What is measured is kept, so that the benchmark goes on.
-"""
+"""HCE beside contrast and its own ablations, encoder by encoder: `make bench-hce`, which writes docs/hce.md."""
 
 from collections.abc import Sequence
 
@@ -20,13 +15,10 @@ FOLDS = 5
 
 def main() -> None:
     """Measure and print; without --folds write the page too."""
-    parser = Options("HCE beside contrast.", "hce")
-    parser.collections(COLLECTIONS)
-    parser.seeds()
-    parser.docs()
-    parser.add_argument(
-        "--folds", type=int, default=0, metavar="N", help="ask N folds of the train queries, not the test"
-    )
+    parser = Options("HCE beside contrast.", "hce", "seeds", "docs")
+    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
+    told = "ask N folds of the train queries, not the test"
+    parser.add_argument("--folds", type=int, default=0, metavar="N", help=told)
     given = parser.parse_args()
     set_threads(1)
     benches = [Bench(name, given.workdir / name) for name in given.collections]

@@ -12,13 +12,12 @@ import pyarrow as pa
 from benchmarks import cache
 from benchmarks.collection import Collection
 from benchmarks.commands import clock
-from benchmarks.statistics import groups, paired
+from benchmarks.statistics import Estimate, groups, paired
 from benchmarks.training import encode, train
 from rayhier.arrays import Bools, Floats, Values
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, new_answers
-from rayhier.dataset.spans import Spans, load_spans, span_queries
-from rayhier.evaluate.significance import Interval
+from rayhier.dataset.spans import load_spans, span_queries
 from rayhier.search.exact import exact
 from rayhier.spec.encoder import LearningPart
 from rayhier.spec.train import ContrastTraining, HceTraining
@@ -56,33 +55,16 @@ class Bench:
     """A collection under the base encoder, its pseudo-queries, and results that are kept in `workdir`."""
 
     def __init__(self, name: str, workdir: Path) -> None:
-        self.collection = Collection(name, workdir, ["train={type: hce}"])
         self.name, self.results = name, workdir.absolute() / "results"
-        data = self.collection
-        self.ids = pa.array(data.documents.ids, pa.string())
-        spans = load_spans(data.vectors, data.documents.ids)
+        self.collection = Collection(name, workdir, ["train={type: hce}"])
+        self.ids = pa.array(self.collection.documents.ids, pa.string())
+        spans = load_spans(self.collection.vectors, self.collection.documents.ids)
         self.spans = spans if spans is not None and len(spans) else None
-
-    @cached_property
-    def held(self) -> tuple[Queries, Spans | None]:
-        """Dev queries where documents alone teach, pseudo-queries of held-out documents; and the others."""
-        data = self.collection
-        if self.spans is None:
-            return data.dev, None
-        return span_queries(self.spans, data.documents.ids, data.documents.results)
 
     @cached_property
     def test(self) -> Split:
         """The train queries, and those of the test split."""
         return self._split("test", self.collection.examples, self.collection.queries("test"))
-
-    @cached_property
-    def train(self) -> Split:
-        """No pairs to learn from, and all train queries: what an encoder is asked that documents alone taught."""
-        data = self.collection
-        none_P2 = np.empty((0, 2), dtype=np.int64)
-        nothing = Examples(data.documents.vector_NM, data.documents.vector_NM, none_P2, same=True)
-        return self._split("train", nothing, data.queries("train"))
 
     def folds(self, count: int, only: int) -> Iterator[Split]:
         """Train queries in `count` parts: of the first `only`, examples without each part, and the part."""
@@ -97,14 +79,13 @@ class Bench:
 
     def values(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
         """Each measure of every query of a split with one seed, measured now or read from an earlier run."""
-        path = self.results / f"{self.key(row, split, seed)}.npz"
 
         def make() -> dict[str, Values]:
             document_NM, query_QM = self.vectors(row, split, seed)
             ranking = exact(query_QM, document_NM, self.ids, self.ids, DEPTH)
             return Judge(split.queries, MEASURES).values(ranking)
 
-        return cache.kept(path, make)
+        return cache.kept(self.results / f"{self.key(row, split, seed)}.npz", make)
 
     @staticmethod
     def key(row: Row, split: Split, seed: int) -> str:
@@ -124,19 +105,18 @@ class Bench:
 
     def trained(self, row: Row, split: Split, seed: int) -> EncoderPhase:
         """The training of a configuration, carried out, or read from an earlier run."""
-        phase = self.phase(row, split, seed)
-        train(phase, self.results / "trained" / f"{self.key(row, split, seed)}.safetensors")
-        return phase
-
-    def phase(self, row: Row, split: Split, seed: int) -> EncoderPhase:
-        """The training of a configuration."""
         data, examples, spec = self.collection, split.examples, validated(row.train or {})
         if isinstance(spec, ContrastTraining):
-            return data.encoder(examples, spec, seed)
-        alone = spec.objective == "documents"
-        dev, spans = self.held if alone else (data.dev, self.spans)
-        examples = self.train.examples if alone else examples
-        return data.encoder(examples, spec, seed, row.part, dev, None if spec.objective == "supervised" else spans)
+            phase = data.encoder(examples, spec, seed)
+        else:
+            dev, spans, documents = data.dev, self.spans, data.documents
+            if spec.objective == "documents":  # no pairs to learn from; dev queries are those of held-out documents
+                none_P2 = np.empty((0, 2), dtype=np.int64)
+                examples = Examples(documents.vector_NM, documents.vector_NM, none_P2, same=True)
+                dev, spans = span_queries(spans, documents.ids, documents.results) if spans else (dev, None)
+            phase = data.encoder(examples, spec, seed, row.part, dev, None if spec.objective == "supervised" else spans)
+        train(phase, self.results / "trained" / f"{self.key(row, split, seed)}.safetensors")
+        return phase
 
 
 def validated(settings: dict[str, Any]) -> ContrastTraining | HceTraining:
@@ -164,7 +144,7 @@ class Comparison:
         """Mean over the queries of a group."""
         return float(self.found[row][measure][:, self.groups[group]].mean())
 
-    def difference(self, row: str, control: str, measure: str, group: str = "all") -> Interval:
+    def difference(self, row: str, control: str, measure: str, group: str = "all") -> Estimate:
         """Points by which a row is above a control, and its 95% interval, from resamples of the queries."""
         own_Q = self.groups[group]
         return paired(*(self.found[name][measure].mean(axis=0)[own_Q] for name in (row, control)))

@@ -13,7 +13,7 @@ from benchmarks.hce.bench import Comparison, Row
 from benchmarks.hce.rows import PLAIN, UNTOUCHED, J, S, U
 from benchmarks.hce.visited import PAIRS, PLAIN_LEARNED, PLAIN_LISTS, SHARES, Visits
 from benchmarks.hce.visited import lines as visited_lines
-from benchmarks.pages import link, plot
+from benchmarks.pages import curves, link, plot
 from benchmarks.statistics import compared
 from benchmarks.tables import table
 
@@ -44,11 +44,9 @@ TITLES = {
 
 def write_page(found: Sequence[Findings], docs: Path) -> str:
     """Write hce.md and its plots into a folder; returns the page."""
-    met = goals.lines([goal for own in found for goal in goals_of(own)])
-    page = [*pages.prose("hce/preface.md"), "", "## Goals", "", *met]
-    for own in found:
-        page += ["", f"## {own.name}", "", own.about, *sections(own, docs / "images")]
-    return pages.write(docs, "hce.md", page)
+    titled = [("Goals", goals.lines(goal for own in found for goal in goals_of(own)))]
+    titled += [(own.name, [own.about, *sections(own, docs / "images")]) for own in found]
+    return pages.write(docs, "hce.md", [*pages.prose("hce/preface.md"), *pages.sections(titled)])
 
 
 def sections(found: Findings, images: Path) -> list[str]:
@@ -98,77 +96,66 @@ PART_OF_GAIN = 80.0
 
 def goals_of(found: Findings) -> Iterator[Goal]:
     """Goals of one collection; none where none was set."""
-    if found.name in GOALS:
-        yield from GOALS[found.name](found)
+    match found.name:
+        case "scifact":
+            yield from scifact(found.told["judged"], found.told["alone"])
+        case "cranfield":
+            for measure, stretch in ((NDCG, 1.5), (RECALL, 2.0)):
+                value = found.told["alone"].difference(U.name, UNTOUCHED.name, measure).value
+                yield Goal(f"Cranfield: U over untouched, {measure}, points", value, 1.0)
+                yield Goal(f"Cranfield: U over untouched, {measure}, points (the stretch)", value, stretch)
+        case "oewn_examples":
+            yield from oewn_examples(found)
 
 
-def scifact(found: Findings) -> Iterator[Goal]:
+def scifact(told: Comparison, alone: Comparison) -> Iterator[Goal]:
     """Contrast, S and J where answers are known and where they are new, and U beside the untouched encoder."""
-    told, alone = found.told["judged"], found.told["alone"]
     plain, hce, joint = (row.name for row in (PLAIN, S, J))
     yield Goal("SciFact: contrast, nDCG@10", told.mean(plain, NDCG), 0.795)
     yield Goal("SciFact: contrast, R@100", told.mean(plain, RECALL), 0.945)
     yield Goal("SciFact: S, nDCG@10", told.mean(hce, NDCG), 0.80)
     over = told.difference(hce, plain, NDCG)
     yield Goal("SciFact: S over contrast, nDCG@10, lower bound, points", over.low, -1.0)
-    yield Goal("SciFact: S over contrast, nDCG@10, points (the stretch)", over.difference, 0.5)
-    yield Goal("SciFact: J over S, nDCG@10, points", told.difference(joint, hce, NDCG).difference, -0.5)
+    yield Goal("SciFact: S over contrast, nDCG@10, points (the stretch)", over.value, 0.5)
+    yield Goal("SciFact: J over S, nDCG@10, points", told.difference(joint, hce, NDCG).value, -0.5)
     for measure, least in ((NDCG, -1.0), (RECALL, -1.5)):
         low = alone.difference(U.name, UNTOUCHED.name, measure).low
         yield Goal(f"SciFact: U over untouched, {measure}, lower bound", low, least)
-    for row in (PLAIN, S, J):
-        yield from new_answers(told, row.name)
-
-
-def new_answers(told: Comparison, row: str) -> Iterator[Goal]:
-    """What a training does to queries whose answers it has not seen, and to all."""
-    name = row.partition(",")[0]
-    for measure in (NDCG, RECALL):
-        value = told.difference(row, UNTOUCHED.name, measure, "new answers").difference
-        yield Goal(f"SciFact, new answers: {name} over untouched, {measure}, points", value, -0.5)
-    best = max(told.difference(one.name, UNTOUCHED.name, NDCG).difference for one in (PLAIN, S, J))
-    gain = told.difference(row, UNTOUCHED.name, NDCG).difference
-    yield Goal(f"SciFact: {name}, gain in nDCG@10 on all, % of the greatest", 100 * gain / best, PART_OF_GAIN)
-
-
-def cranfield(found: Findings) -> Iterator[Goal]:
-    """U with the settings of SciFact."""
-    for measure, stretch in ((NDCG, 1.5), (RECALL, 2.0)):
-        value = found.told["alone"].difference(U.name, UNTOUCHED.name, measure).difference
-        yield Goal(f"Cranfield: U over untouched, {measure}, points", value, 1.0)
-        yield Goal(f"Cranfield: U over untouched, {measure}, points (the stretch)", value, stretch)
+    gains = {row: told.difference(row, UNTOUCHED.name, NDCG).value for row in (plain, hce, joint)}
+    for row, gain in gains.items():
+        name = row.partition(",")[0]
+        for measure in (NDCG, RECALL):
+            value = told.difference(row, UNTOUCHED.name, measure, "new answers").value
+            yield Goal(f"SciFact, new answers: {name} over untouched, {measure}, points", value, -0.5)
+        part = 100 * gain / max(gains.values())
+        yield Goal(f"SciFact: {name}, gain in nDCG@10 on all, % of the greatest", part, PART_OF_GAIN)
 
 
 def oewn_examples(found: Findings) -> Iterator[Goal]:
     """S beside contrast by exact search, and by leaves at shares visited."""
     assert found.visits is not None
     for measure in (NDCG, "R@1"):
-        value = found.told["judged"].difference(S.name, PLAIN.name, measure).difference
+        value = found.told["judged"].difference(S.name, PLAIN.name, measure).value
         yield Goal(f"oewn_examples: S over contrast, {measure}, points", value, -0.3)
-    for system, control in PAIRS:
-        for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
-            yield Goal(f"oewn_examples: {system} over {control}, R@100 at {share:.0%} visited, points", own.value, -0.5)
-    system, control = PAIRS[1]
-    for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
-        yield Goal(
-            f"oewn_examples: {system} over {control}, R@100 at {share:.0%}, points (the stretch)", own.value, 0.5
-        )
-
-
-GOALS = {"scifact": scifact, "cranfield": cranfield, "oewn_examples": oewn_examples}
+    for pair, asked, end in (
+        (PAIRS[0], -0.5, " visited, points"),
+        (PAIRS[1], -0.5, " visited, points"),
+        (PAIRS[1], 0.5, ", points (the stretch)"),
+    ):
+        for share, own in zip(SHARES, found.visits.points(*pair), strict=True):
+            yield Goal(f"oewn_examples: {' over '.join(pair)}, R@100 at {share:.0%}{end}", own.value, asked)
 
 
 def _branchings(told: Comparison, path: Path) -> str:
     """Points above contrast at some depths against the tree's branching (the paper's Figure 4); a link to the plot."""
     shown = {row.name: row.train["tree"]["branching"] for row in told.rows if row.train and "tree" in row.train}
     with plot(path, 4, sharey=True) as panels:
-        for axes, measure in zip(panels, ("R@1", "R@5", "R@10", "R@100"), strict=True):
+        for axes, measure in zip(panels, FIGURE_4, strict=True):
             over = [told.difference(name, PLAIN.name, measure) for name in shown]
-            value_B, low_B, high_B = np.array([(own.difference, own.low, own.high) for own in over]).T
-            axes.errorbar(list(shown.values()), value_B, [value_B - low_B, high_B - value_B], fmt="o-", capsize=3)
+            value_B, low_B, high_B = np.array([(own.value, own.low, own.high) for own in over]).T
+            series = list(shown.values()), value_B, [value_B - low_B, high_B - value_B]
+            curves(axes, {"": series}, fontsize=0, xbase=2, title=measure, xlabel="children of a node, b")
             axes.axhline(0, color="0.5", linestyle="--")
-            axes.set_xscale("log", base=2)
-            axes.set(title=measure, xlabel="children of a node, b")
         panels[0].set_ylabel("points above contrast")
     return link("Points above contrast against branching", path)
 
@@ -177,10 +164,9 @@ def _visits(found: Visits, path: Path) -> str:
     """Recall against documents visited of every system; a link to the plot."""
     with plot(path) as (axes,):
         for name, curve in found.curves.items():
-            visited_P, recall_P = curve.visited_PQ.mean(axis=1), curve.recall_PQ.mean(axis=1)
             label = f"{name.replace('`', '')}, {found.leaves[name]:,} leaves"
-            axes.plot(100 * visited_P, recall_P, "--" if name in (PLAIN_LEARNED, PLAIN_LISTS) else "-", label=label)
+            form = "--" if name in (PLAIN_LEARNED, PLAIN_LISTS) else "-"
+            curves(axes, {label: (100 * curve.visited_PQ.mean(axis=1), curve.recall_PQ.mean(axis=1))}, form)
         axes.set(xscale="log", xlabel="documents visited, %", ylabel="R@100")
         axes.grid(alpha=0.3, which="both")
-        axes.legend(fontsize=8)
     return link("Recall against documents visited", path)

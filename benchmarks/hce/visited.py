@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from benchmarks import cache
 from benchmarks.hce.bench import Bench, Row
 from benchmarks.hce.rows import PLAIN, S
-from benchmarks.quality.recall import Questions
 from benchmarks.quality.systems import Candidate, build, columns, routed
-from benchmarks.quality.view import Index, View
-from benchmarks.statistics import Curve, Estimate, difference, estimate, mean_curve, recall_at, sample
-from benchmarks.tables import between, table
+from benchmarks.quality.view import Index, Questions, View
+from benchmarks.statistics import Curve, Estimate, difference, estimate, mean_curve, recall_at
+from benchmarks.tables import table
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all
 from rayhier.spec.router import HceRouting
@@ -37,13 +36,12 @@ class Trained(View):
         """The trained encoder."""
         return self.bench.trained(self.row, self.bench.test, self.seed)
 
-    def nodes(self, routing: HceRouting) -> Index:
-        """HCE's nodes as leaves, each document with the nearest."""
-        phase = self.encoder
-        assert isinstance(phase, Hce)
-        router = node_router(phase, routing)
+    def routed(self, routing: HceRouting, questions: Questions) -> Candidate:
+        """HCE's nodes as leaves, each document in the nearest."""
+        assert isinstance(self.encoder, Hce)
+        router = node_router(self.encoder, routing)
         leaf_N1 = place_all(router, Encoded.of(self.vectors), 1)[0].numpy()
-        return Index(router, leaf_N1)
+        return routed(self, Index(router, leaf_N1), questions)
 
 
 @dataclass(frozen=True)
@@ -71,67 +69,41 @@ ROUTINGS = {
 """Nodes as shipped, where training left them, and every one of them scored in full."""
 
 
-@dataclass(frozen=True)
-class System:
-    """Leaves on the vectors of a row's encoder; `key` tells its file from those of the row's other systems."""
-
-    row: Row
-    leaves: int
-    key: object
-    build: Callable[[Trained], Candidate]
-
-
 def visits(bench: Bench, seeds: Sequence[int]) -> Visits:
     """Curves of learned_ivf and IVF on contrast's vectors, and of learned_ivf and nodes on HCE's."""
     questions = Questions.of(bench.test.queries, bench.collection.documents.ids)
     documents = len(bench.collection.documents.ids)
     auto = bench.collection.spec.leaves(documents)
     nodes = HceTraining.model_validate(S.train).tree.counts(documents)[-1]
+    curves: dict[str, list[Curve]] = {}
+    leaves: dict[str, int] = {}
 
-    def lists(row: Row, kind: str, leaves: int) -> System:
-        return System(row, leaves, leaves, lambda view: build(view, kind, leaves, questions))
+    def measure(name: str, view: Trained, count: int, key: object, system: Callable[[], Candidate]) -> None:
+        path = bench.results / f"visits-{bench.key(view.row, bench.test, view.seed)}-{key}.npz"
+        curves.setdefault(name, []).append(Curve.read(cache.kept(path, lambda: columns(system()))))
+        leaves[name] = count
 
-    def own(routing: HceRouting) -> System:
-        key = cache.key(routing.model_dump(mode="json"))
-        return System(S, nodes, key, lambda view: routed(view, view.nodes(routing), questions))
-
-    systems = {
-        PLAIN_LEARNED: lists(PLAIN, "learned_ivf", auto),
-        LEARNED: lists(S, "learned_ivf", auto),
-        PLAIN_LISTS: lists(PLAIN, "faiss_ivf_same_encoder", nodes),
-        **{name: own(routing) for name, routing in ROUTINGS.items()},
-    }
-    curves: dict[str, list[Curve]] = {name: [] for name in systems}
     for seed in seeds:
-        views = {row.name: Trained(bench, row, seed) for row in (PLAIN, S)}
-        for name, system in systems.items():
-            path = bench.results / f"visits-{bench.key(system.row, bench.test, seed)}-{system.key}.npz"
-            measured = cache.kept(path, lambda: columns(system.build(views[system.row.name])))  # noqa: B023  called now
-            curves[name].append(Curve.read(measured))
-    leaves = {name: system.leaves for name, system in systems.items()}
+        plain, hce = (Trained(bench, row, seed) for row in (PLAIN, S))
+        for name, view in ((PLAIN_LEARNED, plain), (LEARNED, hce)):
+            measure(name, view, auto, auto, partial(build, view, "learned_ivf", auto, questions))
+        lists = partial(build, plain, "faiss_ivf_same_encoder", nodes, questions)
+        measure(PLAIN_LISTS, plain, nodes, nodes, lists)
+        for name, routing in ROUTINGS.items():
+            key = cache.key(routing.model_dump(mode="json"))
+            measure(name, hce, nodes, key, partial(hce.routed, routing, questions))
     return Visits({name: mean_curve(own) for name, own in curves.items()}, leaves)
 
 
 def lines(found: Visits) -> list[str]:
     """R@100 at shares visited with intervals, cost beside, each of HCE's systems over contrast's of as many leaves."""
-    head = ["", "leaves", "exact", *(f"{share:.0%} visited" for share in SHARES), "cost at 5%"]
-    rows = [
-        [
-            name,
-            f"{found.leaves[name]:,}",
-            f"{own.exact_Q.mean():.3f}",
-            *(f"{value:.3f}" for value in recall_at(own, sample(len(own.exact_Q)), SHARES)[0]),
-            f"{_cost(own):.1%}",
-        ]
-        for name, own in found.curves.items()
-    ]
+    rows = []
+    for name, own in found.curves.items():
+        cost = np.interp(0.05, own.visited_PQ.mean(axis=1), own.cost_PQ.mean(axis=1))
+        recalls = [f"{value:.3f}" for value in (own.exact_Q.mean(), *recall_at(own, SHARES)[0])]
+        rows.append([name, f"{found.leaves[name]:,}", *recalls, f"{cost:.1%}"])
     told = [
-        [f"{system} over {control}", *(between(own.value, own.low, own.high) for own in found.points(system, control))]
-        for system, control in PAIRS
+        [f"{system} over {control}", *(own.shown for own in found.points(system, control))] for system, control in PAIRS
     ]
+    head = ["", "leaves", "exact", *(f"{share:.0%} visited" for share in SHARES), "cost at 5%"]
     return [*table(head, rows), "", *table(["points of R@100", *(f"{share:.0%}" for share in SHARES)], told)]
-
-
-def _cost(own: Curve) -> float:
-    """Cost, as a share of the corpus, where 5% of the documents are visited."""
-    return float(np.interp(0.05, own.visited_PQ.mean(axis=1), own.cost_PQ.mean(axis=1)))

@@ -1,32 +1,29 @@
-"""Documents visited against recall, every system beside its controls: `make bench-quality`.
-
-docs/quality.md has the protocol, systems.py what is compared, page.py what becomes of the curves that are measured
-here. Every curve is a file below WORKDIR/NAME/cache with the recall, documents visited and cost of every query at
-every beam, so a run that was interrupted goes on, and one that is complete only writes its page again. Other versions
-of the code and other defaults have caches of their own.
-"""
+"""Documents visited against recall, every system beside its controls: `make bench-quality`."""
 
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
-from benchmarks.quality.bench import COLLECTIONS, Bench, complete_bench
+from benchmarks.quality.bench import COLLECTIONS, Bench
 from benchmarks.quality.page import write_page
 
 
 def main() -> None:
     """Measure the given collections, then write the page of all that are complete."""
-    parser = Options(__doc__.partition("\n")[0], "quality")
-    parser.collections(COLLECTIONS)
-    parser.seeds()
+    parser = Options("Documents visited against recall, every system beside its controls.", "quality", "seeds")
+    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     parser.add_argument("--split", choices=("test", "dev"), default="test", help="dev: for work on this file itself")
     parser.add_argument("--threads", type=int, default=THREADS)
     given = parser.parse_args()
     set_threads(given.threads)
     for name in given.collections:
         Bench(name, given.workdir, given.seeds, given.split).measure()
-    complete = [complete_bench(name, given.workdir, given.seeds, given.split) for name in COLLECTIONS]
+    results = []
+    for name in COLLECTIONS:  # with the most seeds that every system is measured with
+        benches = (Bench(name, given.workdir, count, given.split) for count in range(given.seeds, 0, -1))
+        complete = next((bench for bench in benches if bench.is_complete), None)
+        results += [complete.results()] if complete else []
     folder = ROOT / "docs" if given.split == "test" else given.workdir
-    print(write_page([bench.results() for bench in complete if bench is not None], folder))
+    print(write_page(results, folder))
 
 
 if __name__ == "__main__":

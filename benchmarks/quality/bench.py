@@ -12,14 +12,13 @@ import numpy as np
 from benchmarks import cache
 from benchmarks.collection import SPEC, Collection
 from benchmarks.commands import clock
-from benchmarks.quality.goals import Outcome, Results
-from benchmarks.quality.recall import Questions
+from benchmarks.quality.page import Outcome, Results
 from benchmarks.quality.systems import JOINT, LISTS, build, columns
-from benchmarks.quality.view import View
+from benchmarks.quality.view import Questions, View
 from benchmarks.statistics import Curve, mean_curve
 from rayhier.arrays import Bools
 from rayhier.dataset.balance import balance
-from rayhier.dataset.queries import new_answers
+from rayhier.dataset.queries import Queries, new_answers
 from rayhier.evaluate.curve import Point, reach
 from rayhier.evaluate.systems.ivf import list_choices
 from rayhier.spec import load
@@ -60,11 +59,6 @@ class Measurement:
     leaves: int
     seed: int
 
-    @property
-    def file(self) -> str:
-        """The file's name."""
-        return f"{self.system}-{self.leaves}-{self.seed}.npz"
-
 
 class Bench:
     """A collection's choices and curves, kept below its cache."""
@@ -82,35 +76,30 @@ class Bench:
         return Collection(self.name, self.workdir / self.name)
 
     @cached_property
-    def dev(self) -> Questions:
-        """The dev queries."""
-        return Questions.of(self.collection.dev, self.collection.documents.ids)
+    def asked(self) -> Queries:
+        """Queries of the final measurement: nothing else reads the test split."""
+        return self.collection.dev if self.split == "dev" else self.collection.queries(self.split)
 
     @cached_property
     def final(self) -> Questions:
-        """Queries of the final measurement: nothing else reads the test split."""
-        if self.split == "dev":
-            return self.dev
-        return Questions.of(self.collection.queries(self.split), self.collection.documents.ids)
+        """What is relevant to these."""
+        return Questions.of(self.asked, self.collection.documents.ids)
 
     @cached_property
     def new(self) -> Bools:
-        """Whether each query of the final measurement has new answers, which no train query has, [q]."""
-        path = self.folder / self.split / "new.npz"
+        """Whether each of these has new answers, which no train query has, [q]."""
 
         def make() -> dict[str, Bools]:
-            queries = self.collection.dev if self.split == "dev" else self.collection.queries(self.split)
-            return {"new": new_answers(queries, self.collection.examples.answers(self.collection.documents.results))}
+            answers = self.collection.examples.answers(self.collection.documents.results)
+            return {"new": new_answers(self.asked, answers)}
 
-        return cache.kept(path, make)["new"]
+        return cache.kept(self.folder / self.split / "new.npz", make)["new"]
 
     @property
     def tuned(self) -> tuple[str, ...]:
         """Systems that choose their leaves; ScaNN where it is installed."""
-        scann = importlib.util.find_spec("scann") is not None
-        left_out = set() if scann else {"scann"}
-        left_out |= set() if self.name in JOINT_ON else set(JOINT)
-        return tuple(name for name in TUNED if name not in left_out)
+        left_out = () if importlib.util.find_spec("scann") is not None else ("scann",)
+        return tuple(name for name in TUNED if name not in (*left_out, *(() if self.name in JOINT_ON else JOINT)))
 
     def view(self, seed: int) -> View:
         """The collection in the vectors of a seed's trained encoder; only the last seed asked for stays in memory."""
@@ -132,25 +121,20 @@ class Bench:
                 saved["documents"] = len(self.collection.documents.ids)
                 saved["costs"][name] = self._costs(name)
                 files.write_json(path, saved)
-        best = {
-            name: int(min(costs, key=lambda leaves: price(costs[leaves]))) for name, costs in saved["costs"].items()
-        }
-        return {"documents": saved["documents"], **best}
+        best = {name: min(costs, key=lambda leaves: costs[leaves] or np.inf) for name, costs in saved["costs"].items()}
+        return {"documents": saved["documents"], **{name: int(leaves) for name, leaves in best.items()}}
 
     @cached_property
     def _settings(self) -> list[tuple[View, View, Questions]]:
         """Encoders and queries by which settings are chosen: base, trained, and queries that neither was trained on."""
+        base, ids = self.base(0), self.collection.documents.ids
         if self.name not in FOLDS:
-            return [(self.base(0), self.view(0), self.dev)]
-        queries, ids = self.collection.queries("train"), self.collection.documents.ids
-        folds = (
-            (examples, Questions.of(queries.some(asked_Q), ids))
-            for examples, asked_Q in self.collection.folds(FOLDS[self.name])
-        )
-        return [
-            (self.base(0), View(self.collection, examples, 0, self.folder / f"fold-{fold}"), questions)
-            for fold, (examples, questions) in enumerate(folds)
-        ]
+            return [(base, self.view(0), Questions.of(self.collection.dev, ids))]
+        queries, found = self.collection.queries("train"), []
+        for fold, (examples, asked_Q) in enumerate(self.collection.folds(FOLDS[self.name])):
+            trained = View(self.collection, examples, 0, self.folder / f"fold-{fold}")
+            found.append((base, trained, Questions.of(queries.some(asked_Q), ids)))
+        return found
 
     def _costs(self, name: str) -> dict[str, float | None]:
         """Mean cost for 95% of exact R@100 by number of leaves, those left out that cannot be the least.
@@ -189,49 +173,34 @@ class Bench:
                 if point.cost_mean > most:
                     return
 
-        cost = reach(points(), "R@100", ENOUGH * float(system.exact().mean()))
+        cost = reach(points(), "R@100", ENOUGH * float(system.exact_Q.mean()))
         return cost if np.isfinite(cost) and cost <= most else np.inf
 
     @property
-    def shipped(self) -> int:
-        """Leaves as `auto` has them."""
-        return self.spec.leaves(self.choices["documents"])
+    def tables(self) -> dict[str, dict[str, list[Measurement]]]:
+        """Seeds of each system of the main table, of those of equal leaf counts, and of each tree of such."""
+        shipped = self.spec.leaves(self.choices["documents"])
+        equal = 1 << (shipped - 1).bit_length() - 1
+        """The power of two that is at most as many leaves."""
+        untuned = {"hnsw": 0, "untaught": shipped, "learned_ivf": shipped}
+        main = {name: self.choices[name] for name in self.tuned} | untuned
 
-    @property
-    def equal(self) -> int:
-        """The power of two that is at most as many leaves as `auto` has."""
-        return 1 << (self.shipped - 1).bit_length() - 1
+        def seeds(system: str, leaves: int, most: int = BESIDE_SEEDS) -> list[Measurement]:
+            return [Measurement(system, leaves, seed) for seed in range(min(most, self.seeds))]
 
-    def main_runs(self, system: str) -> list[Measurement]:
-        """The seeds of a system of the main table."""
-        leaves = {"learned_ivf": self.shipped, "untaught": self.shipped, "hnsw": 0}
-        chosen = leaves[system] if system in leaves else self.choices[system]
-        return [Measurement(system, chosen, seed) for seed in range(self.seeds)]
-
-    def beside_runs(self, system: str, leaves: int) -> list[Measurement]:
-        """The seeds of a system of the tables beside it."""
-        return [Measurement(system, leaves, seed) for seed in range(min(BESIDE_SEEDS, self.seeds))]
-
-    @property
-    def systems(self) -> list[str]:
-        """Rows of the main table."""
-        return [*self.tuned, "hnsw", "untaught", "learned_ivf"]
-
-    @property
-    def shapes(self) -> dict[str, list[Measurement]]:
-        """Seeds of each tree of equal leaf counts."""
-        shapes = SHAPES.get(self.name, ())
         return {
-            f"({branching}, {height})": self.beside_runs(f"tree_{branching}x{height}", branching**height)
-            for branching, height in shapes
+            "main": {name: seeds(name, leaves, self.seeds) for name, leaves in main.items()},
+            "equal": {name: seeds(name, equal) for name in EQUAL},
+            "shapes": {
+                f"({branching}, {height})": seeds(f"tree_{branching}x{height}", branching**height)
+                for branching, height in SHAPES.get(self.name, ())
+            },
         }
 
     @property
     def measurements(self) -> list[Measurement]:
         """All that the page shows, a seed's together."""
-        runs = [run for system in self.systems for run in self.main_runs(system)]
-        runs += [run for system in EQUAL for run in self.beside_runs(system, self.equal)]
-        runs += [run for seeds in self.shapes.values() for run in seeds]
+        runs = [run for table in self.tables.values() for seeds in table.values() for run in seeds]
         return sorted(dict.fromkeys(runs), key=lambda run: run.seed)
 
     @property
@@ -244,21 +213,22 @@ class Bench:
     def measure(self) -> None:
         """Measure all that is left."""
         for run in self.measurements:
-            if not self._path(run).is_file():
+            path = self._path(run)
+            if not path.is_file():
                 began = time.monotonic()
                 view = self.base(run.seed) if run.system == "faiss_ivf" else self.view(run.seed)
-                cache.keep(self._path(run), columns(build(view, run.system, run.leaves, self.final)))
-                say(f"{self.name}: {run.file} in {time.monotonic() - began:.0f} s")
+                cache.keep(path, columns(build(view, run.system, run.leaves, self.final)))
+                say(f"{self.name}: {path.name} in {time.monotonic() - began:.0f} s")
 
     def _path(self, run: Measurement) -> Path:
-        return self.folder / self.split / run.file
+        return self.folder / self.split / f"{run.system}-{run.leaves}-{run.seed}.npz"
 
     def results(self) -> Results:
         """Results that the page shows."""
-        main = {system: self._outcome(self.main_runs(system)) for system in self.systems}
-        beside = {system: self._outcome(self.beside_runs(system, self.equal)) for system in EQUAL}
-        shapes = {shape: self._outcome(runs) for shape, runs in self.shapes.items()}
-        return Results(self.name, self.choices["documents"], self.seeds, self.new, main, beside, shapes)
+        tables = {
+            kind: {name: self._outcome(runs) for name, runs in table.items()} for kind, table in self.tables.items()
+        }
+        return Results(self.name, self.choices["documents"], self.seeds, self.new, **tables)
 
     def _outcome(self, runs: Sequence[Measurement]) -> Outcome:
         """The mean over seeds, and each seed's balance, nothing for what has no leaves."""
@@ -268,14 +238,3 @@ class Bench:
                 curves.append(Curve.read(saved))
                 balances += [balance(saved["sizes"])] if len(saved["sizes"]) else []
         return Outcome(runs[0].leaves, len(runs), mean_curve(curves), balances)
-
-
-def price(cost: float | None) -> float:
-    """A cost, infinite where there is none."""
-    return np.inf if cost is None else cost
-
-
-def complete_bench(name: str, workdir: Path, seeds: int, split: str) -> Bench | None:
-    """A collection with the most seeds, at most `seeds`, that every system is measured with; None before one is."""
-    benches = (Bench(name, workdir, count, split) for count in range(seeds, 0, -1))
-    return next((bench for bench in benches if bench.is_complete), None)

@@ -1,6 +1,6 @@
 """The systems of the comparison: each gives recall, documents visited and cost of every query, beam after beam."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.quality.recall import DEPTH, Places, Questions, Relevance, Row
-from benchmarks.quality.view import Index, View
+from benchmarks.quality.view import DEPTH, Index, Places, Questions, Relevance, Row, View
 from benchmarks.training import encode
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
-from rayhier.evaluate.curve import System, beams
+from rayhier.evaluate.curve import beams
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.model.encoded import Encoded
@@ -28,73 +27,49 @@ FARTHEST, LIBRARY_FARTHEST = 0.4, 0.125
 
 
 @dataclass(frozen=True)
-class Leaves:
-    """Documents in leaves, and the queries that visit them."""
+class Candidate:
+    """A system: what it finds, visits and costs at each beam, until a share of the documents is visited."""
 
-    places: Places
-    relevance: Relevance
-    probe: Callable[[int], Ints]
-    """Beam -> leaves [q, beam]."""
-    routing: Callable[[int], float]
-    """Beam -> cost of routing a query, in dot products of the vectors' dimension."""
-
-    @property
-    def sizes(self) -> Ints:
-        """Rows of each leaf."""
-        return self.places.sizes
-
-    def exact(self) -> Floats:
-        """R@100 [q] of a scan of everything with its encoder."""
-        return self.relevance.exact()
-
-    def walk(self) -> Iterator[Row]:
-        """Beam after beam until two fifths of the documents are visited."""
-        documents = len(self.places.leaf_NR)
-        for beam in beams(self.places.n_leaves):
-            probed_QL = self.places.probed(self.probe(beam))
-            visited_Q, scanned_Q = self.places.counts(probed_QL)
-            recall_Q = self.relevance.within(probed_QL, self.places.leaf_NR)
-            row = Row(beam, recall_Q, share(visited_Q, documents), share(scanned_Q + self.routing(beam), documents))
-            yield row
-            if row.visited_Q.mean() >= FARTHEST:
-                return
-
-
-@dataclass(frozen=True)
-class Library:
-    """A library that holds the whole index, and the queries that it answers."""
-
-    system: System
-    questions: Questions
-    sizes: Ints
-    """Rows of each leaf; none where there are no leaves."""
+    beams: Iterable[int]
+    measure: Callable[[int], Row]
     exact_Q: Floats
     """R@100 of a scan of everything with its encoder."""
-
-    def exact(self) -> Floats:
-        """R@100 [q] of a scan of everything with its encoder."""
-        return self.exact_Q
+    sizes: Ints
+    """Rows of each leaf; none where there are no leaves."""
+    farthest: float
 
     def walk(self) -> Iterator[Row]:
-        """Wider and wider until an eighth of the documents is visited."""
-        for beam in self.system.beams:
-            ranking = self.system.rank(beam)
-            recall_Q = self.questions.recall(ranking)
-            documents, cost_Q = self.system.documents, ranking.scanned_Q + self.system.routing(beam)
-            row = Row(beam, recall_Q, share(ranking.visited_Q, documents), share(cost_Q, documents))
+        """Beam after beam."""
+        for beam in self.beams:
+            row = self.measure(beam)
             yield row
-            if row.visited_Q.mean() >= LIBRARY_FARTHEST:
+            if row.visited_Q.mean() >= self.farthest:
                 return
 
 
-Candidate = Leaves | Library
+def in_leaves(
+    places: Places, relevance: Relevance, probe: Callable[[int], Ints], routing: Callable[[int], float]
+) -> Candidate:
+    """Documents in leaves, and the queries that visit them.
+
+    `probe` names the leaves [q, beam] of a beam, `routing` its cost a query, in dot products of the vectors' dimension.
+    """
+    documents = len(places.leaf_NR)
+
+    def measure(beam: int) -> Row:
+        probed_QL = places.probed(probe(beam))
+        visited_Q, scanned_Q = places.counts(probed_QL)
+        recall_Q = relevance.within(probed_QL, places.leaf_NR)
+        return Row(beam, recall_Q, share(visited_Q, documents), share(scanned_Q + routing(beam), documents))
+
+    return Candidate(beams(places.n_leaves), measure, relevance.exact(), places.sizes, FARTHEST)
 
 
 def columns(system: Candidate) -> dict[str, npt.NDArray[Any]]:
     """Arrays [p, q] of what every query finds and pays, beam after beam, and what an exact search finds [q]."""
     rows = list(system.walk())
     named = {name: np.stack([getattr(row, f"{name}_Q") for row in rows]) for name in ("recall", "visited", "cost")}
-    return {**named, "beam": np.array([row.beam for row in rows]), "exact": system.exact(), "sizes": system.sizes}
+    return {**named, "beam": np.array([row.beam for row in rows]), "exact": system.exact_Q, "sizes": system.sizes}
 
 
 def share(count_Q: Floats | Ints, documents: int) -> Floats:
@@ -123,17 +98,15 @@ def build(view: View, name: str, leaves: int, questions: Questions) -> Candidate
     return routed(view, view.untaught(spec) if name == "untaught" else view.index(spec), questions)
 
 
-def routed(view: View, index: Index, questions: Questions) -> Leaves:
+def routed(view: View, index: Index, questions: Questions) -> Candidate:
     """A router over its leaves."""
     router, queries = index.router, Encoded.of(view.encode(questions.vector_QM))
-
-    def probe(beam: int) -> Ints:
-        return route_all(router, queries, beam)[0].numpy()
-
-    def routing(beam: int) -> float:
-        return router.multiply_adds(beam) / router.dimension
-
-    return Leaves(Places(index.leaf_NR, router.n_leaves), view.relevance(questions), probe, routing)
+    return in_leaves(
+        Places(index.leaf_NR, router.n_leaves),
+        view.relevance(questions),
+        lambda beam: route_all(router, queries, beam)[0].numpy(),
+        lambda beam: router.multiply_adds(beam) / router.dimension,
+    )
 
 
 def ivf(view: View, name: str, lists: int, questions: Questions) -> Candidate:
@@ -141,11 +114,9 @@ def ivf(view: View, name: str, lists: int, questions: Questions) -> Candidate:
     centroid_LM = view.centroids(lists)
     document_NM, count = view.vectors, 1 if LISTS[name] == 1 else min(CANDIDATES, lists)
     leaf_NC = nearest(document_NM, centroid_LM, count)[0]
-    leaf_NR = placed(document_NM, leaf_NC, centroid_LM, None if count == 1 else "soar")
+    places = Places(placed(document_NM, leaf_NC, centroid_LM, None if count == 1 else "soar"), lists)
     order_QL: Ints = nearest(view.encode(questions.vector_QM), centroid_LM, lists)[0]
-    return Leaves(
-        Places(leaf_NR, lists), view.relevance(questions), lambda beam: order_QL[:, :beam], lambda _: float(lists)
-    )
+    return in_leaves(places, view.relevance(questions), lambda beam: order_QL[:, :beam], lambda _: float(lists))
 
 
 def placed(document_NM: Floats, leaf_NC: Ints, centroid_LM: Floats, second: Spill | None) -> Ints:
@@ -157,30 +128,29 @@ def placed(document_NM: Floats, leaf_NC: Ints, centroid_LM: Floats, second: Spil
 
 
 def library(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
-    """A library that takes the whole index: HNSW, or ScaNN's tree."""
-    query_QM, ids = view.encode(questions.vector_QM), pa.array(np.arange(len(view.vectors)))
+    """A library that takes the whole index: HNSW, or ScaNN's tree, until an eighth of the documents is visited."""
+    query_QM, documents = view.encode(questions.vector_QM), len(view.vectors)
+    ids = pa.array(np.arange(documents))
+    graph = Hnsw(ids, None, view.vectors) if name == "hnsw" else ScannTree(ids, None, view.vectors, leaves)
+    steps, routing = (efforts(documents), 0.0) if name == "hnsw" else (beams(leaves), float(leaves))
+
+    def measure(beam: int) -> Row:
+        ranking = graph.rank(query_QM, beam, DEPTH)
+        cost_Q = share(ranking.scanned_Q + routing, documents)
+        return Row(beam, questions.recall(ranking), share(ranking.visited_Q, documents), cost_Q)
+
     exact_Q = view.relevance(questions).exact()
-    if name == "hnsw":
-        graph = Hnsw(ids, None, view.vectors)
-        steps, routing = efforts(len(ids)), 0.0
-        system = System("", len(ids), steps, lambda effort: graph.rank(query_QM, effort, DEPTH), lambda _: routing)
-    else:
-        tree = ScannTree(ids, None, view.vectors, leaves)
-        system = System(
-            "", len(ids), beams(leaves), lambda beam: tree.rank(query_QM, beam, DEPTH), lambda _: float(leaves)
-        )
-    return Library(system, questions, np.zeros(0, np.int64), exact_Q)
+    return Candidate(steps, measure, exact_Q, np.zeros(0, np.int64), LIBRARY_FARTHEST)
 
 
-def joint(view: View, name: str, leaves: int, questions: Questions) -> Leaves:
+def joint(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
     """The paper's training with an encoder of its own."""
     trained = view.joint(leaves, JOINT[name])
     now = trained.snapshot()
     query_QM = encode(trained.tower.module, questions.vector_QM)
-    leaf_N1 = now.leaves(now.document_NM, 1)
-
-    def routing(beam: int) -> float:
-        return float(now.router.multiply_adds(beam) / query_QM.shape[1])
-
-    relevance = Relevance(questions, query_QM, now.document_NM)
-    return Leaves(Places(leaf_N1, now.router.n_leaves), relevance, lambda beam: now.leaves(query_QM, beam), routing)
+    return in_leaves(
+        Places(now.leaves(now.document_NM, 1), now.router.n_leaves),
+        Relevance(questions, query_QM, now.document_NM),
+        lambda beam: now.leaves(query_QM, beam),
+        lambda beam: float(now.router.multiply_adds(beam) / query_QM.shape[1]),
+    )

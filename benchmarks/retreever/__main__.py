@@ -1,22 +1,15 @@
-"""ReTreever's levels beside adapters, a softmax without a tree and other trees: `make bench-retreever`.
-
-Writes docs/retreever.md. Everything reads the vectors of an encoder that was trained by contrast, as the shipped spec
-trains it; settings were chosen on dev, the test queries are read once a row. What is measured is kept, so that the
-benchmark goes on where it was stopped.
-"""
+"""ReTreever's levels beside adapters, a softmax without a tree and other trees: `make bench-retreever`."""
 
 from collections.abc import Callable
 
 from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
-from benchmarks.retreever import attention, rows
-from benchmarks.retreever.ancestors import similar
-from benchmarks.retreever.bench import Bench
-from benchmarks.retreever.findings import Findings, sized
-from benchmarks.retreever.leaves import best_leaf, curve
-from benchmarks.retreever.page import write_page
-from benchmarks.retreever.shortlists import Shortlist, finished, stored_values
-from benchmarks.retreever.speed import speeds
+from benchmarks.retreever import rows
+from benchmarks.retreever.attention import Attended
+from benchmarks.retreever.bench import Bench, Sized, sized
+from benchmarks.retreever.leaves import best_leaf, curve, similar
+from benchmarks.retreever.levels import Shortlist, finished, speeds, stored_values
+from benchmarks.retreever.page import Findings, write_page
 
 COLLECTIONS = ("acl_title2abs", "oewn_examples")
 LARGE = "oewn_examples"
@@ -25,11 +18,8 @@ LARGE = "oewn_examples"
 
 def main() -> None:
     """Measure, write the page and print it; with --split dev only print what rows find."""
-    parser = Options("ReTreever beside its controls.", "retreever")
-    parser.collections(COLLECTIONS)
-    parser.seeds(" of the rows that have several")
-    parser.quality()
-    parser.docs()
+    parser = Options("ReTreever beside its controls.", "retreever", "seeds", "quality", "docs")
+    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     parser.add_argument("--split", choices=("dev", "test"), default="test", help="dev with --rows")
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="train and measure these rows alone, and no page")
     given = parser.parse_args()
@@ -73,9 +63,10 @@ def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Finding
     report(f"{bench.name}: shortlists")
     times = speeds(bench, rows.SHIPPED)
     report(f"{bench.name}: speed")
-    attended = attention.Attended(bench)
+    attended = Attended(bench)
     others = sized(bench, [(row, 1) for row in rows.BESIDE_ATTENDING], report)
-    attending = attention.beside(attended, [rows.ATTENDING], others)
+    found = {rows.ATTENDING.name: attended.values(rows.ATTENDING), **others.found}
+    attending = Sized([rows.ATTENDING, *others.rows], found)
     report(f"{bench.name}: attention")
     far = attended.distances(rows.ATTENDING)
     return Findings(bench.name, about, told, leaves, curves, similarities, stored, shortlists, times, attending, far)

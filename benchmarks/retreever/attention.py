@@ -1,7 +1,6 @@
 """Splits by attention to tokens, one seed and few steps, beside linear splits and adapters with as many steps."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -9,16 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.collection import Collection
-from benchmarks.retreever.bench import Bench, Row, kept_sizes, resolved, training
-from benchmarks.retreever.findings import Sized
+from benchmarks.retreever.bench import Bench, Row, Sizes, resolved, training
 from benchmarks.training import train
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.documents import texts_of
-from rayhier.dataset.queries import Queries
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.retreever import AttentionSplits, RetreeverRouter
-from rayhier.search.flat import flat
 from rayhier.spec.router import RetreeverRouting
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.grow import grow
@@ -27,14 +22,52 @@ from rayhier.train.tower import Side, TextTower
 
 AT_ONCE = 256
 """Texts whose tokens are read at a time."""
+CHUNK = 64
+"""Texts that are encoded at a time."""
 
 
 class Attended:
-    """A collection whose tokens are stored, and trees that attend to them."""
+    """Trees that attend to float16 vectors of the tokens of documents, train, dev and asked queries, in a folder."""
 
     def __init__(self, bench: Bench) -> None:
+        """Read the vectors, by the base encoder, or store them first."""
         self.bench, self.setting = bench, bench.setting(0)
-        self.store = TokenStore(bench.workdir / bench.name / f"tokens-{bench.split}", bench.collection, bench.queries)
+        collection, folder = bench.collection, bench.workdir / bench.name / f"tokens-{bench.split}"
+        sides: dict[Side, Sequence[str]] = {
+            "document": texts_of(collection.corpus, collection.documents.ids),
+            "query": collection.examples.query_texts,
+            "dev": [*collection.dev.texts, *bench.queries.texts],
+        }
+        self.asked_row = len(collection.dev)
+        """Row of the first asked query on the side of dev queries."""
+        if not folder.is_dir():
+            encoder = TextEncoder(collection.model, collection.spec.encoder.model_copy(update={"precision": "float32"}))
+            arrays = {side: pa.chunked_array([pa.array(texts)]) for side, texts in sides.items()}
+            tower = TextTower(encoder, "all", arrays, torch.float32)
+            unfinished = folder.with_name(f"{folder.name}-unfinished")
+            unfinished.mkdir(parents=True, exist_ok=True)
+            for side in sides:
+                parts, counts = [], [0]
+                for rows in np.array_split(np.arange(tower.size(side)), -(-tower.size(side) // CHUNK)):
+                    token_NTM, mask_NT = tower.read(side, rows)
+                    parts.append(token_NTM[mask_NT.bool()].numpy().astype(np.float16))
+                    counts += mask_NT.sum(dim=1).tolist()
+                np.save(unfinished / f"{side}.npy", np.concatenate(parts))
+                np.save(unfinished / f"{side}-begins.npy", np.cumsum(counts))
+            unfinished.rename(folder)
+        self._stored = {
+            side: (np.load(folder / f"{side}.npy", mmap_mode="r"), np.load(folder / f"{side}-begins.npy"))
+            for side in sides
+        }
+
+    def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
+        """Vectors [n, t, m] of the tokens of the rows' texts, and a mask [n, t], 1 on tokens."""
+        token_AM, begin_N = self._stored[side]
+        count_N = begin_N[rows + 1] - begin_N[rows]
+        place_NT = begin_N[rows][:, None] + np.arange(count_N.max())
+        mask_NT = place_NT < begin_N[rows + 1][:, None]
+        token_NTM = token_AM[np.where(mask_NT, place_NT, 0)].astype(np.float32)
+        return torch.from_numpy(token_NTM), torch.from_numpy(mask_NT.astype(np.int64))
 
     def router(self, row: Row) -> RetreeverRouter:
         """The trained tree of a row."""
@@ -44,30 +77,25 @@ class Attended:
         def run(name: str, phase: Phase) -> None:
             train(phase, own.path(name, resolved(spec, router.splits), router.model_dump()))
 
-        return grow(own.tower, own.examples, router, spec, own.seed, own.measure, run, self.store.read).eval()
+        return grow(own.tower, own.examples, router, spec, own.seed, own.measure, run, self.read).eval()
 
     @torch.no_grad()
     def scores(self, router: RetreeverRouter, side: Side, row_N: Ints) -> Floats:
         """Scores [n, s] of the splits for rows of a side."""
         parts = np.array_split(row_N, len(row_N) // AT_ONCE + 1)
-        return np.concatenate([router.representations.scores(*self.store.read(side, part)).numpy() for part in parts])
+        return np.concatenate([router.representations.scores(*self.read(side, part)).numpy() for part in parts])
 
     def values(self, row: Row) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size, size -> measure -> [1, q]."""
 
-        def make() -> dict[int, dict[str, Values]]:
-            router, queries = self.router(row), len(self.bench.queries)
-            asked = self.store.asked_row + np.arange(queries)
-            document_NS = self.scores(router, "document", np.arange(len(self.setting.examples.document_NM)))
-            document = size_all(router.representations, document_NS)
-            asked_sizes = size_all(router.representations, self.scores(router, "dev", asked))
-            return {
-                query_QK.shape[1]: self.bench.judged(flat(document_NK, router.representations.similarity), query_QK)
-                for document_NK, query_QK in zip(document, asked_sizes, strict=True)
-            }
+        def make() -> Sizes:
+            router, asked = self.router(row), self.asked_row + np.arange(len(self.bench.queries))
+            documents = np.arange(len(self.setting.examples.document_NM))
+            own, scores = router.representations, [self.scores(router, "document", documents)]
+            scores.append(self.scores(router, "dev", asked))
+            return self.bench.judged_sizes(own.similarity, (size_all(own, score_NS) for score_NS in scores))
 
-        path = self.setting.path("attention", self.bench.split, row.train, row.router).with_suffix(".npz")
-        sizes = kept_sizes(path, make)
+        sizes = self.setting.kept_sizes(make, "attention", self.bench.split, row.train, row.router)
         return {size: {name: own_Q[None] for name, own_Q in own.items()} for size, own in sizes.items()}
 
     def distances(self, row: Row) -> dict[str, Values]:
@@ -87,77 +115,9 @@ class Attended:
 
 
 def tree_distances(depth: int) -> Ints:
-    """Edges between every two splits [s, s] of a perfect binary tree, breadth first.
+    """Edges between every two splits [s, s] of a perfect binary tree, breadth first."""
 
-    >>> tree_distances(2)
-    array([[0, 1, 1],
-           [1, 0, 2],
-           [1, 2, 0]])
-    """
-    node_S = np.arange(1, 2**depth)
-    apart_SS = np.zeros((len(node_S), len(node_S)), dtype=np.int64)
-    for first, own in enumerate(node_S):
-        for second, other in enumerate(node_S):
-            a, b, edges = int(own), int(other), 0
-            while a != b:
-                a, b = (a >> 1, b) if a > b else (a, b >> 1)
-                edges += 1
-            apart_SS[first, second] = edges
-    return apart_SS
+    def apart(a: int, b: int) -> int:
+        return 0 if a == b else 1 + (apart(a >> 1, b) if a > b else apart(a, b >> 1))
 
-
-def beside(attended: Attended, rows: list[Row], others: Sized) -> Sized:
-    """Rows of attention beside rows that read vectors."""
-    found = {row.name: attended.values(row) for row in rows}
-    return Sized([*rows, *others.rows], {**found, **others.found})
-
-
-CHUNK = 64
-"""Texts that are encoded at a time."""
-
-
-class TokenStore:
-    """Float16 vectors of the tokens of documents, train, dev and asked queries by the base encoder, in a folder."""
-
-    def __init__(self, folder: Path, collection: Collection, asked: Queries) -> None:
-        """Read the store, or make it first."""
-        spec = collection.spec.encoder
-        sides: dict[Side, Sequence[str]] = {
-            "document": texts_of(collection.corpus, collection.documents.ids),
-            "query": collection.examples.query_texts,
-            "dev": [*collection.dev.texts, *asked.texts],
-        }
-        self.asked_row = len(collection.dev)
-        """Row of the first asked query on the side of dev queries."""
-        if not folder.is_dir():
-            encoder = TextEncoder(collection.model, spec.model_copy(update={"precision": "float32"}))
-            arrays = {side: pa.chunked_array([pa.array(texts)]) for side, texts in sides.items()}
-            tower = TextTower(encoder, "all", arrays, torch.float32)
-            unfinished = folder.with_name(f"{folder.name}-unfinished")
-            unfinished.mkdir(parents=True, exist_ok=True)
-            for side in sides:
-                _write(unfinished, side, tower)
-            unfinished.rename(folder)
-        self._stored = {
-            side: (np.load(folder / f"{side}.npy", mmap_mode="r"), np.load(folder / f"{side}-begins.npy"))
-            for side in sides
-        }
-
-    def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
-        """Vectors [n, t, m] of the tokens of the rows' texts, and a mask [n, t], 1 on tokens."""
-        token_AM, begin_N = self._stored[side]
-        count_N = begin_N[rows + 1] - begin_N[rows]
-        place_NT = begin_N[rows][:, None] + np.arange(count_N.max())
-        mask_NT = place_NT < begin_N[rows + 1][:, None]
-        token_NTM = token_AM[np.where(mask_NT, place_NT, 0)].astype(np.float32)
-        return torch.from_numpy(token_NTM), torch.from_numpy(mask_NT.astype(np.int64))
-
-
-def _write(folder: Path, side: Side, tower: TextTower) -> None:
-    parts, counts = [], []
-    for rows in np.array_split(np.arange(tower.size(side)), -(-tower.size(side) // CHUNK)):
-        token_NTM, mask_NT = tower.read(side, rows)
-        parts.append(token_NTM[mask_NT.bool()].numpy().astype(np.float16))
-        counts += mask_NT.sum(dim=1).tolist()
-    np.save(folder / f"{side}.npy", np.concatenate(parts))
-    np.save(folder / f"{side}-begins.npy", np.concatenate([[0], np.cumsum(counts)]))
+    return np.array([[apart(a, b) for b in range(1, 2**depth)] for a in range(1, 2**depth)])

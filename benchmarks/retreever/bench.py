@@ -1,6 +1,6 @@
 """Training of one row and what it finds at every size, query by query; kept, so that the benchmark goes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,12 +9,13 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from benchmarks import cache
 from benchmarks.collection import Collection
 from benchmarks.quality.view import View
 from benchmarks.retreever.controls import FixedTree, KmeansTree, MixtureTree, NoTree
+from benchmarks.statistics import Estimate, paired
 from benchmarks.training import train
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.measures import Judge
@@ -24,6 +25,7 @@ from rayhier.model.retreever import DEEPEST, Representations, RetreeverRouter
 from rayhier.search.flat import flat
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
+from rayhier.spec.train.retreever import Comparison
 from rayhier.train.examples import Examples
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.adapter import Adapter
@@ -38,6 +40,10 @@ DEPTH = 100
 AT_ONCE = 16_384
 MEASURED_EVERY = 3
 """Epochs between two dev measures: automatic epochs are five to thirteen here, and a measure takes as long as one."""
+Sizes = dict[int, dict[str, Values]]
+"""Size -> measure -> values [q]."""
+COARSE = (4, 8, 16, 32)
+"""Sizes at which the paper compares trees and Matryoshka adapters."""
 SHARED = ("documents", "epochs", "batch_size", "measure_every")
 """Settings of a tree's training that the adapter it starts at is trained with too."""
 
@@ -60,14 +66,6 @@ class Row:
     """Whether an adapter's largest size is held to the encoder's cosines, as a tree's is."""
 
 
-class Unchanged(nn.Module):
-    """Vectors as they are."""
-
-    def forward(self, x_NM: Tensor) -> Tensor:
-        """Return the vectors [n, m]."""
-        return x_NM
-
-
 class Setting:
     """A collection under one encoder, as trees and adapters read it; what is trained is kept below a folder."""
 
@@ -76,12 +74,9 @@ class Setting:
         own = collection.examples
         self.examples: Examples = replace(own, query_QM=view.encode(own.query_QM), document_NM=view.vectors)
         self.dev = collection.dev.with_vectors(view.encode(collection.dev.vector_QM))
-        stored: dict[Side, Floats] = {
-            "query": self.examples.query_QM,
-            "document": self.examples.document_NM,
-            "dev": self.dev.vector_QM,
-        }
-        self.tower = HeadTower(Unchanged(), stored, torch.device("cpu"))  # type: ignore[arg-type]
+        query_QM, document_NM = self.examples.query_QM, self.examples.document_NM
+        stored: dict[Side, Floats] = {"query": query_QM, "document": document_NM, "dev": self.dev.vector_QM}
+        self.tower = HeadTower(nn.Identity(), stored, torch.device("cpu"))  # type: ignore[arg-type]
         self.measure = SizesMeasure(self.dev, collection.documents, own.answers(collection.documents.results))
 
     def settings(self, row: Row) -> list[Any]:
@@ -103,6 +98,22 @@ class Setting:
         """Place of what is kept under some settings."""
         return self.folder / f"{cache.key(*parts, self.seed)}.safetensors"
 
+    def kept(self, make: Callable[[], Mapping[str, Values]], *parts: Any) -> dict[str, Values]:
+        """Arrays under some settings, made now or read from an earlier run."""
+        return cache.kept(self.path(*parts).with_suffix(".npz"), make)
+
+    def kept_sizes(self, make: Callable[[], "Sizes"], *parts: Any) -> "Sizes":
+        """Each measure of every query at each size; made now or read from an earlier run."""
+
+        def named() -> dict[str, Values]:
+            return {f"{measure} {size}": value_Q for size, own in make().items() for measure, value_Q in own.items()}
+
+        sizes: Sizes = {}
+        for name, value_Q in self.kept(named, *parts).items():
+            measure, _, size = name.rpartition(" ")
+            sizes.setdefault(int(size), {})[measure] = value_Q
+        return dict(sorted(sizes.items()))
+
     def trained(self, row: Row) -> Representations:
         """The trained representations of a row."""
         return self.router(row).representations if row.kind == "tree" else self._adapter(row)
@@ -110,8 +121,7 @@ class Setting:
     def router(self, row: Row) -> RetreeverRouter:
         """The trained tree of a row."""
         spec, router = training(row), RetreeverRouting.model_validate({"type": "retreever", **row.router})
-        shared = {key: value for key, value in row.train.items() if key in SHARED}
-        rows = {"adapter": Row("", "matryoshka", shared, begin="pca", rate=ADAPTER_RATE), "tree": row}
+        rows = {"adapter": beginning(row), "tree": row}
 
         def run(name: str, phase: Phase) -> None:
             train(phase, self.path(self.settings(rows[name])))
@@ -123,8 +133,7 @@ class Setting:
         made: Representations
         if row.kind == "no tree":
             made = NoTree(dimension, 2 ** int(row.router.get("depth", 10)), spec.similarity)
-            shared = {key: value for key, value in row.train.items() if key in SHARED}
-            adapter = self._adapter(Row("", "matryoshka", shared, begin="pca", rate=ADAPTER_RATE))
+            adapter = self._adapter(beginning(row))
             assert isinstance(adapter, Adapter)
             made.start(self.examples.document_NM, adapter.weight.detach(), self.seed, DEEPEST)
         else:
@@ -148,17 +157,10 @@ class Setting:
         return made.eval()
 
 
-def kept_sizes(path: Path, make: Callable[[], dict[int, dict[str, Values]]]) -> dict[int, dict[str, Values]]:
-    """Each measure of every query at each size, size -> measure -> [q]; made now or read from an earlier run."""
-
-    def flat() -> dict[str, Values]:
-        return {f"{measure} {size}": value_Q for size, own in make().items() for measure, value_Q in own.items()}
-
-    sizes: dict[int, dict[str, Values]] = {}
-    for name, value_Q in cache.kept(path, flat).items():
-        measure, _, size = name.rpartition(" ")
-        sizes.setdefault(int(size), {})[measure] = value_Q
-    return dict(sorted(sizes.items()))
+def beginning(row: Row) -> Row:
+    """The adapter at whose directions a row starts."""
+    shared = {key: value for key, value in row.train.items() if key in SHARED}
+    return Row("", "matryoshka", shared, begin="pca", rate=ADAPTER_RATE)
 
 
 def training(row: Row) -> RetreeverTraining:
@@ -205,36 +207,23 @@ class Bench:
             self._setting = (seed, base), Setting(self.collection, view, seed, folder / ("base" if base else "trained"))
         return self._setting[1]
 
-    def values(self, row: Row, seed: int) -> dict[int, dict[str, Values]]:
-        """Each measure of every query at each size, size -> measure -> [q]; measured now or read from before."""
+    def values(self, row: Row, seed: int) -> Sizes:
+        """Each measure of every query at each size that a row has; measured now or read from before."""
         setting = self.setting(seed, base=row.base)
-        path = setting.path("values", self.split, setting.settings(row)).with_suffix(".npz")
 
-        return kept_sizes(path, lambda: self.found(row, setting))
+        def make() -> Sizes:
+            texts, similarity = (setting.examples.document_NM, self.asked(setting)), training(row).similarity
+            match row.kind:
+                case "vectors":
+                    return self.judged_sizes("cosine", ([x] for x in texts))
+                case "k-means" | "mixtures":
+                    tree = fixed(row, setting)
+                    levels = range(1, tree.depth + 1)
+                    return self.judged_sizes(similarity, (tree.represent(x, levels, similarity) for x in texts))
+            trained = setting.trained(row)
+            return self.judged_sizes(trained.similarity, (self.sizes(trained, x) for x in texts))
 
-    def found(self, row: Row, setting: Setting) -> dict[int, dict[str, Values]]:
-        """Each measure of every query at each size that a row has."""
-        document_NM, query_QM = setting.examples.document_NM, self.asked(setting)
-        match row.kind:
-            case "vectors":
-                return {document_NM.shape[1]: self.judged(flat(document_NM, "cosine"), query_QM)}
-            case "k-means" | "mixtures":
-                tree = fixed(row, setting)
-                levels = range(1, tree.depth + 1)
-                document, query = (tree.represent(x, levels, training(row).similarity) for x in (document_NM, query_QM))
-                return {
-                    own_QK.shape[1]: self.judged(flat(own_NK, training(row).similarity), own_QK)
-                    for own_NK, own_QK in zip(document, query, strict=True)
-                }
-        return self.measured(setting.trained(row), setting)
-
-    def measured(self, trained: Representations, setting: Setting) -> dict[int, dict[str, Values]]:
-        """Each measure of every query at each size of some representations."""
-        document, query = (self.sizes(trained, x) for x in (setting.examples.document_NM, self.asked(setting)))
-        return {
-            query_QK.shape[1]: self.judged(flat(document_NK, trained.similarity), query_QK)
-            for document_NK, query_QK in zip(document, query, strict=True)
-        }
+        return setting.kept_sizes(make, "values", self.split, setting.settings(row))
 
     def asked(self, setting: Setting) -> Floats:
         """Vectors of the queries that are asked."""
@@ -244,6 +233,13 @@ class Bench:
         """Each measure of every query of a flat search."""
         return self.judge.values(whole_scan(*search(query_QK, DEPTH), self.ids, len(self.ids)))
 
+    def judged_sizes(self, similarity: Comparison, sides: Iterable[Sequence[Floats]]) -> Sizes:
+        """Each measure of every query, of documents and queries, the two sides, as they are at each size."""
+        return {
+            query_QK.shape[1]: self.judged(flat(document_NK, similarity), query_QK)
+            for document_NK, query_QK in zip(*sides, strict=True)
+        }
+
     @staticmethod
     @torch.no_grad()
     def sizes(trained: Representations, vector_NM: Floats) -> list[Floats]:
@@ -251,3 +247,49 @@ class Bench:
         begins = range(0, len(vector_NM), AT_ONCE)
         parts = [trained.scores(torch.from_numpy(vector_NM[begin : begin + AT_ONCE])).numpy() for begin in begins]
         return size_all(trained, np.concatenate(parts))
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What every query finds by rows' representations, of every size."""
+
+    rows: Sequence[Row]
+    found: Mapping[str, Mapping[int, Mapping[str, Values]]]
+    """Name of a row -> size -> measure -> values [s, q] of seeds and queries."""
+
+    def sizes(self, name: str) -> list[int]:
+        """Sizes of a row, small first."""
+        return sorted(self.found[name])
+
+    def full(self, name: str) -> int:
+        """The largest size of a row."""
+        return max(self.found[name])
+
+    def seeds(self, name: str, size: int, measure: str) -> Values:
+        """Mean over queries of each seed [s]."""
+        return np.asarray(self.found[name][size][measure].mean(axis=1))
+
+    def mean(self, name: str, size: int, measure: str) -> float:
+        """Mean over queries and seeds."""
+        return float(self.found[name][size][measure].mean())
+
+    def coarse(self, name: str, measure: str) -> Values:
+        """Mean over the coarse sizes of each seed [s]."""
+        return np.asarray(np.mean([self.seeds(name, size, measure) for size in COARSE], axis=0))
+
+    def difference(self, name: str, control: str, measure: str) -> Estimate:
+        """Points by which a row at its full size is above a control at its own, with a 95% interval over queries."""
+        own_Q, control_Q = (self.found[one][self.full(one)][measure].mean(axis=0) for one in (name, control))
+        return paired(own_Q, control_Q)
+
+
+def sized(bench: Bench, rows: Sequence[tuple[Row, int]], report: Callable[[str], None]) -> Sized:
+    """Measure rows, each with its number of seeds."""
+    found: dict[str, dict[int, dict[str, Values]]] = {}
+    for row, seeds in rows:
+        own = [bench.values(row, seed) for seed in range(seeds)]
+        found[row.name] = {
+            size: {name: np.stack([one[size][name] for one in own]) for name in own[0][size]} for size in own[0]
+        }
+        report(f"{bench.name}: {row.name}")
+    return Sized([row for row, _ in rows], found)

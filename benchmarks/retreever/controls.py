@@ -115,33 +115,31 @@ class MixtureTree(FixedTree):
         self.offset_S = np.zeros(2**depth - 1, np.float32)
         own: dict[int, Ints] = {0: np.arange(len(rows))}
         for split in range(2**depth - 1):
-            here = own.pop(split, np.zeros(0, np.int64))
-            self._fit(split, rows[here], seed)
-            left = self._score(rows[here], split) > 0 if len(here) else np.zeros(0, bool)
-            own[2 * split + 1], own[2 * split + 2] = here[left], here[~left]
-
-    def _fit(self, split: int, vector_NM: Floats, seed: int) -> None:
-        if len(vector_NM) < FEWEST_MIXED:
-            if len(vector_NM) > 1:
-                self.mean_S2M[split] = vector_NM[:2]
-            return
-        mixture = GaussianMixture(2, covariance_type="diag", reg_covar=VARIANCE, random_state=seed, max_iter=100)
-        mixture.fit(vector_NM)
-        self.mean_S2M[split], self.precision_S2M[split] = mixture.means_, 1 / mixture.covariances_
-        weight = np.log(np.maximum(mixture.weights_, 1e-9)) + 0.5 * np.log(1 / mixture.covariances_).sum(axis=1)
-        self.offset_S[split] = weight[0] - weight[1]
-
-    def _score(self, vector_NM: Floats, split: int) -> Floats:
-        mean_2M, precision_2M = self.mean_S2M[split], self.precision_S2M[split]
-        far_N2 = [((vector_NM - mean_2M[side]) ** 2) @ precision_2M[side] for side in (0, 1)]
-        return np.asarray(self.offset_S[split] - 0.5 * (far_N2[0] - far_N2[1]))
+            here = own.pop(split)
+            vector_HM = rows[here]
+            if len(here) >= FEWEST_MIXED:
+                mixture = GaussianMixture(
+                    2, covariance_type="diag", reg_covar=VARIANCE, random_state=seed, max_iter=100
+                )
+                mixture.fit(vector_HM)
+                precision_2M, weight_2 = 1 / mixture.covariances_, np.log(np.maximum(mixture.weights_, 1e-9))
+                self.mean_S2M[split], self.precision_S2M[split] = mixture.means_, precision_2M
+                weight_2 = weight_2 + 0.5 * np.log(precision_2M).sum(axis=1)
+                self.offset_S[split] = weight_2[0] - weight_2[1]
+            elif len(here) > 1:
+                self.mean_S2M[split] = vector_HM[:2]
+            far_H, other_H = (
+                ((vector_HM - self.mean_S2M[split, side]) ** 2) @ self.precision_S2M[split, side] for side in (0, 1)
+            )
+            left_H = self.offset_S[split] - 0.5 * (far_H - other_H) > 0
+            own[2 * split + 1], own[2 * split + 2] = here[left_H], here[~left_H]
 
     def scores(self, vector_NM: Floats) -> Floats:
         """Scores [n, 2^D - 1]: the log odds of the two components."""
-        square_NM, found = vector_NM**2, np.empty((len(vector_NM), len(self.offset_S)), np.float32)
         weight_S2M = self.precision_S2M * self.mean_S2M
         constant_S2 = (weight_S2M * self.mean_S2M).sum(axis=2)
-        for side, sign in ((0, -0.5), (1, 0.5)):
-            far = square_NM @ self.precision_S2M[:, side].T - 2 * vector_NM @ weight_S2M[:, side].T
-            found = (0 if side == 0 else found) + sign * (far + constant_S2[:, side])
-        return np.asarray(found + self.offset_S, dtype=np.float32)
+        far_NS, other_NS = (
+            vector_NM**2 @ self.precision_S2M[:, side].T - 2 * vector_NM @ weight_S2M[:, side].T + constant_S2[:, side]
+            for side in (0, 1)
+        )
+        return np.asarray(self.offset_S - 0.5 * (far_NS - other_NS), dtype=np.float32)

@@ -1,22 +1,23 @@
-"""Leaves: the one best leaf, re-ranked by vectors, and recall at documents visited, of trees and of k-means lists."""
+"""Leaves of trees and of k-means lists: the best one re-ranked, recall at documents visited, common ancestors."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from benchmarks.cache import kept
-from benchmarks.quality.recall import Places, Questions
-from benchmarks.quality.systems import Leaves, columns
+from benchmarks.machine import timed
+from benchmarks.quality.systems import columns, in_leaves
+from benchmarks.quality.view import Places, Questions
 from benchmarks.retreever.bench import DEPTH, Bench, Row, Setting, fixed
-from benchmarks.statistics import Curve, recall_at, sample
+from benchmarks.retreever.controls import FixedTree
+from benchmarks.statistics import Curve
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.cluster.kmeans import nearest
 from rayhier.model.encoded import Encoded
 
-SHARES = (0.01, 0.02, 0.05, 0.1)
+PAIRS = 20_000
+"""Pairs of documents that are drawn for each depth of a common ancestor."""
 
 
 @dataclass(frozen=True)
@@ -39,29 +40,22 @@ def filled(row: Row | None, setting: Setting) -> Filled:
         centroid_LM = setting.view.centroids(count)
         leaf_N = np.asarray(nearest(document_NM, centroid_LM, 1)[0][:, 0])
         return Filled(leaf_N, count, lambda query_QM: nearest(query_QM, centroid_LM, count)[0], count)
-    if row.kind == "tree":
-        router = setting.router(row)
-
-        def probable(x_NM: Floats) -> Floats:
-            return np.asarray(router.leaves(Encoded.of(x_NM)), dtype=np.float32)
-
-        count, routing = router.n_leaves, router.multiply_adds(1) / document_NM.shape[1]
-    else:
-        tree = fixed(row, setting)
-
-        def probable(x_NM: Floats) -> Floats:
-            return tree.leaves(x_NM)
-
+    tree = setting.router(row) if row.kind == "tree" else fixed(row, setting)
+    if isinstance(tree, FixedTree):
         count = 2**tree.depth
         routing = float(count if row.kind == "k-means" else 4 * count)
-    best_N = np.concatenate(
-        [probable(part).argmax(axis=1) for part in np.array_split(document_NM, len(document_NM) // 8_192 + 1)]
-    )
+    else:
+        count, routing = tree.n_leaves, tree.multiply_adds(1) / document_NM.shape[1]
+
+    def probable(x_NM: Floats) -> Floats:
+        leaf_NL = tree.leaves(x_NM) if isinstance(tree, FixedTree) else tree.leaves(Encoded.of(x_NM))
+        return np.asarray(leaf_NL, dtype=np.float32)
 
     def order(query_QM: Floats) -> Ints:
         return np.asarray(torch.from_numpy(probable(query_QM)).argsort(dim=1, descending=True, stable=True).numpy())
 
-    return Filled(best_N, count, order, routing)
+    parts = np.array_split(document_NM, len(document_NM) // 8_192 + 1)
+    return Filled(np.concatenate([probable(part).argmax(axis=1) for part in parts]), count, order, routing)
 
 
 def curve(bench: Bench, row: Row | None, seed: int) -> Curve:
@@ -70,22 +64,12 @@ def curve(bench: Bench, row: Row | None, seed: int) -> Curve:
 
     def make() -> dict[str, Values]:
         own, questions = filled(row, setting), Questions.of(bench.queries, bench.collection.documents.ids)
+        places, relevance = Places(own.leaf_N[:, None], own.count), setting.view.relevance(questions)
         order_QL = own.order(bench.asked(setting))
-        system = Leaves(
-            Places(own.leaf_N[:, None], own.count),
-            setting.view.relevance(questions),
-            lambda beam: order_QL[:, :beam],
-            lambda _: own.routing,
-        )
-        return columns(system)
+        return columns(in_leaves(places, relevance, lambda beam: order_QL[:, :beam], lambda _: own.routing))
 
     key = "lists" if row is None else [row.kind, row.train, row.router]
-    return Curve.read(kept(setting.path("curve", bench.split, key).with_suffix(".npz"), make))
-
-
-def recalls(own: Curve) -> list[float]:
-    """R@100 at each of SHARES visited."""
-    return [float(value) for value in recall_at(own, sample(len(own.exact_Q)), SHARES)[0]]
+    return Curve.read(setting.kept(make, "curve", bench.split, key))
 
 
 def best_leaf(bench: Bench, row: Row, seed: int) -> dict[str, Values]:
@@ -109,11 +93,46 @@ def best_leaf(bench: Bench, row: Row, seed: int) -> dict[str, Values]:
                 score_QK[q, : len(best_S)], found_QK[q, : len(best_S)] = score_S[best_S], row_N[own_S][best_S]
             return score_QK, found_QK
 
-        began = time.perf_counter()
-        search(query_QM, DEPTH)
-        ms = 1e3 * (time.perf_counter() - began) / len(query_QM)
+        ms = 1e3 * timed(lambda: search(query_QM, DEPTH)) / len(query_QM)
         leaf_Q = own.order(query_QM)[:, 0]
         visited_Q = (begin_L[leaf_Q + 1] - begin_L[leaf_Q]) / len(row_N)
         return {**bench.judged(search, query_QM), "visited": visited_Q, "ms": np.array([ms])}
 
-    return kept(setting.path("best leaf", bench.split, row.kind, row.train, row.router).with_suffix(".npz"), make)
+    return setting.kept(make, "best leaf", bench.split, row.kind, row.train, row.router)
+
+
+def pairs_at(leaf_N: Ints, depth: int, levels: int, count: int, draws: np.random.Generator) -> Ints:
+    """Draw pairs of documents [count, 2] whose lowest common ancestor is at a depth, evenly among all such pairs."""
+    row_N = np.argsort(leaf_N, kind="stable")
+    below = 2 ** (levels - depth)
+    begin = np.searchsorted(leaf_N[row_N], np.arange(0, 2**levels + 1, max(1, below // 2)))
+    size = np.diff(begin)
+    # Two documents of one leaf, or one of each child.
+    weight_K = size * (size - 1) if depth == levels else size[::2] * size[1::2]
+    node_C = draws.choice(len(weight_K), count, p=weight_K / weight_K.sum())
+    left_C, right_C = (node_C, node_C) if depth == levels else (2 * node_C, 2 * node_C + 1)
+    first_C = draws.integers(size[left_C])
+    if depth == levels:
+        second_C = (first_C + draws.integers(1, size[node_C])) % size[node_C]
+    else:
+        second_C = draws.integers(size[right_C])
+    return np.stack([row_N[begin[left_C] + first_C], row_N[begin[right_C] + second_C]], axis=1)
+
+
+def similar(bench: Bench, row: Row, seed: int) -> dict[str, Values]:
+    """Cosine [d] of documents by the depth of their lowest common ancestor, the paper's congruence, and its error."""
+    setting = bench.setting(seed)
+
+    def make() -> dict[str, Values]:
+        own, document_NM = filled(row, setting), setting.examples.document_NM
+        levels, draws = own.count.bit_length() - 1, np.random.default_rng(seed)
+        cosines = []
+        for depth in range(levels + 1):
+            pair_C2 = pairs_at(own.leaf_N, depth, levels, PAIRS, draws)
+            cosines.append(np.einsum("cm,cm->c", document_NM[pair_C2[:, 0]], document_NM[pair_C2[:, 1]]))
+        return {
+            "cosine": np.array([own_C.mean() for own_C in cosines]),
+            "error": np.array([own_C.std() / PAIRS**0.5 for own_C in cosines]),
+        }
+
+    return setting.kept(make, "ancestors", row.kind, row.train, row.router)

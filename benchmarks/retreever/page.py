@@ -1,35 +1,62 @@
-"""docs/retreever.md: goals, and tables and plots of every collection."""
+"""docs/retreever.md: goals that were set before anything was measured, and tables and plots of every collection."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.goals import lines
-from benchmarks.pages import link, plot
+from benchmarks.goals import Goal, lines
+from benchmarks.pages import curves, link, plot
 from benchmarks.retreever import rows
-from benchmarks.retreever.bench import MEASURES
-from benchmarks.retreever.findings import Findings, Sized
-from benchmarks.retreever.goals import goals_of
-from benchmarks.retreever.leaves import SHARES, recalls
-from benchmarks.retreever.speed import Speeds
-from benchmarks.statistics import Curve, compared
+from benchmarks.retreever.bench import MEASURES, Sized
+from benchmarks.retreever.levels import Speeds
+from benchmarks.statistics import Curve, compared, recall_at
 from benchmarks.tables import UNKNOWN, mean, table
 from rayhier.arrays import Values
 
-SHOWN = (4, 8, 16, 32, 64, 128, 256, 1024)
+RECALL, NDCG, DEEP = "R@10", "nDCG@10", "R@100"
+SHOWN = (4, 8, 16, 32, 64, 128, 256)
+SHARES = (0.01, 0.02, 0.05, 0.1)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that is measured of one collection."""
+
+    name: str
+    about: str
+    told: Sized
+    """Rows at every size."""
+    leaves: Mapping[str, Mapping[str, Values]]
+    """Tree -> what its best leaf alone finds."""
+    curves: Mapping[str, Curve]
+    """Tree, or lists of k-means -> recall at documents visited."""
+    similarities: Mapping[str, Mapping[str, Values]]
+    """Tree -> cosines of documents by the depth of their lowest common ancestor."""
+    stored: Mapping[int, Mapping[str, Values]]
+    """Level -> what it finds as an index stores it."""
+    shortlists: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
+    """How a shortlist is made -> what it finds."""
+    times: Speeds | None = None
+    attending: Sized | None = None
+    """Splits by attention beside others, of as many steps."""
+    distances: Mapping[str, Values] | None = None
+    """Cosines of the embeddings of splits by their distance."""
+
+    @property
+    def exact(self) -> Mapping[str, Values]:
+        """Measures [s, q] of an exact search by the trained encoder's vectors."""
+        return self.told.found[rows.TRAINED.name][self.told.full(rows.TRAINED.name)]
 
 
 def write_page(found: Sequence[Findings], docs: Path) -> str:
     """Write retreever.md and its plots into a folder; returns the page."""
     goals = [replace(goal, title=f"{own.name}: {goal.title}") for own in found for goal in goals_of(own)]
-    page = [*pages.prose("retreever/preface.md"), "", "## Goals", "", *lines(goals)]
-    for own in found:
-        page += ["", f"## {own.name}", "", own.about, *sections(own, docs / "images")]
-    return pages.write(docs, "retreever.md", page)
+    titled = [("Goals", lines(goals)), *((own.name, [own.about, *sections(own, docs / "images")]) for own in found)]
+    return pages.write(docs, "retreever.md", [*pages.prose("retreever/preface.md"), *pages.sections(titled)])
 
 
 def sections(found: Findings, images: Path) -> list[str]:
@@ -45,7 +72,7 @@ def sections(found: Findings, images: Path) -> list[str]:
     titled = [
         ("All numbers", whole(told)),
         ("Few numbers", [*few(told), "", sized[0], "", sized[1]]),
-        ("Leaves", [*leaves(found), "", *curves(found.curves)]),
+        ("Leaves", leaves(found)),
         ("Ancestors", [*ancestors(found), "", alike]),
         ("A level finished by vectors", shortlists(found) if found.shortlists else []),
     ]
@@ -70,40 +97,33 @@ def whole(told: Sized) -> list[str]:
 def few(told: Sized) -> list[str]:
     """R@10 and R@100 at every size, and means of 4 to 32 numbers."""
     body = []
-    for name in told.found:
-        if len(told.sizes(name)) > 1:
+    for name, own in told.found.items():
+        if len(own) > 1:
             low = [mean(list(told.coarse(name, measure))) for measure in MEASURES]
             sizes = [
-                f"{told.mean(name, size, 'R@10'):.3f} / {told.mean(name, size, 'R@100'):.3f}"
-                if size in told.found[name]
-                else UNKNOWN
-                for size in SHOWN[:-1]
+                " / ".join(f"{told.mean(name, size, one):.3f}" for one in ("R@10", "R@100")) if size in own else UNKNOWN
+                for size in SHOWN
             ]
             body.append([name, *low, *sizes])
-    head = ["", *(f"{measure}, mean of 4 to 32" for measure in MEASURES), *(f"{size}" for size in SHOWN[:-1])]
-    return table(head, body)
+    return table(["", *(f"{measure}, mean of 4 to 32" for measure in MEASURES), *map(str, SHOWN)], body)
 
 
 def leaves(found: Findings) -> list[str]:
-    """The best leaf alone."""
-    body = [
-        [
-            name,
-            *(f"{own[measure].mean():.3f}" for measure in MEASURES),
-            f"{own['visited'].mean():.2%}",
-            f"{own['ms'][0]:.2f}",
-        ]
+    """The best leaf alone, and R@100 at documents visited."""
+    best = [
+        [name, *_means(own), f"{own['visited'].mean():.2%}", f"{own['ms'][0]:.2f}"]
         for name, own in found.leaves.items()
     ]
-    return table(["the best leaf, ranked by vectors", *MEASURES, "visited", "ms a query"], body)
-
-
-def curves(found: Mapping[str, Curve]) -> list[str]:
-    """R@100 at documents visited."""
-    body = [
-        [name, f"{own.exact_Q.mean():.3f}", *(f"{value:.3f}" for value in recalls(own))] for name, own in found.items()
+    visited = [
+        [name, f"{own.exact_Q.mean():.3f}", *(f"{value:.3f}" for value in recall_at(own, SHARES)[0])]
+        for name, own in found.curves.items()
     ]
-    return table(["R@100", "exact", *(f"{share:.0%} visited" for share in SHARES)], body)
+    page = table(["the best leaf, ranked by vectors", *MEASURES, "visited", "ms a query"], best)
+    return [*page, "", *table(["R@100", "exact", *(f"{share:.0%} visited" for share in SHARES)], visited)]
+
+
+def _means(own: Mapping[str, Values]) -> list[str]:
+    return [f"{own[measure].mean():.3f}" for measure in MEASURES]
 
 
 def ancestors(found: Findings) -> list[str]:
@@ -115,16 +135,13 @@ def ancestors(found: Findings) -> list[str]:
 
 def shortlists(found: Findings) -> list[str]:
     """Measures of shortlists, and parts of the exact ones."""
-    exact, body = found.told.found[rows.TRAINED.name][found.told.full(rows.TRAINED.name)], []
-    for name, own in found.shortlists.items():
-        cells = [
-            f"{own[measure].mean():.3f} ({own[measure].mean() / exact[measure][0].mean():.3f})" for measure in MEASURES
-        ]
-        body.append([name, *cells])
-    body.append(["exact", *(f"{exact[measure][0].mean():.3f}" for measure in MEASURES)])
-    return table(
-        ["64 numbers, documents on the shortlist", *(f"{measure} (part of exact)" for measure in MEASURES)], body
-    )
+    exact = {measure: found.exact[measure][0] for measure in MEASURES}
+    body = [
+        [name, *(f"{own[one].mean():.3f} ({own[one].mean() / exact[one].mean():.3f})" for one in MEASURES)]
+        for name, own in found.shortlists.items()
+    ]
+    head = ["64 numbers, documents on the shortlist", *(f"{measure} (part of exact)" for measure in MEASURES)]
+    return table(head, [*body, ["exact", *_means(exact)]])
 
 
 def times(found: Speeds) -> list[str]:
@@ -144,61 +161,121 @@ def attending(told: Sized) -> list[str]:
     body = []
     for name in told.found:
         cells = [mean(list(told.coarse(name, measure))) for measure in MEASURES]
-        cells += [f"{told.mean(name, told.full(name), measure):.3f}" for measure in MEASURES]
-        body.append([name, *cells, f"{told.full(name):,}"])
+        body.append([name, *cells, *_means(told.found[name][told.full(name)]), f"{told.full(name):,}"])
     head = [*(f"{measure}, 4 to 32" for measure in MEASURES), *(f"{measure}, all" for measure in MEASURES), "numbers"]
     return table(["", *head], body)
 
 
 def _plot_sizes(told: Sized, names: Sequence[str], measures: Sequence[str], path: Path) -> str:
-    """Measures against the numbers that represent a text; a link to the plot."""
     with plot(path, len(measures)) as every:
-        for axes, measure in zip(every, measures, strict=True):
-            for row in names:
-                own = told.sizes(row)
-                value_S = [told.mean(row, size, measure) for size in own]
-                axes.plot(own, value_S, "o" if len(own) == 1 else "o-", markersize=3, label=row)
-            axes.set_xscale("log", base=2)
-            axes.set_xlabel("numbers of a text")
-            axes.set_title(measure)
-        every[0].legend(fontsize=7)
+        for place, (axes, measure) in enumerate(zip(every, measures, strict=True)):
+            own = {row: (told.sizes(row), [told.mean(row, size, measure) for size in told.sizes(row)]) for row in names}
+            curves(axes, own, fontsize=0 if place else 7, xbase=2, xlabel="numbers of a text", title=measure)
     return link("Measures against the numbers that represent a text", path)
 
 
 def _plot_similarities(found: Mapping[str, Mapping[str, Values]], path: Path) -> str:
-    """Cosine of two documents against the depth of their lowest common ancestor; a link to the plot."""
+    named = {row: (range(len(own["cosine"])), own["cosine"], 2 * own["error"]) for row, own in found.items()}
     with plot(path) as (axes,):
-        for row, own in found.items():
-            axes.errorbar(
-                np.arange(len(own["cosine"])), own["cosine"], 2 * own["error"], fmt="o-", markersize=3, label=row
-            )
-        axes.set_xlabel("depth of the lowest common ancestor")
-        axes.set_ylabel("cosine of two documents")
-        axes.legend(fontsize=8)
+        curves(axes, named, xlabel="depth of the lowest common ancestor", ylabel="cosine of two documents")
     return link("Cosine of two documents against the depth of their lowest common ancestor", path)
 
 
 def _plot_distances(found: Mapping[str, Values], path: Path) -> str:
-    """Cosine of the embeddings of two splits against their distance in the tree; a link to the plot."""
+    named = {"": (found["distance"], found["cosine"], found["deviation"])}
     with plot(path) as (axes,):
-        axes.errorbar(found["distance"], found["cosine"], found["deviation"], fmt="o-", capsize=3)
-        axes.set_xlabel("edges between two splits")
-        axes.set_ylabel("cosine of their embeddings")
+        curves(axes, named, fontsize=0, xlabel="edges between two splits", ylabel="cosine of their embeddings")
     return link("Cosine of the embeddings of two splits against their distance in the tree", path)
 
 
 def _plot_speeds(found: Speeds, path: Path) -> str:
-    """Milliseconds of a flat search against its numbers; a link to the plot."""
     with plot(path) as (axes,):
-        for label, own in (("batches of 64", found.batched), ("alone", found.alone)):
+        for color, (label, own) in enumerate({"batches of 64": found.batched, "alone": found.alone}.items()):
             levels = {int(key.rpartition(" ")[2]): ms for key, ms in own.items() if key.startswith("L1")}
-            line = axes.plot(list(levels), list(levels.values()), "o-", markersize=3, label=f"L1, {label}")[0]
-            vectors = min(ms for key, ms in own.items() if "encoder" in key)
-            axes.axhline(vectors, linestyle="--", color=line.get_color(), label=f"inner product of vectors, {label}")
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xlabel("numbers of a text")
-        axes.set_ylabel("milliseconds a query")
+            vectors = [min(ms for key, ms in own.items() if "encoder" in key)] * len(levels)
+            curves(axes, {f"L1, {label}": (list(levels), list(levels.values()))}, f"C{color}o-")
+            curves(axes, {f"inner product of vectors, {label}": (list(levels), vectors)}, f"C{color}--", xbase=2)
+        axes.set(yscale="log", xlabel="numbers of a text", ylabel="milliseconds a query")
         axes.grid(alpha=0.3, which="both")
-        axes.legend(fontsize=8)
     return link("Milliseconds of a flat search against its numbers", path)
+
+
+def goals_of(found: Findings) -> Iterator[Goal]:
+    """Goals of one collection."""
+    told = found.told
+    whole = {name: {one: told.mean(name, told.full(name), one) for one in MEASURES} for name in told.found}
+    for measure in (RECALL, NDCG):
+        ratio = whole[rows.SHIPPED.name][measure] / whole[rows.LINEAR.name][measure]
+        yield Goal(f"1,024 numbers over the linear adapter, {measure}", ratio, 0.98)
+        yield Goal(f"1,024 numbers over the linear adapter, {measure} (the stretch)", ratio, 1.0)
+        points = told.difference(rows.SHIPPED.name, rows.NO_TREE.name, measure).value
+        yield Goal(f"1,024 numbers over no tree, {measure}, points", points, -1.0)
+    if found.name == "oewn_examples":
+        points = told.difference(rows.SHIPPED.name, rows.UNTOUCHED.name, RECALL).value
+        yield Goal(f"1,024 numbers over the untouched encoder, {RECALL}, points", points, 6.0)
+    for measure in (RECALL, NDCG):
+        best = max(told.coarse(row.name, measure).mean() for row in told.rows if row.kind == "matryoshka")
+        for name in (rows.SHIPPED.name, rows.MLP.name):
+            ratio = told.coarse(name, measure).mean() / best
+            yield Goal(f"{name}: mean of 4 to 32 numbers over the best MRL adapter, {measure}", float(ratio), 0.90)
+            yield Goal(f"{name}: 4 to 32 numbers over the best MRL adapter, {measure} (the stretch)", float(ratio), 1.0)
+    pairs = {
+        "": (rows.STOCHASTIC.name, rows.CONSTANT.name),
+        " from a random start, one seed": (rows.RANDOM_STOCHASTIC.name, rows.RANDOM_CONSTANT.name),
+    }
+    for start, (stochastic, constant) in pairs.items():
+        for measure in MEASURES:
+            ratio = told.coarse(stochastic, measure).mean() / told.coarse(constant, measure).mean()
+            least = None if measure == DEEP else 1.4
+            yield Goal(f"mean of 4 to 32 numbers, stochastic over constant{start}, {measure}", float(ratio), least)
+    points = told.difference(rows.CONSTANT.name, rows.STOCHASTIC.name, RECALL).value
+    yield Goal("1,024 numbers, constant over stochastic, R@10, points", points, -0.5)
+    for name in (rows.KMEANS.name, rows.MIXTURES.name):
+        share = found.leaves[name][RECALL].mean() / whole[rows.SHIPPED.name][RECALL]
+        least = 0.5 if found.name == "oewn_examples" else 0.0
+        yield Goal(f"{name}, best leaf: what it misses of the tree's R@10, as a part", float(1 - share), least)
+    for name in (rows.SHIPPED.name, rows.VARIATION.name):
+        cosine, error = (found.similarities[name][one] for one in ("cosine", "error"))
+        yield Goal(f"{name}: cosine of documents, depth 10 over depth 0", float(cosine[-1] - cosine[0]), 0.05)
+        rise = np.diff(cosine) / np.hypot(error[1:], error[:-1])
+        yield Goal(f"{name}: least rise between neighbouring depths, standard errors", float(rise.min()), -2.0)
+    for level, stored in found.stored.items():
+        change = abs(float(stored[RECALL].mean() - told.seeds(rows.SHIPPED.name, 2**level, RECALL)[0]))
+        yield Goal(f"float16 of level {level}, 1 - change of R@10", 1 - change, 0.998)
+    yield from shortlist_goals(found)
+    yield from speed_goals(found)
+    yield from attention_goals(found)
+
+
+def shortlist_goals(found: Findings) -> Iterator[Goal]:
+    """Parts of an exact search that a shortlist of level 6 keeps."""
+    least = {"tree, cosine, 300": (0.98, 0.93), "tree, L1, 1,000": (0.97, 0.90)}
+    for name, asked in least.items():
+        if name in found.shortlists:
+            for measure, share in zip((RECALL, DEEP), asked, strict=True):
+                value = found.shortlists[name][measure].mean() / found.exact[measure][0].mean()
+                yield Goal(f"level 6 finished by vectors, {name}, part of the exact {measure}", float(value), share)
+
+
+def speed_goals(found: Findings) -> Iterator[Goal]:
+    """How many times as fast few numbers are; inner products by what is faster, faiss or a matrix product."""
+    if found.times is None:
+        return
+    for batch, ms, least in (("batches of 64", found.times.batched, 20.0), ("alone", found.times.alone, 15.0)):
+        few = ms["L1, 32"]
+        yield Goal(f"L1 of 32 over L1 of 1,024 numbers, {batch}, times as fast", ms["L1, 1024"] / few, least)
+        vectors = min(value for name, value in ms.items() if "encoder" in name)
+        yield Goal(f"L1 of 32 numbers over the encoder's inner products, {batch}", vectors / few, 5)
+
+
+def attention_goals(found: Findings) -> Iterator[Goal]:
+    """Attention beside the Matryoshka adapter of as many steps, as the paper claims it for few numbers."""
+    if found.attending is None:
+        return
+    for measure in (RECALL, NDCG):
+        tree, adapter = (
+            found.attending.coarse(name, measure).mean()
+            for name in (rows.ATTENDING.name, rows.BESIDE_ATTENDING[-1].name)
+        )
+        title = f"attention, mean of 4 to 32 numbers over the MRL adapter of as many steps, {measure}"
+        yield Goal(title, float(tree / adapter), 1.0)

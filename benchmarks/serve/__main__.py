@@ -15,8 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,165 +29,104 @@ from ray.util import list_named_actors
 
 from benchmarks.collection import BUILT, ROOT, place, run
 from benchmarks.commands import Options
-from benchmarks.goals import Goal, lines
-from benchmarks.pages import prose, write
-from benchmarks.serve import hostile
-from benchmarks.serve.load import TOKEN, Check, Load, Outcome, a_second, at_a_time
-from benchmarks.serve.same import Results, same
-from benchmarks.serve.watch import watched
+from benchmarks.goals import Goal
+from benchmarks.pages import prose
+from benchmarks.serve import goals, hostile
+from benchmarks.serve.goals import ASKED, HEADERS, PATH, K, Results, paired, same
+from benchmarks.serve.load import TOKEN, Check, Load, a_second, at_a_time
 from rayhier.arrays import Floats
-from rayhier.progress import say
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.backend.version import Version
 from rayhier.serve.client import Client
 from rayhier.serve.config import HA_PROXY
-from rayhier.storage import columns, current
 
 PORT = 8123
-HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
 LOGICAL = 8
 """CPUs that Ray is told of, whatever the machine has."""
-CLIENTS, ROUNDS, ASKED = 32, 5, 200
-"""Clients of a busy server, paired rounds of each comparison, and requests of a round."""
-K, WITHIN = 10, {"vector": 0.0, "query": 1e-5}
-"""Results of a question, and how far apart scores, served and offline, are the same: those of texts, in float32."""
-OVERLOAD_SECONDS = 60.0
-APPLIED = 0.9
-"""Least share of the rate asked that must be sent, or the goal says so."""
+CLIENTS, ROUNDS = 32, 5
+"""Clients of a busy server, and paired rounds of each comparison."""
+WITHIN = {"vector": 0.0, "query": 1e-5}
+"""How far apart scores, served and offline, are the same: those of texts, in float32."""
 GROUP = "shards-0"
 """The shard group whose replicas are killed."""
-HEALTH_SECONDS = 0.05
-"""Seconds between two looks at the server's health."""
 
 
 def main() -> int:
     """Deploy, measure, write the page and print it; the exit code is 1 where a goal was not met."""
-    parser = Options("A served index under load.", "serve")
+    parser = Options("A served index under load.", "serve", "docs")
     parser.add_argument("--collection", default="scifact")
-    parser.docs()
-    parser.add_argument("--seconds", type=float, default=OVERLOAD_SECONDS, help="of overload (default 60)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of overload (default 60)")
     given = parser.parse_args()
     workdir = given.workdir
     run(place(given.collection, workdir), stages=BUILT)
     # Logical CPUs for all applications at once; those that are not asked rest.
     ray.init(address="local", num_cpus=LOGICAL, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-    searcher = Searcher.open(workdir)
-    searcher.model = Version.newest(str(workdir))[0].model("float32").load()  # in which a server encodes queries
-    texts = _texts(workdir)
+    searcher, texts = goals.asked(workdir)
+    texts = (texts * 4)[:1000]
     vectors = searcher.model.encode(texts).numpy
+    proxy = "HAProxy" if os.environ.get(HA_PROXY) == "1" else "Serve's own proxy, in Python"
+    about = prose("serve/preface.md", cores=len(os.sched_getaffinity(0)), proxy=proxy)
     with tempfile.TemporaryDirectory() as folder:
         token = Path(folder) / "token"
         token.write_text(TOKEN)
         _deploy(workdir, token)
         try:
-            goals = []
-            for goal in measure(searcher, texts, vectors, given.seconds):
-                say("  ".join(goal.row()))
-                goals.append(goal)
+            return goals.ended(measure(searcher, texts, vectors, given.seconds), given.docs, "serve.md", about)
         finally:
             serve.shutdown()
-    print(write(given.docs, "serve.md", [*_preface(), "", *lines(goals, "seen", ".3g")]))
-    return 0 if all(goal.met for goal in goals) else 1
-
-
-def _preface() -> list[str]:
-    """What was measured, where."""
-    proxy = "HAProxy" if os.environ.get(HA_PROXY) == "1" else "Serve's own proxy, in Python"
-    return prose("serve/preface.md", cores=len(os.sched_getaffinity(0)), proxy=proxy)
-
-
-def _texts(workdir: Path) -> list[str]:
-    corpus = current.artifact(workdir, current.read(workdir), "corpus")
-    texts: list[str] = columns.read([corpus.path("queries.parquet")], ["text"])["text"].to_pylist()
-    return (texts * 4)[:1000]
 
 
 def _deploy(workdir: Path, token: Path) -> None:
-    """Deploy the index: as shipped, with two replicas, with and without batches but no refusals; two bare ones."""
-    index, bare = "rayhier.serve.app:build", "benchmarks.serve.bare:build"
-    own = {"workdir": str(workdir), "token_file": str(token), "ingresses": 1}
-    patient = {"limits": {"queue_seconds": 60, "max_requests": 512}}
-    applications = {
-        "together": (index, own),
-        "twice": (index, own | patient),
-        "busy": (index, own | patient),
-        "alone": (index, own | patient | {"together": 1}),
-        "bare": (bare, {"workdir": None}),
-        "encoder": (bare, {"workdir": str(workdir)}),
-    }
+    """Deploy what applications.yaml names."""
+    text = Path(__file__).with_name("applications.yaml").read_text()
+    config = yaml.safe_load(text.replace("WORKDIR", str(workdir)).replace("TOKEN_FILE", str(token)))
     (shipped,) = yaml.safe_load((ROOT / "jobs" / "serve.yaml").read_text())["applications"]
-    twice = [{"name": f"shards-{number}", "num_replicas": 2} for number in range(2)]
-    config = {
-        "proxy_location": "HeadOnly",
-        "http_options": {"host": "127.0.0.1", "port": PORT},
-        "applications": [
-            {
-                "name": name,
-                "route_prefix": f"/{name}",
-                "import_path": path,
-                "args": args,
-                "runtime_env": shipped["runtime_env"],
-                "deployments": twice if name == "twice" else [],
-            }
-            for name, (path, args) in applications.items()
-        ],
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "serve.yaml"
-        file.write_text(json.dumps(config))
-        cli.main(["run", "--non-blocking", str(file)], standalone_mode=False)
+    for one in config["applications"]:
+        one |= {"route_prefix": f"/{one['name']}", "runtime_env": shipped["runtime_env"]}
+    file = token.with_name("serve.yaml")
+    file.write_text(json.dumps(config))
+    cli.main(["run", "--non-blocking", str(file)], standalone_mode=False)
     while any(one.status != "RUNNING" for one in serve.status().applications.values()):
         time.sleep(0.5)
 
 
-def _bodies(questions: object, key: str) -> list[bytes]:
-    return [json.dumps({key: one, "k": K}).encode() for one in questions]  # type: ignore[attr-defined]
-
-
-def paired(
-    ask: Callable[[str], Load], ours: str, theirs: str, value: Callable[[Load], float]
-) -> tuple[float, float, float]:
-    """Medians over paired rounds, the order changing: of our value over theirs, of ours, of theirs."""
-    rounds = []
-    for number in range(ROUNDS):
-        both = {name: value(ask(name)) for name in ((ours, theirs) if number % 2 else (theirs, ours))}
-        rounds.append((both[ours] / both[theirs], both[ours], both[theirs]))
-    ratio, own, other = np.median(rounds, axis=0).tolist()
-    return ratio, own, other
-
-
 def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: float) -> Iterator[Goal]:
     """All goals, in their order."""
-    by_text, by_vector = _bodies(texts, "query"), _bodies(vectors.tolist(), "vector")
+    by_text, by_vector = (
+        [json.dumps({key: one, "k": K}).encode() for one in questions]
+        for key, questions in (("query", texts), ("vector", vectors.tolist()))
+    )
     yield from equal(searcher, texts, vectors)
     for name in ("together", "twice", "busy", "alone", "bare", "encoder"):  # warm
         _load(name, by_vector[:50] if name == "bare" else by_text[:50], 4)
     for kind, bodies, control in (("vectors", by_vector, "bare"), ("texts", by_text, "encoder")):
         ask = partial(_load, bodies=bodies[:ASKED], clients=1)
         title = f"{kind}, one client: median latency over bare" + ("" if control == "bare" else " with the encoder")
-        ratio, own, other = paired(ask, "together", control, lambda load: load.ms(0.5))
-        yield Goal(title, ratio, 1.3, "most", f"{own:.1f} ms, {other:.1f} ms")
+        yield paired(title, ask, ("together", control), ROUNDS, 1.3, late=True)
     asked = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
     title = f"texts, {CLIENTS} clients: answers a second over those of questions asked one by one"
-    ratio, own, other = paired(asked, "busy", "alone", lambda load: load.rate)
-    yield Goal(title, ratio, 2.0, "least", f"{own:.0f} a second, {other:.0f} a second")
+    yield paired(title, asked, ("busy", "alone"), ROUNDS, 2.0)
     for name in ("alone", "bare", "encoder"):  # what rests takes time of these few cores, too
         serve.delete(name)
-    yield from overload(by_text, seconds)
+    # Of the same server, which here refuses nothing.
+    capacity = float(np.median([_load("busy", by_text[: ASKED * 2], CLIENTS).rate for _ in range(3)]))
+    before = _memory("together")
+    yield from goals.overload(PORT, f"/together{PATH}", by_text, capacity, seconds)
+    yield Goal("overload: growth of all replicas' memory", _memory("together") / before - 1, 0.1, "most")
     yield from killed(by_text, [partial(_right, _offline(answer)) for answer in searcher.search(texts, 2 * K)])
-    yield from besieged()
+    before = _memory("together")
+    yield from goals.besieged(PORT, "/together", _chunked)
+    yield Goal("meanwhile: growth of the ingress' memory", _memory("together") / before - 1, 0.25, "most")
 
 
 def _load(name: str, bodies: Sequence[bytes], clients: int) -> Load:
-    return at_a_time(PORT, f"/{name}/v1/search", bodies, clients)
+    return at_a_time(PORT, f"/{name}{PATH}", bodies, clients)
 
 
 def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goal]:
     """Shares of a thousand questions that are answered as offline search does, alone and in batches."""
-    search = searcher.model.spec.search
-    beam = search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
+    beam = searcher.model.spec.search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
     kinds: dict[str, tuple[str, Sequence[Any], list[Answer]]] = {
         "vectors": ("vector", list(vectors), searcher.search_vectors(vectors, 2 * K, beam)),
         "texts": ("query", texts, searcher.search(texts, 2 * K)),
@@ -196,11 +134,8 @@ def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goa
     client = Client(f"http://127.0.0.1:{PORT}/together", TOKEN, timeout=60)
     for name, (key, questions, offline) in kinds.items():
         alone = [client.search(question, k=K) for question in questions]
-        batched = [
-            answer
-            for start in range(0, len(questions), 50)
-            for answer in client.search_batch(questions[start : start + 50], k=K).answers
-        ]
+        batches = [questions[start : start + 50] for start in range(0, len(questions), 50)]
+        batched = [answer for batch in batches for answer in client.search_batch(batch, k=K).answers]
         for mode, served in (("alone", alone), ("in batches", batched)):
             right = [
                 same([(hit.id, hit.score) for hit in answer.results], _offline(wanted), K, WITHIN[key])
@@ -214,45 +149,7 @@ def _offline(answer: Answer) -> Results:
 
 
 def _right(offline: Results, answer: dict[str, Any]) -> bool:
-    """Whether a text's answer is that of offline search."""
     return same([(hit["id"], hit["score"]) for hit in answer["results"]], offline, K, WITHIN["query"])
-
-
-def overload(bodies: list[bytes], seconds: float) -> Iterator[Goal]:
-    """Three times as many questions a second as the server answers, for a minute."""
-    path = "/together/v1/search"
-    unloaded = at_a_time(PORT, path, bodies[:ASKED], 1)
-    busy = [_load("busy", bodies[: ASKED * 2], CLIENTS).rate for _ in range(3)]  # of the same, which refuses nothing
-    capacity = float(np.median(busy))
-    before = _memory("together")
-    found = a_second(PORT, path, bodies, 3 * capacity, seconds)
-    refused = found.refused()
-    yield Goal(
-        f"overload, {3 * capacity:.0f} questions a second: share of refusals that are the documented 503",
-        _share([one.unavailable("overloaded") for one in refused]),
-        1.0,
-        "least",
-        f"{_statuses(found)}; {_applied(found, 3 * capacity)}",
-    )
-    late_refusal = found.ms(0.5, refused) if refused else None
-    yield Goal("overload: median milliseconds of a refusal", late_refusal, 50.0, "most")
-    late, idle = found.ms(0.99), unloaded.ms(0.99)
-    title = "overload: 99% of answers, over those of an idle server"
-    yield Goal(title, late / idle, 3.0, "most", f"{late:.0f} ms, {idle:.0f} ms")
-    seen = f"{found.rate:.0f} a second, {capacity:.0f} a second"
-    yield Goal("overload: answers a second over capacity", found.rate / capacity, 0.5, "least", seen)
-    yield Goal("overload: growth of all replicas' memory", _memory("together") / before - 1, 0.1, "most")
-
-
-def _share(right: Sequence[bool]) -> float | None:
-    """Share of what happened that was right; None where nothing happened."""
-    return float(np.mean(right)) if right else None
-
-
-def _applied(found: Load, asked: float) -> str:
-    """How many requests a second were sent of those asked for."""
-    said = f"sent {found.sent_rate:.0f} of {asked:.0f} a second, {found.unsent:,} not sent for want of a connection"
-    return said if found.sent_rate >= APPLIED * asked else f"{said}: LESS LOAD THAN ASKED"
 
 
 def _memory(name: str) -> float:
@@ -262,8 +159,7 @@ def _memory(name: str) -> float:
         try:
             title = (entry / "cmdline").read_bytes().decode(errors="replace")
             if entry.name.isdigit() and f"ServeReplica:{name}:" in title:
-                pages = int((entry / "statm").read_text().split()[1])
-                found += pages * os.sysconf("SC_PAGE_SIZE")
+                found += int((entry / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except OSError:
             continue  # the process has ended
     return found
@@ -277,7 +173,7 @@ def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
     found, _, healthy, seen = _shot("twice", bodies, checks)
     whole = [one.whole for one in found.outcomes]
     title = f"one of two replicas killed at half of the capacity: share of {len(whole):,} requests whole and right"
-    yield Goal(title, _share(whole), 0.999, "least", seen)
+    yield Goal(title, goals.share(whole), 0.999, "least", seen)
     yield Goal("the same: seconds until Serve calls both healthy", healthy, 30.0, "most")
     for strict in (False, True):
         own = [json.dumps(json.loads(body) | {"strict": strict}).encode() for body in bodies]
@@ -288,20 +184,9 @@ def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
         name = "one replica alone" + (", asked `strict`" if strict else "")
         said = "answered the documented 503" if strict else "partial, and name the group"
         title = f"{name}, killed at half of the capacity: share of {len(bad)} requests not whole that are {said}"
-        right = [one.unavailable("shards_lost") if strict else _partial(one) for one in bad]
-        yield Goal(title, _share(right) if happened else None, 1.0, "least", seen)
+        right = [one.unavailable("shards_lost") if strict else one.status == 200 and GROUP in one.lost for one in bad]
+        yield Goal(title, goals.share(right) if happened else None, 1.0, "least", seen)
         yield Goal("the same: seconds until answers are whole again", last if happened else None, 30.0, "most")
-
-
-def _partial(one: Outcome) -> bool:
-    """Whether an answer says that it lacks the group that was killed."""
-    return one.status == 200 and GROUP in one.lost
-
-
-def _statuses(found: Load) -> str:
-    """How many requests got which status; 0: no answer."""
-    counts = Counter(one.status for one in found.outcomes)
-    return ", ".join(f"{status}: {count:,}" for status, count in sorted(counts.items()))
 
 
 def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, float, float, str]:
@@ -309,8 +194,7 @@ def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, fl
 
     Returns what came of it, when the replica was killed, the seconds until Serve had replaced it, and what was seen.
     """
-    path = f"/{name}/v1/search"
-    capacity = at_a_time(PORT, path, bodies[: ASKED * 2], CLIENTS).rate
+    rate = 0.5 * _load(name, bodies[: ASKED * 2], CLIENTS).rate
     times: list[float] = []
 
     def shoot() -> None:
@@ -324,9 +208,9 @@ def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, fl
 
     thread = threading.Thread(target=shoot)
     thread.start()
-    found = a_second(PORT, path, bodies, 0.5 * capacity, 40.0, checks)
+    found = a_second(PORT, f"/{name}{PATH}", bodies, rate, 40.0, checks)
     thread.join()
-    return found, times[0], times[1] - times[0], f"{_statuses(found)}; {_applied(found, 0.5 * capacity)}"
+    return found, times[0], times[1] - times[0], goals.seen(found, rate)
 
 
 def _replicas(name: str) -> list[str]:
@@ -336,31 +220,16 @@ def _replicas(name: str) -> list[str]:
 
 
 def _replaced(name: str, before: list[str]) -> bool:
-    """Whether the first of some replicas has been replaced, by Serve's own word."""
+    """Return True if the first of some replicas has been replaced, by Serve's own word."""
     now, deployment = _replicas(name), serve.status().applications[name].deployments[GROUP]
     return before[0] not in now and len(now) == len(before) and deployment.status == "HEALTHY"
 
 
-def besieged() -> Iterator[Goal]:
-    """Hostile bodies, one after the other, while the server's health is asked for all the time."""
-    before, replies = _memory("together"), dict[str, hostile.Reply]()
-    with watched(f"http://127.0.0.1:{PORT}/together/healthz", HEALTH_SECONDS) as looks:
-        for name, body in hostile.bodies():
-            for path in hostile.PATHS:
-                replies[f"{name}, to {path}"] = hostile.post(PORT, f"/together{path}", body, HEADERS)
-        slow = hostile.post(PORT, "/together/v1/search", hostile.chunks(), HEADERS)
-    growth = _memory("together") / before - 1
-    wrong = [f"{name}: {reply.status}" for name, reply in replies.items() if not reply.refused]
-    title = f"{len(replies)} hostile bodies: share answered with a documented 4xx"
-    yield Goal(title, 1 - len(wrong) / len(replies), 1.0, "least", "; ".join(wrong[:3]))
-    name, slowest = max(replies.items(), key=lambda each: each[1].seconds)
-    yield Goal("the same: slowest answer, seconds", slowest.seconds, 1.0, "most", name)
+def _chunked() -> Goal:
+    slow = hostile.post(PORT, f"/together{PATH}", hostile.chunks(), HEADERS)
     title = f"a body in {hostile.CHUNKS:,} chunks of a byte: seconds until a documented answer"
-    most = RequestLimits().body_seconds + 1
-    yield Goal(title, slow.seconds if slow.documented else math.inf, most, "most", f"status {slow.status}")
-    seen = f"{len(looks.seconds):,} looks"
-    yield Goal("meanwhile: slowest /healthz, milliseconds", 1e3 * looks.slowest, 250.0, "most", seen)
-    yield Goal("meanwhile: growth of the ingress' memory", growth, 0.25, "most")
+    seconds, most = slow.seconds if slow.documented else math.inf, RequestLimits().body_seconds + 1
+    return Goal(title, seconds, most, "most", f"status {slow.status}")
 
 
 if __name__ == "__main__":

@@ -79,16 +79,6 @@ def post(port: int, path: str, body: bytes | Iterable[bytes], headers: Mapping[s
     return Reply(status, time.perf_counter() - began, error_code(content))
 
 
-def get(port: int, path: str) -> int:
-    """Status of a path's answer; OSError where nothing listens."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
 def endless_head(port: int, size: int) -> int:
     """Status of the answer to a head of `size` bytes that never ends; 0 where the connection ended without one."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as one:

@@ -15,6 +15,8 @@ from rayhier.serve.http.models import ErrorBody
 
 TOKEN = "of-the-benchmark"
 """What every request carries."""
+MOST = 512
+"""Requests that are on their way at once, at most."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,7 @@ Check = Callable[[dict[str, Any]], bool]
 
 
 def error_code(content: bytes) -> str | None:
-    """The code of an error as the API documents errors; None where the body is anything else.
-
-    >>> error_code(b'{"error": {"code": "overloaded", "message": "retry"}}'), error_code(b"Service Unavailable")
-    ('overloaded', None)
-    """
+    """The code of an error as the API documents errors; None where the body is anything else."""
     try:
         return ErrorBody.model_validate_json(content).error.code
     except ValidationError:
@@ -157,25 +155,16 @@ def at_a_time(port: int, path: str, bodies: Sequence[bytes], clients: int) -> Lo
 
 
 def a_second(
-    port: int,
-    path: str,
-    bodies: Sequence[bytes],
-    rate: float,
-    seconds: float,
-    checks: Sequence[Check] = (),
-    most: int = 512,
+    port: int, path: str, bodies: Sequence[bytes], rate: float, seconds: float, checks: Sequence[Check] = ()
 ) -> Load:
-    """Send bodies, over and over, at a rate, whatever is answered; at most `most` are on their way at once.
+    """Send bodies, over and over, at a rate, whatever is answered; at most 512 are on their way at once.
 
     A request that finds all connections taken is not sent. `checks` say of each body's answer whether it is right.
     """
 
     async def work() -> Load:
-        free, outcomes, tasks = (
-            [Connection(port, path) for _ in range(most)],
-            list[Outcome](),
-            set[asyncio.Task[None]](),
-        )
+        free = [Connection(port, path) for _ in range(MOST)]
+        outcomes, tasks = list[Outcome](), set[asyncio.Task[None]]()
 
         async def send(connection: Connection, number: int) -> None:
             at = number % len(bodies)
@@ -185,11 +174,10 @@ def a_second(
         began, asked = time.perf_counter(), int(rate * seconds)
         for number in range(asked):
             await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
-            if not free:
-                continue
-            task = asyncio.create_task(send(free.pop(), number))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            if free:
+                task = asyncio.create_task(send(free.pop(), number))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
         await asyncio.gather(*tasks)
         taken = time.perf_counter() - began
         for connection in free:

@@ -28,11 +28,7 @@ class Looks:
 
     @property
     def slowest(self) -> float:
-        """Seconds of the slowest look; infinite also where fewer than half of the looks there was time for were taken.
-
-        >>> Looks(0.1, [0.1] * 5, elapsed=1.0).slowest, Looks(0.1, [0.1] * 2, elapsed=1.0).slowest
-        (0.1, inf)
-        """
+        """Seconds of the slowest look; infinite too where fewer than half of those there was time for were taken."""
         slowest = max(self.seconds, default=math.inf)
         return slowest if 2 * len(self.seconds) >= self.elapsed / (self.pause + slowest) else math.inf
 

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.goals import Goal
 from benchmarks.serve import load
+from benchmarks.serve.goals import same
 from benchmarks.serve.hostile import Reply
 from benchmarks.serve.load import Load, Outcome
-from benchmarks.serve.same import same
 from benchmarks.serve.watch import Looks, watched
 
 from .serve.sockets import listening
@@ -140,3 +140,4 @@ def test_a_watch_that_stops_has_not_seen_health():
     assert Looks(0.1, [], elapsed=1.0).slowest == math.inf
     assert Looks(0.1, [0.1] * 2, elapsed=1.0).slowest == math.inf
     assert Looks(0.1, [0.1] * 3, elapsed=1.0).slowest == 0.1
+    assert Looks(0.1, [0.1] * 5, elapsed=1.0).slowest == 0.1

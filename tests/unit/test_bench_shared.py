@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from benchmarks import cache, goals, pages
+from benchmarks import cache, goals, pages, statistics, tables
 from benchmarks.goals import Goal
 from benchmarks.machine import interleaved, medians
-from benchmarks.quality.recall import Places
+from benchmarks.quality.view import Places
+from benchmarks.retreever.attention import tree_distances
+from benchmarks.statistics import Curve, Estimate
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,48 @@ def test_no_leaf_is_not_visited():
     probed_QL = places.probed(np.array([[1, -1], [0, 2]]))
     assert probed_QL.tolist() == [[False, True, False], [True, False, True]]
     assert [counts.tolist() for counts in places.counts(probed_QL)] == [[2, 2], [2, 2]]
+
+
+def test_goals_as_rows_and_lines():
+    assert Goal("answers a second", 12.0, 10).row() == ["answers a second", "12", "at least 10", "met", ""]
+    unseen = Goal("seconds until whole again", None, 30, "most", "nothing was lost")
+    assert unseen.row()[1:4] == ["-", "at most 30", "not measured"]
+    assert Goal("exact R@10", 0.8, 0.84).line() == "MISSED exact R@10: 0.8 (asked at least 0.84)"
+
+
+def test_tables():
+    assert tables.heading(["system", "recall", "visited"]) == ["| system | recall | visited |", "|---|---:|---:|"]
+    assert tables.line(["a", "b"]) == "| a | b |"
+    assert tables.spread([0.5, 0.7]) == "0.600 ± 0.100"
+    assert tables.quotient([2.0, 1.5, 1.9]) == "1.90 (1.50-2.00)"
+
+
+def test_sections_without_a_line_are_left_out():
+    assert pages.sections([("Goals", ["all met"]), ("Time", [])]) == ["", "## Goals", "", "all met"]
+
+
+def test_keys_are_those_of_their_parts():
+    assert cache.key({"seed": 0}) == cache.key({"seed": 0}) != cache.key({"seed": 1})
+
+
+def test_estimates():
+    assert Estimate(1.04, -0.2, 2.3).shown == "+1.0 [-0.2, +2.3]"
+    assert statistics.estimate(np.array([2.0, 1.0, 3.0])) == Estimate(value=2.0, low=1.05, high=2.95)
+    assert statistics.draws(4, resamples=10).shape == (11, 4)
+    assert statistics.paired(np.array([0.5, 0.75]), np.array([0.25, 0.5])).value == 25.0
+    assert statistics.compared(np.array([[0.5, 0.5]]), np.array([[0.25, 0.25]])) == ["0.500", "+25.0 [+25.0, +25.0]"]
+
+
+def test_curves_are_read_between_their_points():
+    recall, visited, cost = (np.array(values)[:, None] for values in ([0.5, 1.0], [0.1, 0.3], [0.2, 0.4]))
+    curve = Curve(recall, visited, cost, exact_Q=np.ones(1))
+    assert statistics.reached(curve, [0.4, 0.75]).round(3).tolist() == [[0.1, 0.2]]
+    assert np.isnan(statistics.reached(curve, [1.1])).all()
+    np.testing.assert_allclose(
+        statistics.recall_at(curve, [0.05, 0.1, 0.2, 0.3, 0.4]), [[np.nan, 0.5, 0.75, 1.0, np.nan]]
+    )
+    np.testing.assert_allclose(statistics.recall_at(curve, [0.3], "cost"), [[0.75]])
+
+
+def test_edges_between_splits():
+    assert tree_distances(2).tolist() == [[0, 1, 1], [1, 0, 2], [1, 2, 0]]
