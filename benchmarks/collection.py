@@ -13,7 +13,7 @@ import numpy as np
 
 from rayhier.arrays import Bools
 from rayhier.dataset.documents import load_documents, load_titled
-from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.queries import Queries, load_split
 from rayhier.dataset.spans import Spans
 from rayhier.embed.precision import as_embedded
 from rayhier.plan import Plan, make_plan
@@ -87,10 +87,10 @@ class Collection:
         """Make what is missing of a collection's artifacts in a workdir; `more` overrides of the shipped spec."""
         self.name = name
         overrides = [*place(name, workdir), *more]
-        run(overrides, stages=("corpus", "embed"))
+        run(overrides, stages=("corpus", "embed", "test"))
         plan = make_plan(load(SPEC, overrides))
         self.spec, self.model = plan.spec, plan.model.path
-        self.corpus, self.vectors = made(plan, "corpus", "vectors")
+        self.corpus, self.vectors, self.test = made(plan, "corpus", "vectors", "test")
         self.documents = load_documents(self.corpus, self.vectors)
         if self.documents.parents is not None:
             sys.exit(f"{name}: its documents are passages; benchmarks read whole documents")
@@ -99,7 +99,7 @@ class Collection:
 
     def queries(self, split: str) -> Queries:
         """The judged queries of a split."""
-        return load_queries(self.corpus, self.vectors, split)
+        return load_split(split, self.corpus, self.vectors, self.test)
 
     def folds(self, count: int) -> Iterator[tuple[Examples, Bools]]:
         """Train queries in `count` parts: examples without each part, and which queries [q] are the part."""

@@ -54,7 +54,7 @@ def build(name: str, workdir: Path) -> Path:
         lines = (json.dumps(row | {"part": part(row["_id"])}) + "\n" for row in rows)
         (folder / "corpus.jsonl").write_text("".join(lines))
     overrides = [f"workdir={work.absolute()}", f"corpus.path={folder.absolute()}", "corpus.fields={part: int}"]
-    collection.run(overrides, stages=collection.BUILT)
+    collection.run(overrides, stages=(*collection.BUILT, "test"))
     return work
 
 
@@ -97,14 +97,14 @@ class Index:
     def __init__(self, name: str, work: Path) -> None:
         root = locate(str(work))
         self.searcher, now = Searcher.open(root), current.read(root)
-        index, corpus, vectors = (current.artifact(root, now, kind) for kind in ("index", "corpus", "vectors"))
+        index, test = (current.artifact(root, now, kind) for kind in ("index", "test"))
         leaf_map = LeafMap.open(index.root)
         read = [leaf_map.read(shard, ["doc_id", "rank", "vector", "part"]) for shard in leaf_map.manifest.shards]
         rows = pa.concat_tables(read)
         rows = rows.filter(pc.equal(rows["rank"], 0))
         self.ids = np.array(rows["doc_id"].to_pylist(), dtype=object)
         self.vector_NM, self.part_N = columns.matrix(rows["vector"]), rows["part"].to_numpy()
-        queries = load_queries(corpus, vectors, "test")
+        queries = load_queries(test, test, "test")
         answered = sorted(query for query in queries.ids if relevant(queries.grades[query]))
         queries = queries.some(np.isin(queries.ids, answered[:QUERIES]))
         self.answers = [set(relevant(queries.grades[query])) for query in queries.ids]

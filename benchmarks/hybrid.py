@@ -11,7 +11,7 @@ from benchmarks.machine import THREADS, set_threads
 from benchmarks.statistics import paired
 from benchmarks.tables import table
 from rayhier.dataset.measures import Judge
-from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.queries import Queries, load_split
 from rayhier.dataset.ranking import Ranking
 from rayhier.plan import make_plan
 from rayhier.search.hybrid import Lexical, fused
@@ -39,10 +39,10 @@ def asked(searcher: Searcher, queries: Queries) -> tuple[Judge, Ranking, Lexical
 def measured(name: str, workdir: Path) -> tuple[str, list[list[str]]]:
     """A heading, and rows of the table of a collection."""
     overrides = [*place(name, workdir), "search.hybrid={}"]
-    run(overrides, stages=BUILT)
-    corpus, vectors = made(make_plan(load(SPEC, overrides)), "corpus", "vectors")
+    run(overrides, stages=(*BUILT, "test"))
+    corpus, vectors, held = made(make_plan(load(SPEC, overrides)), "corpus", "vectors", "test")
     searcher = Searcher.open(locate(str(workdir)))
-    dev, test = (load_queries(corpus, vectors, split) for split in ("dev", "test"))
+    dev, test = (load_split(split, corpus, vectors, held) for split in ("dev", "test"))
     dev, test = (queries.some(np.arange(len(queries)) < MOST) for queries in (dev, test))
     judge, dense, lexical = asked(searcher, test)
     fusions = {f"sum, weight {HybridSpec().weight:g} (as shipped)": HybridSpec()}

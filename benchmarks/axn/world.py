@@ -13,7 +13,7 @@ from benchmarks.collection import ROOT, made, place
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import load_documents, load_texts
 from rayhier.dataset.holdout import held_queries
-from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.queries import Queries, load_split
 from rayhier.plan import make_plan
 from rayhier.run import run
 from rayhier.scores.scorer import PairScorer
@@ -68,7 +68,7 @@ TESTED, HELD = 100, 50
 """Test queries, and train queries that no training sees, whose scores for all documents are the truth."""
 CHOOSE = 25
 """Held-out queries on which settings are chosen, at most."""
-MADE = ("corpus", "embed", "cross_encoder")
+MADE = ("corpus", "embed", "test", "cross_encoder")
 
 
 class World:
@@ -82,7 +82,8 @@ class World:
             raise ValueError(f"keeps: got {keeps}; allowed: at most {HELD}, which the cross-encoder never learns from")
         self.plan = make_plan(load(SPEC, [*place(name, workdir), *more]))
         run(self.plan, MADE)
-        self.corpus, self.vectors, self.cross_encoder = made(self.plan, "corpus", "vectors", "cross_encoder")
+        published = made(self.plan, "corpus", "vectors", "test", "cross_encoder")
+        self.corpus, self.vectors, self.test, self.cross_encoder = published
         self.documents = load_documents(self.corpus, self.vectors)
         self.texts: list[str] = load_texts(self.corpus, self.documents.ids).to_pylist()
         self.words = Words(self.texts)
@@ -103,7 +104,7 @@ class World:
 
     def queries(self, split: str) -> Queries:
         """All judged queries of a split."""
-        return load_queries(self.corpus, self.vectors, split)
+        return load_split(split, self.corpus, self.vectors, self.test)
 
     def known(self, queries: Queries) -> Floats:
         """Scores [q, n] of all documents for queries whose truth is kept or now made."""

@@ -50,6 +50,8 @@ WITHIN = {"vector": 0.0, "query": 1e-5}
 """How far apart scores, served and offline, are the same: those of texts, in float32."""
 GROUP = "shards-0"
 """The shard group whose replicas are killed."""
+PROXY = "SERVE_PROXY_ACTOR"
+"""Part of the name of Serve's actor that starts the proxy of a node."""
 
 
 def main() -> int:
@@ -98,12 +100,13 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
         for key, questions in (("query", texts), ("vector", vectors.tolist()))
     )
     yield from equal(searcher, texts, vectors)
-    for name in ("together", "twice", "busy", "alone", "bare", "encoder"):  # warm
+    for name in ("together", "twice", "busy", "pair", "alone", "bare", "encoder"):  # warm
         _load(name, by_vector[:50] if name == "bare" else by_text[:50], 4)
-    for kind, bodies, control in (("vectors", by_vector, "bare"), ("texts", by_text, "encoder")):
+    kinds = (("vectors", by_vector, "bare", 1.6), ("texts", by_text, "encoder", 1.3))
+    for kind, bodies, control, limit in kinds:
         ask = partial(_load, bodies=bodies[:ASKED], clients=1)
         title = f"{kind}, one client: median latency over bare" + ("" if control == "bare" else " with the encoder")
-        yield paired(title, ask, ("together", control), ROUNDS, 1.3, late=True)
+        yield paired(title, ask, ("together", control), ROUNDS, limit, late=True)
     asked = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
     title = f"texts, {CLIENTS} clients: answers a second over those of questions asked one by one"
     yield paired(title, asked, ("busy", "alone"), ROUNDS, 2.0)
@@ -187,22 +190,42 @@ def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
         right = [one.unavailable("shards_lost") if strict else one.status == 200 and GROUP in one.lost for one in bad]
         yield Goal(title, goals.share(right) if happened else None, 1.0, "least", seen)
         yield Goal("the same: seconds until answers are whole again", last if happened else None, 30.0, "most")
+    kills = {
+        "one of two ingresses": ("pair", _ingress("pair")),
+        "a sole ingress": ("busy", _ingress("busy")),
+        "the proxy": ("busy", PROXY),
+    }
+    for what, (name, victim) in kills.items():
+        found, shot, _, seen = _shot(name, bodies, checks, victim)
+        lost = [one for one in found.outcomes if not one.whole]
+        slow = [one.seconds for one in found.outcomes if one.whole and one.sent + one.seconds > shot]
+        title = f"{what} killed at half of the capacity: share of {len(found.outcomes):,} requests whole and right"
+        yield Goal(title, 1 - len(lost) / len(found.outcomes), None, seen=seen)
+        last = max((one.sent + one.seconds - shot for one in lost), default=0.0)
+        yield Goal("the same: seconds until the last request that was not", last, None)
+        yield Goal("the same: seconds of the slowest answer after the kill", max(slow, default=0.0), None)
 
 
-def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, float, float, str]:
-    """Forty seconds of load at half of an application's capacity, of which a replica is killed after five.
+def _ingress(application: str) -> str:
+    return f"{application}#ingress#"
 
-    Returns what came of it, when the replica was killed, the seconds until Serve had replaced it, and what was seen.
+
+def _shot(name: str, bodies: list[bytes], checks: list[Check], victim: str = "") -> tuple[Load, float, float, str]:
+    """Forty seconds of load at half of an application's capacity, of which an actor is killed after five.
+
+    The first actor whose name holds `victim` is killed, by default a replica of the shard group. Returns what came of
+    it, when the actor was killed, the seconds until Serve had replaced it, and what was seen.
     """
+    victim = victim or f"{name}#{GROUP}#"
     rate = 0.5 * _load(name, bodies[: ASKED * 2], CLIENTS).rate
     times: list[float] = []
 
     def shoot() -> None:
         time.sleep(5.0)
-        before = _replicas(name)
+        before = _actors(victim)
         ray.kill(ray.get_actor(before[0], namespace="serve"))
         times.append(time.perf_counter())
-        while not _replaced(name, before):
+        while not _replaced(name, victim, before):
             time.sleep(0.2)
         times.append(time.perf_counter())
 
@@ -213,16 +236,18 @@ def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, fl
     return found, times[0], times[1] - times[0], goals.seen(found, rate)
 
 
-def _replicas(name: str) -> list[str]:
-    """Names of the actors of an application's shard group that is killed."""
-    actors = list_named_actors(all_namespaces=True)
-    return sorted(one["name"] for one in actors if f"{name}#{GROUP}#" in one["name"])
+def _actors(named: str) -> list[str]:
+    """Names of Serve's actors whose name holds `named`."""
+    return sorted(one["name"] for one in list_named_actors(all_namespaces=True) if named in one["name"])
 
 
-def _replaced(name: str, before: list[str]) -> bool:
-    """Return True if the first of some replicas has been replaced, by Serve's own word."""
-    now, deployment = _replicas(name), serve.status().applications[name].deployments[GROUP]
-    return before[0] not in now and len(now) == len(before) and deployment.status == "HEALTHY"
+def _replaced(name: str, victim: str, before: list[str]) -> bool:
+    """Return True if the first of some actors has been replaced, and the application runs, by Serve's own word."""
+    if PROXY in victim:
+        return len(_actors(victim)) == len(before)
+    now, deployments = _actors(victim), serve.status().applications[name].deployments
+    healthy = all(deployment.status == "HEALTHY" for deployment in deployments.values())
+    return before[0] not in now and len(now) == len(before) and healthy
 
 
 def _chunked() -> Goal:

@@ -67,11 +67,6 @@ def load_answers(corpus: Artifact, split: str) -> set[str]:
     return answers
 
 
-def holds_split(split: str, corpus: Artifact, test: Artifact | None) -> Artifact:
-    """Return the artifact with the queries and judgements of a split: `test`, where it is there, has the test split."""
-    return test if split == "test" and test is not None else corpus
-
-
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
     """Load the judged queries of a split with their base vectors; no queries where the split has no judgements.
 
@@ -87,3 +82,10 @@ def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
     texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
     texts = texts["text"].take(pc.index_in(ids, texts["query_id"].combine_chunks()))
     return Queries(ids.to_pylist(), columns.matrix(table["vector"]), grades, texts.to_pylist())
+
+
+def load_split(split: str, corpus: Artifact, vectors: Artifact, test: Artifact | None) -> Queries:
+    """Load the judged queries of a split as `load_queries` does: the test split from `test`, where it is there."""
+    if split == "test" and test is not None:
+        return load_queries(test, test, split)
+    return load_queries(corpus, vectors, split)

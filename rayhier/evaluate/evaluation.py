@@ -11,7 +11,7 @@ from rayhier.arrays import Bools, Floats, Values
 from rayhier.dataset.balance import balance
 from rayhier.dataset.holdout import load_dev
 from rayhier.dataset.measures import Judge, means
-from rayhier.dataset.queries import Queries, holds_split, load_answers, load_queries, new_answers
+from rayhier.dataset.queries import Queries, load_answers, load_split, new_answers
 from rayhier.dataset.ranking import Ranking, stacked
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
@@ -142,7 +142,7 @@ def evaluate(
     it is None, `corpus` has it. InputError where the split has no judgements, or the filter leaves no query.
     """
     workers, split = workers or LocalWorkers(), spec.evaluate.split
-    queries = load_queries(holds_split(split, corpus, test), holds_split(split, vectors, test), split)
+    queries = load_split(split, corpus, vectors, test)
     if not queries:
         raise InputError(
             f"evaluate.split: got {spec.evaluate.split!r}, which has no judgements; allowed: a split with judgements"
