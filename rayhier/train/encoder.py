@@ -51,10 +51,10 @@ class EncoderPhase(ABC):
 
     @abstractmethod
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the terms of a step's loss on the pairs `rows`, except that of documents' base vectors (`anchors`)."""
+        """Make the terms of a step's loss on the pairs numbered `rows`, but for the term that `anchors` makes."""
 
     def steps(self, epoch: int) -> Iterator[Draw]:
-        """Yield the steps of one pass over the training pairs."""
+        """Yield the steps of one pass over the training pairs: share of training done, pairs by number, generator."""
         return self.pairs.steps(epoch, self.search)
 
     def documents(self) -> Floats:
@@ -69,7 +69,7 @@ class EncoderPhase(ABC):
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, generator: np.random.Generator, done: float = 0.0) -> Tensor:
-        """Take an optimizer step on the pairs `rows`; returns this worker's share of the loss.
+        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss.
 
         `done` is the share of training that is over, which sets the learning rate.
         """

@@ -35,7 +35,7 @@ class Groups:
     """Draws groups of a query, its answer and wrong documents from a corpus with judged pairs."""
 
     def __init__(self, examples: Examples, documents: Documents, texts: list[str], spec: GroupsSpec, seed: int) -> None:
-        """Search wrong documents for all pairs; `texts` has the text of each row of `documents`."""
+        """Find wrong documents for all pairs; `texts` has the text of each row of `documents`."""
         self.examples, self.texts, self.spec = examples, texts, spec
         self.words, self.known = Words(texts), examples.known()
         self.query_P = examples.pair_P2[:, 0]

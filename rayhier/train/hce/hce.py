@@ -34,7 +34,7 @@ class Hce(EncoderPhase):
         measure: Measure,
         group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to train by the judged pairs of `examples`, by pseudo-queries where there are none, or by both."""
+        """Prepare to train by the judged pairs of `examples`, by pseudo-queries (`pseudo`; None: none), or by both."""
         n, m = examples.document_NM.shape
         counts = spec.tree.counts(n)
         self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)
@@ -53,7 +53,10 @@ class Hce(EncoderPhase):
 
     @property
     def levels(self) -> list[int]:
-        """Levels at whose nodes negatives near an answer are drawn: level M alone, or all from M down (Eq. 7)."""
+        """Levels of the tree; below an answer's node at each, further negatives are drawn (Eq. 7).
+
+        They are the lowest level whose nodes the loss tells apart, and for form `paper` all levels below it too.
+        """
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
@@ -84,7 +87,7 @@ class Hce(EncoderPhase):
         return parts
 
     def batch(self, rows: Ints, mined_X: Ints) -> TreeBatch:
-        """Make the term of the judged pairs numbered `rows`, with mined documents, by row, as further negatives."""
+        """Make the loss term of the judged pairs numbered `rows`; documents at rows `mined_X` are further negatives."""
         group, known = self.learner.group, self.pairs.known
         pairs = PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)
         return self._told(pairs, 1.0)
