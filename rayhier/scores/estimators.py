@@ -1,9 +1,9 @@
-"""Estimates the scores of all documents for a query from the scores of some: the fits of AXN, ADACUR and ours.
+"""Estimates the scores of all documents for a query from the scores of some: by AXN, by ADACUR and our way.
 
-A fit is solved in float64, and is a pure function of the documents read [s] and their scores [s], so that any black box
-may have scored them. Shapes: P documents that may be read (the pool), M dimensions, S of them read.
-Source: Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024;
-"Efficient Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
+A fit is solved in float64, and is a pure function of the rows [s] of the documents read and their scores [s], so that
+anything may have scored them. Shapes: P documents that may be read (the pool), S documents read, M dimensions. Source:
+Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024; "Efficient
+Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
 """
 
 from collections.abc import Callable
@@ -40,14 +40,17 @@ class Fixed:
 
 @dataclass(frozen=True)
 class PlusBase:
-    """An estimator of sums of a known score and the scorer's score; the inner estimator gets only the scorer's."""
+    """An estimator of scores that are a known score plus the cross-encoder's.
+
+    It subtracts the known part, lets `fit` estimate the rest for all documents, and adds the known part again.
+    """
 
     fit: Fit
     known_P: Values
     """Known score [p] of each document."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
-        """Estimate the scores [p] of all documents, known scores included, from scores [s] of those at rows [s]."""
+        """Estimate the scores [p] of all documents, known part included, from scores [s] of those at rows [s]."""
         return self.fit.estimate(read_S, score_S - self.known_P[read_S]) + self.known_P
 
 
@@ -55,8 +58,9 @@ class PlusBase:
 class Ridge:
     """An estimator of scores as intercept + slope · prior + a residual that similar documents share (ours).
 
-    With F = [1, p] and G = V_A V_Aᵀ + μ I over the documents A that were read, c minimises (s - F_A c)ᵀ G⁻¹
-    (s - F_A c) with slope >= 0, and the estimate is F c + V V_Aᵀ G⁻¹ (s - F_A c): kriging with a linear trend.
+    With V the documents' vectors, s the scores of the documents A that were read, F = [1, prior] and G = V_A V_Aᵀ + μ
+    I, c minimises (s - F_A c)ᵀ G⁻¹ (s - F_A c) with slope >= 0, and the estimate is F c + V V_Aᵀ G⁻¹ (s - F_A c):
+    kriging with a linear trend.
     """
 
     prior_P: Values
