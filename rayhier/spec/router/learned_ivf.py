@@ -81,7 +81,7 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def calibrates(self) -> bool:
-        """Return True: dev queries calibrate the router's probabilities, which a beam by probability needs."""
+        """Return True: dev queries calibrate the router's probabilities, so that `search.beam` may be of type mass."""
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
