@@ -105,7 +105,7 @@ class EhiRouter(TreeRouter):
         return leaf_NK, logp_NK
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Route documents like queries: the best `count` leaves [n, count] and their log-probabilities [n, count]."""
+        """Route documents like queries: returns their most probable leaves [n, k], and log-probabilities [n, k]."""
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:

@@ -113,7 +113,7 @@ class AttentionSplits(nn.Module):
         self.register_buffer("within_SD", (above_SD >= 0).float(), persistent=False)
 
     def forward(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Compute texts' scores [n, splits] at every split from their tokens' vectors [n, t, m] and a mask [n, t]."""
+        """Compute scores [n, splits] of texts from tokens' vectors [n, t, m] and a mask [n, t], 1 on tokens."""
         score_NS = self._own(token_NTM, mask_NT)
         if self.aggregation != "ancestors":
             return score_NS
@@ -312,7 +312,7 @@ class Representations(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, *read: Tensor) -> Tensor:
-        """Compute scores [n, width] of texts, from their vectors, or from their tokens' vectors and a mask."""
+        """Compute scores [n, width] of texts from vectors [n, m], or tokens' vectors [n, t, m] and a mask [n, t]."""
 
     @abstractmethod
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
@@ -477,7 +477,7 @@ class RetreeverRouter(nn.Module):
         return leaf_NK, log_p_NK
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Route documents like queries: their `count` best leaves [n, count] and log-probabilities [n, count]."""
+        """Route documents like queries: returns their most probable leaves [n, k], and log-probabilities [n, k]."""
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:  # noqa: ARG002  all splits are scored whatever the beam
