@@ -59,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Grown:
-    """One level of a tree, clustered: its nodes, and their sizes."""
+    """One clustered level of a tree: its nodes, their sizes, and the mean cosine of vectors to nodes' centroids."""
 
     centroids: Source
     """Files of the level's nodes and centroids, which the level above clusters."""
