@@ -36,7 +36,7 @@ class Lexical:
 
 
 class WordScan:
-    """BM25 over the documents whose first leaf is in an opened leaf scan, each once."""
+    """BM25 over the documents whose first leaf an opened `LeafScan` holds, each once."""
 
     def __init__(self, leaves: LeafScan) -> None:
         """Count the words of all documents whose first leaf `leaves` holds."""
