@@ -119,7 +119,7 @@ class Plan:
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
 
     def made_of(self, to_make: Sequence[Step]) -> list[Step]:
-        """List other published steps that depend on a model in `to_make`, whose new weights keep its fingerprint."""
+        """List published steps, outside `to_make`, that were made of a model in it, which keeps its fingerprint."""
         gone = {step.fingerprint for step in to_make if step.stage == "train"}
         steps: list[Step] = []
         for step in self.steps:
