@@ -87,7 +87,7 @@ def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations
 
 
 def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
-    """Cluster the rows `row_N` of vectors; returns unit centroids [k, m] and the number [n] of each row's nearest one.
+    """Cluster the rows `row_N` [n] of vectors; returns unit centroids [k, m] and the number [n] of each row's nearest.
 
     Centroids are learned from a sample of the rows. Of the other vectors, CAST_ROWS are copied at a time.
     """
