@@ -62,7 +62,7 @@ class CurveRow(_Row):
 
     @property
     def point(self) -> Point:
-        """The point without the values of each query."""
+        """The row as a `Point`, without the values of each query."""
         return Point(
             int(self.beam), self.visited_mean, self.visited_p95, self.cost_mean, self.leaves_mean, self.measures
         )
