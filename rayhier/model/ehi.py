@@ -86,7 +86,7 @@ class EhiRouter(TreeRouter):
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Find the most probable leaves of texts by beam search, which keeps the best `beam` nodes of each level.
 
-        Returns leaf numbers [n, k] (the path as digits to base B, the root's child first), best first, and
+        Returns leaf numbers [n, k] (the path as digits to base B, the root's child first), most probable first, and
         log-probabilities [n, k], k = min(beam, B^H).
         """
         x_NM = encoded.vectors

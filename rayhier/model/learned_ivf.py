@@ -129,8 +129,9 @@ class LearnedIvfRouter(TreeRouter):
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Choose the leaves that queries visit, by the probability of an answer per document in the leaf.
 
-        Returns leaves [n, k], best first, and log-probabilities [n, k] of an answer in the leaf, k = min(beam, leaves).
-        With a first pass, or where inner nodes exclude leaves, the softmax's sum over all leaves is an estimate.
+        Returns leaves [n, k], densest first, and log-probabilities [n, k] of an answer in the leaf, k = min(beam,
+        leaves). With a first pass, or where inner nodes exclude leaves, the softmax's sum over all leaves is an
+        estimate.
         """
         y_NM, beam = self.bend(encoded.vectors), min(beam, self.n_leaves)
         return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, beam)

@@ -24,7 +24,7 @@ class OwnBeam:
     """A learned IVF router whose queries visit only leaves where a document is probable enough to be an answer."""
 
     def __init__(self, router: LearnedIvfRouter, target: float) -> None:
-        """Set the least probability per document so that the share `target` of dev queries' answers is reached.
+        """Set the least density of a visited leaf so that the share `target` of dev answers lies in visited leaves.
 
         Raises ValueError where the router was trained without judged queries, and so has no probabilities of their
         answers.

@@ -357,7 +357,7 @@ class TreeLevels(Representations):
         return int(2**self.tree.splits.depth * hidden)
 
     def scores(self, *read: Tensor) -> Tensor:
-        """Compute scores [n, splits] of texts from the input of the splits: vectors, or tokens' vectors and a mask."""
+        """Compute scores [n, splits] of texts from the input of splits: vectors, or tokens' vectors and their mask."""
         return torch.as_tensor(self.tree.splits(*read))
 
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
@@ -471,7 +471,7 @@ class RetreeverRouter(nn.Module):
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Find the most probable leaves [n, k] of texts and their log-probabilities [n, k], k = min(beam, leaves).
 
-        All splits are computed in one pass, so that a beam misses none.
+        All splits are computed in one pass, so that the most probable leaves are found exactly.
         """
         log_p_NK, leaf_NK = self.nodes(encoded)[-1].topk(min(beam, self.n_leaves), dim=1)
         return leaf_NK, log_p_NK

@@ -48,7 +48,10 @@ class Router(Protocol):
         """
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Choose leaves [n, k] for documents, best first, with log-probabilities [n, k], for k = min(count, leaves)."""
+        """Choose the leaves [n, k] where documents most probably lie, in this order, for k = min(count, leaves).
+
+        Also returns log-probabilities [n, k].
+        """
 
     def multiply_adds(self, beam: int) -> int:
         """Count the multiply-adds of routing one query that visits `beam` leaves."""
