@@ -34,7 +34,7 @@ class Fixed:
     prior_P: Values
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:  # noqa: ARG002  scores change nothing
-        """Return the scores [p] that the documents had before any call."""
+        """Return the scores [p] that the documents had before the cross-encoder read any."""
         return self.prior_P
 
 
@@ -104,14 +104,14 @@ def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.nd
 class LeastSquares:
     """An estimator that fits a query vector to the scores, by least squares of minimum norm (Algorithm 1 of AXN).
 
-    The fitted vector is mixed with the base retriever's: (1 - λ) fitted + λ base.
+    The fitted vector is mixed with the query's vector in the search: (1 - λ) fitted + λ base.
     """
 
     vector_PM: Floats
     base_M: Values | None = None
-    """The base retriever's vector of the query; None without one."""
+    """Vector of the query by which the index was searched; None: nothing is mixed in."""
     lam: float = 0.0
-    """λ, the share of the base retriever's vector."""
+    """λ, the share of `base_M` in the vector."""
     matching: "Matching" = field(default_factory=lambda: Matching(0.0, 1.0))
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
@@ -126,7 +126,7 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class Matching:
-    """A linear map of the cross-encoder's scores s to the range of the base retriever's: β (s - α), as in AXN.
+    """A linear map of the cross-encoder's scores s to the range of base scores: β (s - α), as in AXN.
 
     >>> matching = Matching.of(np.array([0.0, 2.0]), np.array([0.4, 0.6]))
     >>> matching(np.array([0.0, 2.0])).tolist()

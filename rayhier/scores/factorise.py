@@ -56,7 +56,7 @@ class Inductive(nn.Module):
 
 
 class Table(nn.Module):
-    """Vectors that are learned freely, from a start."""
+    """Vectors that are learned one by one, not by a map, starting at given ones."""
 
     def __init__(self, start_NM: Tensor) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ def transductive(
     """Learn free vectors for the documents that have scores; returns all documents' vectors [n, m].
 
     Vectors start at those of queries and documents, which documents without scores keep; queries' learned vectors are
-    dropped. `target_X` are the pairs' scores in the base's range.
+    dropped. `target_X` are the pairs' scores, mapped to the range of base scores (`match`).
     """
     scored_S, place_X = np.unique(matrix.item_X, return_inverse=True)
     queries, items = Table(torch.from_numpy(query_QM)), Table(torch.from_numpy(item_NM[scored_S]))
@@ -133,9 +133,9 @@ def transductive(
 def inductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
 ) -> tuple[Inductive, Inductive]:
-    """Learn a map of queries' vectors and a map of documents', whose inner products are the target scores [x].
+    """Learn maps of queries' and of documents' vectors, so that inner products of mapped vectors predict scores.
 
-    `target_X` are the pairs' scores in the base's range.
+    `target_X` are the pairs' scores, mapped to the range of base scores (`match`).
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
