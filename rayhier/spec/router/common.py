@@ -34,7 +34,7 @@ class Routing(Section):
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """Keys that count dimensions of vectors -> their values; none may exceed the size of the encoder's vectors."""
+        """Keys of the section that count dimensions -> values; none may exceed the size of the encoder's vectors."""
         return {}
 
     def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  some routers are taught by judged pairs

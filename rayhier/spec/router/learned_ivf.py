@@ -105,7 +105,7 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """Keys that count dimensions of vectors -> their values: rank and screen."""
+        """Keys of the section that count dimensions, `rank` and `screen` -> values; 0 where `screen` is `auto`."""
         return {"rank": self.rank, "screen": 0 if self.screen == "auto" else self.screen}
 
     def screened(self, documents: int) -> int:
