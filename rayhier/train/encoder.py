@@ -46,7 +46,7 @@ class EncoderPhase(ABC):
 
     @property
     def patience(self) -> int | None:
-        """Measurements without gain after which training stops; None: training runs to its last epoch."""
+        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last epoch."""
         return None
 
     @abstractmethod

@@ -80,8 +80,8 @@ class Learner:
     def step(self, loss: Tensor, done: float, backward: Callable[[], None] = lambda: None) -> None:
         """Take an optimizer step on this worker's share of a loss; gradients are summed over all workers.
 
-        Learning rates follow `done`, the share of training that is over. `backward` is called after the loss's backward
-        pass, to pass gradients on to encoders where vectors were cached.
+        Learning rates follow `done`, the share of training that is over. `backward`, such as the function that
+        `caching.encode` returns, is called after the loss's backward pass.
         """
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * self.descent.height(done)
@@ -160,7 +160,8 @@ class Loop:
         """Losses and measures after each measured pass; kept on the first worker only, like `best`."""
         self.best: dict[str, Tensor] = {}
         self.stopped = False
-        """True where training ended early: no gain for as long as the phase's patience, or dev perfect at the start."""
+        """True where training ended early: no higher `dev` for as long as the phase's patience, or dev perfect at the
+        start."""
 
     @property
     def ended(self) -> bool:

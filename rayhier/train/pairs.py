@@ -26,7 +26,7 @@ class Pairs:
 
     @property
     def mined(self) -> Ints:
-        """Rows [p, top] of hard negatives of each pair, best first; -1 where there are fewer."""
+        """Rows [p, top] of hard negatives of each pair, in the order of the search; -1 where there are fewer."""
         return self.learner.kept["mined"].numpy()
 
     def side(self, side: Side) -> Floats:

@@ -48,7 +48,7 @@ class Hce(EncoderPhase):
 
     @property
     def patience(self) -> int | None:
-        """Measurements without gain after which training stops; None: training runs to its last epoch."""
+        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last epoch."""
         return self.spec.patience
 
     @property
@@ -76,7 +76,7 @@ class Hce(EncoderPhase):
             yield (epoch + number / len(steps)) / self.epochs, rows, generator
 
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the terms of a step's loss: the judged pairs `rows`, and as many documents with their pseudo-queries."""
+        """Make the terms of a step's loss: judged pairs numbered `rows`, and as many documents with pseudo-queries."""
         if self.pseudo is not None and not self.judged:
             return [self._pseudo_batch(self.pseudo, self.pseudo.rows[rows], 1.0, generator)]
         mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)

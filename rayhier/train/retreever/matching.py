@@ -111,7 +111,7 @@ class Matching:
         return loss
 
     def loss(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Compute this worker's share of the loss of the pairs `rows`: a mean over pairs, both directions and sizes.
+        """Compute this worker's share of the loss of the pairs numbered `rows`: a mean over pairs, directions, sizes.
 
         `done` is the share of training that is over, by which the schedule changes; `drawn`, a random number in [0, 1),
         chooses the size to train where the schedule is `stochastic`.
