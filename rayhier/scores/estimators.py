@@ -126,7 +126,7 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class Matching:
-    """A linear map of the cross-encoder's scores s to the range of base scores: β (s - α), as in AXN.
+    """A linear map of the cross-encoder's scores s to mean and spread of base scores: β (s - α), as in AXN.
 
     >>> matching = Matching.of(np.array([0.0, 2.0]), np.array([0.4, 0.6]))
     >>> matching(np.array([0.0, 2.0])).tolist()

@@ -27,12 +27,12 @@ RANKS = 60
 
 @dataclass(frozen=True)
 class Lexical:
-    """Results of BM25, with their scores by vectors too."""
+    """The best documents by BM25, with their scores by vectors too."""
 
     ranking: Ranking
     """Documents ranked by BM25's scores."""
     base_QK: Floats
-    """Scores [q, k] of the same documents by their vectors."""
+    """Scores [q, k] of the ranking's documents by their vectors; -inf where it has no document."""
 
 
 class WordScan:
