@@ -95,7 +95,7 @@ class Cost:
 
     seconds: float
     memory: float
-    """Peak memory of one process in bytes, without the memory that batch size or shard size bounds."""
+    """Peak memory of one process in bytes, without that for a batch or a shard, whose size the spec limits."""
 
 
 def parameters(folder: Path) -> int:

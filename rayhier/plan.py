@@ -115,11 +115,11 @@ class Plan:
     steps: list[Step] = field(default_factory=list)
 
     def step(self, kind: Kind, seed: int | None = None) -> Step:
-        """Find the step that makes a kind of artifact, for a seed where there is one per seed."""
+        """Find the step that makes a kind of artifact, for `seed` where the kind is made once for each seed."""
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
 
     def made_of(self, to_make: Sequence[Step]) -> list[Step]:
-        """List other published steps that depend on a model in `to_make`, whose new weights keep its fingerprint."""
+        """List published steps, outside `to_make`, that were made of a model in it, which keeps its fingerprint."""
         gone = {step.fingerprint for step in to_make if step.stage == "train"}
         steps: list[Step] = []
         for step in self.steps:

@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
-    """Make every artifact of the named stages that is not published yet; returns the summary.
+    """Make every artifact of the named stages that is not published yet; returns a summary, as JSON values.
 
     Raises InputError before any step runs where an input is missing, a published file differs from its record, or the
     cluster is too small.

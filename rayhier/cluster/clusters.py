@@ -15,7 +15,8 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, divide, fit, members, nearest
 
 FLAT = 200_000_000
-"""Largest product of vectors and clusters for one k-means over all: about a minute on two cores at 384 dimensions."""
+"""Largest product of the number of vectors and that of clusters for which k-means takes one step; larger problems take
+two. Such a k-means takes about a minute on two cores at 384 dimensions."""
 PROBES, ROUNDS = 4, 4
 """Number of nearest cells whose clusters a vector may join (PROBES), and number of times that it chooses (ROUNDS)."""
 NO_LENGTH = 1e-6

@@ -9,9 +9,11 @@ from rayhier.cluster.library import faiss
 ITERATIONS = 25
 """Number of iterations of k-means."""
 FLAT = 2_000_000_000
-"""Largest product of vectors and clusters for one k-means over all: ten minutes on two cores at 384 dimensions."""
+"""Largest product of the number of vectors and that of clusters for which k-means takes one step; larger problems take
+two. Such a k-means takes ten minutes on two cores at 384 dimensions."""
 SAMPLE_A_CLUSTER = 256
-"""Most vectors for each cluster that k-means trains on; faiss has the same limit."""
+"""Most vectors for each cluster from which k-means learns centroids: with k clusters, of more than 256 k vectors only a
+random sample. faiss has the same limit."""
 CAST_ROWS = 65_536
 """Number of vectors that are converted to float32 at a time."""
 
@@ -23,8 +25,8 @@ def spherical_kmeans(
 
     ValueError where k exceeds n.
 
-    Above FLAT there are two steps: about √k clusters, then each of these is cut into a number of clusters in proportion
-    to its vectors, so that the work grows with n √k.
+    Large problems (FLAT) are solved in two steps: about √k clusters first, then each of these is cut into a number of
+    clusters in proportion to its vectors, so that the work grows with n √k.
     """
     n = len(vectors_NM) if rows is None else len(rows)
     if k > n:
@@ -46,7 +48,10 @@ def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
 
 
 def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.ndarray, Floats]:
-    """Find the `count` nearest centroids of n vectors: numbers [n, count] and inner products [n, count], best first."""
+    """Find the `count` centroids of greatest inner product with each of n vectors, greatest first.
+
+    Returns their numbers [n, count] and the inner products [n, count].
+    """
     index = faiss.IndexFlatIP(centroids_KM.shape[1])
     index.add(centroids_KM)
     scores, numbers = index.search(vectors_NM, count)
@@ -82,9 +87,9 @@ def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations
 
 
 def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
-    """Cluster the rows `row_N` of vectors; returns unit centroids [k, m] and the number [n] of each row's nearest one.
+    """Cluster the rows `row_N` [n] of vectors; returns unit centroids [k, m] and the number [n] of each row's nearest.
 
-    Centroids are learned from a sample of the rows. Beyond the sample, CAST_ROWS vectors are copied at a time.
+    Centroids are learned from a sample of the rows. Of the other vectors, CAST_ROWS are copied at a time.
     """
     n = len(row_N)
     sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE_A_CLUSTER * k])

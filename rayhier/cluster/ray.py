@@ -59,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Grown:
-    """One level of a tree, clustered: its nodes, and their sizes."""
+    """One clustered level of a tree: its nodes, their sizes, and the mean cosine of vectors to nodes' centroids."""
 
     centroids: Source
     """Files of the level's nodes and centroids, which the level above clusters."""
@@ -75,14 +75,14 @@ Piece = tuple[str, int, int]
 
 
 class SortPart:
-    """A Ray actor that writes parts again, sorted by coarse cell, with a row group for each cell."""
+    """A Ray actor that rewrites files of vectors with rows sorted by coarse cell, a row group for each cell."""
 
     def __init__(self, key: str, centroid_CM: Floats, folder: str, cpus: int) -> None:
         faiss.omp_set_num_threads(cpus)
         self.key, self.centroid_CM, self.folder = key, centroid_CM, locate(folder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Sort the part `row["path"]`; returns its number of rows in each cell, `counts` [cells]."""
+        """Rewrite the file `row["path"]`, sorted; returns its number of rows in each cell, `counts` [cells]."""
         table = files.read_table(locate(row["path"]), [self.key, "vector"])
         cell_N = nearest(columns.matrix(table["vector"]), self.centroid_CM, 1)[0][:, 0]
         groups = (table.take(pa.array(rows)) for rows in members(cell_N, len(self.centroid_CM)) if len(rows))

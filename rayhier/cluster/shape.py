@@ -27,7 +27,7 @@ class Level:
     median: float
     largest: int
     imbalance: float
-    """L·Σn²/(Σn)² over the sizes n of the level's L nodes; 1 where all sizes are equal."""
+    """k·Σs²/(Σs)² over the sizes s of the level's k nodes; 1 where all sizes are equal."""
     cosine: float | None
     """Mean cosine between a node's children (documents, or centroids of nodes) and its centroid; None where unknown."""
 
@@ -40,7 +40,10 @@ class Level:
 
 
 def statistics(tree: DocumentTree, vectors_NM: Floats | None = None) -> list[Level]:
-    """Compute the statistics of levels 1 to L - 1, top down; the lowest level's cosine needs document vectors."""
+    """Compute the statistics of a tree's levels of nodes, from the one below the root to the one above the documents.
+
+    The mean cosine of the last level needs the documents' vectors [n, m]; without them it is None.
+    """
     below = [*tree.centroids[1:], vectors_NM]
     owns = [*tree.parents[1:], tree.leaf_N]
     return [

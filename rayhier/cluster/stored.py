@@ -17,7 +17,10 @@ DOC_ID = pa.field("doc_id", pa.string())
 
 
 def node_schema(dimension: int) -> pa.Schema:
-    """Make the schema of nodes.parquet: nodes of levels 1 to L - 1; `size` counts the documents below a node."""
+    """Make the schema of nodes.parquet, for centroids [dimension]; `size` counts the documents below a node.
+
+    It holds the nodes of all levels between root and documents; level 1 is below the root.
+    """
     numbers = [("level", pa.int8()), ("node", pa.int32()), ("parent", pa.int32()), ("size", pa.int64())]
     return pa.schema([*numbers, ("centroid", pa.list_(pa.float32(), dimension))])
 
@@ -43,7 +46,10 @@ def check_free(folder: Location) -> None:
 
 
 def write(folder: Location, tree: DocumentTree, ids: Sequence[str], dimension: int) -> None:
-    """Write a tree to a folder; `ids` are its documents' [n]. InputError where the folder holds a tree already."""
+    """Write a tree to a folder; `ids` are those of its documents [n].
+
+    InputError where the folder holds a tree already.
+    """
     check_free(folder)
     assigned = pa.table([pa.array(ids, pa.string()), pa.array(tree.leaf_N, pa.int32())], schema=own_schema(DOC_ID))
     files.write_parquet(folder, f"{DOCUMENTS}part-00000.parquet", [assigned], assigned.schema)

@@ -74,7 +74,7 @@ class Rejection:
 
 
 def beginning(value: object) -> str:
-    r"""Return the first 80 characters of a value in a single line; unprintable ones and invalid UTF-8 are escaped.
+    r"""Return the first 80 characters of a value in one line; unprintable characters and invalid UTF-8 are escaped.
 
     >>> print(beginning(b"caf\xe9\tau lait\n"))
     caf\xe9\tau lait

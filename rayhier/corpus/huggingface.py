@@ -33,8 +33,8 @@ class Repository:
     def find(cls, key: str, path: str, revision: str | None) -> "Repository":
         """Find the folder `path`, or else the data set of that name on the hub; InputError where neither exists.
 
-        The hub is called even where the commit is known: an unreachable hub fails here at once, in `datasets` only
-        after many attempts.
+        The hub is asked even where the commit is known: a hub that does not answer fails here at once, in `datasets`
+        only after many attempts.
         """
         folder: Path | None = hub_data.folder(key, path)
         return cls(key, path, hub_data.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)

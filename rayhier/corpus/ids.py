@@ -18,7 +18,7 @@ NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
 
 
 def of(names: Iterable[str]) -> Digests:
-    """Hash ids to [n] digests."""
+    """Hash each id to a digest of 16 bytes; returns an array [n]."""
     return np.array([digest(name) for name in names], NO_DIGESTS.dtype)
 
 

@@ -48,9 +48,9 @@ class LinesReader:
             ranges += [Range(len(ranges) + n, file.name, str(file.path), *cut) for n, cut in enumerate(cuts)]
         return ranges
 
-    def documents(self, span: Range) -> Rows[Entry]:
-        """Yield the checked documents whose lines begin in a byte range."""
-        return checked(rows(lines(Path(span.path), span.begin, span.end)), self.document.parse)
+    def documents(self, piece: Range) -> Rows[Entry]:
+        """Yield the documents whose lines begin in a byte range of a file, each checked; see `Rows`."""
+        return checked(rows(lines(Path(piece.path), piece.begin, piece.end)), self.document.parse)
 
     def queries(self) -> Iterator[Stream[Entry]]:
         """Stream the queries, file by file, each checked."""
@@ -102,7 +102,10 @@ def json_lines(listing: Listing, rules: Rules) -> LinesReader:
 
 
 def refusal(path: Path, allowed: str) -> InputError:
-    """Make the error about a file in which no line has the right number of columns; it shows the first line."""
+    """Make the error about a file in which no line has the right number of columns; its message shows the first line.
+
+    `allowed` describes a valid line.
+    """
     number, first = next((n, line) for n, line in enumerate(lines(path, 0, path.stat().st_size), 1) if line.strip())
     text = first.decode("utf-8", "replace").rstrip("\r\n")
     shown = text if len(text) <= LINE_SHOWN else text[:LINE_SHOWN] + "…"

@@ -40,11 +40,11 @@ class ParquetReader:
             ranges += [Range(len(ranges) + n, file.name, str(file.path), *cut) for n, cut in enumerate(cuts)]
         return ranges
 
-    def documents(self, span: Range) -> Rows[Entry]:
+    def documents(self, piece: Range) -> Rows[Entry]:
         """Yield the checked documents in the row groups of a range."""
         names = self.rules.columns
         wanted = [names.id, names.title, names.text, *self.rules.fields]
-        raw = read(Path(span.path), wanted, range(span.begin, span.end))
+        raw = read(Path(piece.path), wanted, range(piece.begin, piece.end))
         return checked(raw, lambda row: check.document(row, self.rules))
 
     def queries(self) -> Iterator[Stream[Entry]]:

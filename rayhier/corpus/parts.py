@@ -102,29 +102,29 @@ class CheckedParts:
         return [name for name, rows in self.read.items() if rows and self.reasons[name][Reason.WRONG_COLUMNS] == rows]
 
 
-def finished(span: Range, root: Location) -> PartFile | None:
+def finished(piece: Range, root: Location) -> PartFile | None:
     """Return the part of a range where an earlier task or run has finished it, else None."""
-    entry = _ledger(root).done(_name(span))
+    entry = _ledger(root).done(_name(piece))
     if entry is None:
         return None
     fates, *documents = entry.files
     counts = entry.counts
     return PartFile(
-        span.source, counts["lines"], counts["read"], documents[0] if documents else None, root / fates.name
+        piece.source, counts["lines"], counts["read"], documents[0] if documents else None, root / fates.name
     )
 
 
-def make(span: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout) -> int:
+def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout) -> int:
     """Write the part of a range: its accepted documents, each id once; returns their number.
 
     Keeps about GROUP_ROWS rows in memory, and the digest and the beginning of every id.
     """
     fates = Fates()
-    file = write_documents(root, span.part, fates.keep(distinct(rows, set())), layout)
-    noted = files.write_parquet(root, f"{SCRATCH}/fates/{span.part:05d}.parquet", groups(fates.table()), FATES)
+    file = write_documents(root, piece.part, fates.keep(distinct(rows, set())), layout)
+    noted = files.write_parquet(root, f"{SCRATCH}/fates/{piece.part:05d}.parquet", groups(fates.table()), FATES)
     read = len(fates.accepted) + len(fates.rejected)
     entry = ledger.LedgerEntry((noted, *([file] if file else [])), {"lines": fates.lines, "read": read})
-    _ledger(root).enter(_name(span), entry)
+    _ledger(root).enter(_name(piece), entry)
     return len(fates.accepted)
 
 
@@ -225,5 +225,5 @@ def _ledger(root: Location) -> Ledger:
     return Ledger(root / SCRATCH / "ledger", root)
 
 
-def _name(span: Range) -> str:
-    return f"part-{span.part:05d}-{span.begin}-{span.end}"
+def _name(piece: Range) -> str:
+    return f"part-{piece.part:05d}-{piece.begin}-{piece.end}"

@@ -36,9 +36,9 @@ class MakePart:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write the part of the range `row`; returns the number of its documents, or an error message as `wrong`."""
-        span = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
+        piece = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
         try:
-            part = parts.make(span, self.reader.documents(span), self.root, self.layout)
+            part = parts.make(piece, self.reader.documents(piece), self.root, self.layout)
         except InputError as error:
             return {"documents": 0, "wrong": str(error)}
         return {"documents": part, "wrong": ""}
@@ -92,35 +92,35 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
 def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
     """Read a source of files, range by range, on Ray's workers."""
     reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
-    spans = reader.ranges()
-    checked = parts.settle(root, _parts(reader, spans, layout, workers, root), layout)
+    pieces = reader.ranges()
+    checked = parts.settle(root, _parts(reader, pieces, layout, workers, root), layout)
     for name in checked.misshapen():
-        path = next(span.path for span in spans if span.source == name)
+        path = next(piece.path for piece in pieces if piece.source == name)
         raise lines.refusal(Path(path), requirements.allowed(spec))
     return Contents(checked.documents, _questions(spec, reader, checked), checked.rejected, checked.counts())
 
 
 def _parts(
-    reader: RangeReader, spans: Sequence[Range], layout: DocumentLayout, workers: GpuWorkers, root: Location
+    reader: RangeReader, pieces: Sequence[Range], layout: DocumentLayout, workers: GpuWorkers, root: Location
 ) -> list[PartFile]:
     """Write the missing parts; returns the parts of all ranges, also those that an earlier run wrote."""
-    missing = [span for span in spans if parts.finished(span, root) is None]
+    missing = [piece for piece in pieces if parts.finished(piece, root) is None]
     arguments = {"reader": reader, "root": str(root), "layout": layout}
     documents = 0
-    with Bar("corpus", len(spans), "parts") as bar:
-        bar.advance(len(spans) - len(missing))
-        for row in stream([asdict(span) for span in missing], MakePart, arguments, workers):
+    with Bar("corpus", len(pieces), "parts") as bar:
+        bar.advance(len(pieces) - len(missing))
+        for row in stream([asdict(piece) for piece in missing], MakePart, arguments, workers):
             if row["wrong"]:
                 raise InputError(row["wrong"])
             documents += row["documents"]
             bar.advance(note=f"{documents:,} documents")
-    return [_finished(span, root) for span in spans]
+    return [_finished(piece, root) for piece in pieces]
 
 
-def _finished(span: Range, root: Location) -> PartFile:
-    part = parts.finished(span, root)
+def _finished(piece: Range, root: Location) -> PartFile:
+    part = parts.finished(piece, root)
     if part is None:
-        raise RuntimeError(f"part {span.part} of {span.source} did not reach {root}")
+        raise RuntimeError(f"part {piece.part} of {piece.source} did not reach {root}")
     return part
 
 
@@ -132,10 +132,10 @@ def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Contents:
     with Bar("corpus", 1, "source") as bar:
         while rows := list(islice(documents.rows, PART_ROWS)):
             begin = len(part_files) * PART_ROWS
-            span = Range(len(part_files), documents.source, "", begin, begin + len(rows))
-            if parts.finished(span, root) is None:
-                parts.make(span, iter(rows), root, layout)
-            part_files.append(_finished(span, root))
+            piece = Range(len(part_files), documents.source, "", begin, begin + len(rows))
+            if parts.finished(piece, root) is None:
+                parts.make(piece, iter(rows), root, layout)
+            part_files.append(_finished(piece, root))
             bar.advance(0, f"{begin + len(rows):,} documents")
         bar.advance()
     checked = parts.settle(root, part_files, layout)

@@ -61,7 +61,7 @@ class RangeReader(Reader, Protocol):
         """Cut all files of documents into ranges, in order."""
         ...
 
-    def documents(self, span: Range) -> Rows[Entry]:
+    def documents(self, piece: Range) -> Rows[Entry]:
         """Yield the checked documents of a range."""
         ...
 

@@ -58,7 +58,11 @@ def rejected(rows: Iterable[tuple[str, int, Rejection]]) -> pa.Table:
 
 
 def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Return counts for record.json, from the number of rows read, the accepted rows, and a reason per rejected row."""
+    """Return counts for record.json: rows read, accepted, and rejected by reason, most frequent first.
+
+    `read` is the number of rows; `reasons` has an entry for each rejected row. RuntimeError where accepted and rejected
+    rows together are not `read` rows.
+    """
     return check.count(read, len(accepted), Counter(map(str, reasons)))
 
 

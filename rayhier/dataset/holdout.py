@@ -31,7 +31,11 @@ class Holdout:
 
     @classmethod
     def of(cls, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, most: int) -> "Holdout":
-        """Hold out at most `most` documents: those first by a hash of the id."""
+        """Hold out at most `most` of n documents to stand for dev queries: those first by a hash of the id.
+
+        `vector_NM` are base vectors. `doc_ids` [n] are the ids of the rows, `result_ids` [n] those of the results that
+        the rows belong to.
+        """
         hashes = hash_ids(doc_ids.to_pylist())
         first = np.argsort(hashes, kind="stable")[:most]
         ids, results = (array.take(pa.array(first)).to_pylist() for array in (doc_ids, result_ids))

@@ -27,7 +27,7 @@ score."""
 
 @dataclass(frozen=True)
 class Ranking:
-    """The best results of each query, best first, each result once, and the cost of the search."""
+    """The best results of each query, highest score first, each result once, and the cost of the search."""
 
     score_QK: Floats
     """Scores [q, k]; -inf where a query has fewer results."""
@@ -68,7 +68,7 @@ class Ranking:
 
     @classmethod
     def none(cls, queries: int) -> Self:
-        """Make an empty ranking of so many queries, without results and cost."""
+        """Make the ranking of a number of queries without results and without cost."""
         zero_Q = np.zeros(queries, dtype=np.int64)
         nothing = np.zeros((queries, 0))
         documents = pa.table({ID: pa.array([], pa.string())})
@@ -102,7 +102,7 @@ def unpacked(content: bytes) -> Ranking:
 def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | int) -> Ranking:
     """Make the ranking of a system without leaves, which scored `visited` documents for each query.
 
-    `row_QK` are rows [q, k] of `ids`, best first, and `score_QK` their scores.
+    `row_QK` are rows [q, k] of `ids`, highest score first, and `score_QK` their scores.
     """
     visited_Q = np.broadcast_to(np.asarray(visited, dtype=np.int64), len(row_QK))
     return Ranking(
@@ -199,7 +199,9 @@ def by_name(ids: pa.ChunkedArray) -> Ints:
 
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:
-    """Keep the best k of fetched rows [q, f], sorted best first, and only the first row of each result `result_N`.
+    """Keep the first k of fetched rows [q, f], which are sorted by score, and only the first row of each result.
+
+    `result_N` [n] numbers the result that each row belongs to.
 
     Returns scores [q, k] and rows [q, k], -inf and -1 where a query has fewer.
     """

@@ -124,7 +124,10 @@ class TextEncoder:
             start += size
 
     def padded(self, batch: Tokens) -> tuple[Tensor, Tensor]:
-        """Return token ids and mask, both [n, t], of n texts, padded on the right; the first text must be longest."""
+        """Return token ids [n, t] of n texts, padded on the right, and a mask [n, t], 1 on tokens.
+
+        The first text must be the longest.
+        """
         ids_NT = np.full((len(batch), max(1, len(batch[0]))), self.padding, dtype=np.int64)
         mask_NT = np.zeros_like(ids_NT)
         for row, ids in enumerate(batch):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rayhier.search.searcher import Searcher
 
 TOGETHER = 64
-"""Number of queries that are searched in one call."""
+"""Number of queries that are searched together."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

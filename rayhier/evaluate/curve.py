@@ -12,7 +12,7 @@ from rayhier.dataset.ranking import Ranking
 
 @dataclass(frozen=True)
 class System:
-    """An index or baseline to measure on a fixed set of queries."""
+    """An index or baseline over `documents` documents, to measure on a fixed set of queries."""
 
     name: str
     documents: int

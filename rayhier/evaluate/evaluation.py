@@ -72,12 +72,12 @@ class Evaluation:
     """Number of documents that were searched: all, or those that match the filter."""
     queries: int
     lists: dict[str, int]
-    """Name of a baseline with lists -> its number of lists."""
+    """Name of a baseline that cuts the corpus into lists (groups of documents, like leaves) -> its number of lists."""
     seeds: list[SeedResult]
     new_Q: Bools
     """True [q] where none of a query's answers is the answer of a train query."""
     level: int | None = None
-    """Level of the tree by which the index is searched; None where a query visits leaves."""
+    """Level of ReTreever's tree by which the index is searched; None where a query visits leaves."""
     corpus: int | None = None
     """Number of documents of the corpus, where a filter chose some; else None."""
     left_out: int | None = None
@@ -118,7 +118,7 @@ def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, where: Filt
 
 
 def shares(things: Sequence[object], workers: int) -> list[list[int]]:
-    """Split the positions of a sequence's items, in order, among at most `workers` workers, each with one or more.
+    """Divide the positions of a sequence, in order, among at most `workers` workers, each with one or more.
 
     >>> shares("abcde", 2)
     [[0, 1, 2], [3, 4]]

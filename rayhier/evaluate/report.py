@@ -36,7 +36,7 @@ class _Row(BaseModel):
 
 
 class SystemRow(_Row):
-    """Measures of a system: the router with the spec's beam, a baseline at its first point that visits as many."""
+    """Measures of a system: the router with the spec's beam, a baseline at its first point that visits as much."""
 
     visited: float
     """Mean number of distinct documents scored for a query, as a share of the corpus."""
@@ -62,7 +62,7 @@ class CurveRow(_Row):
 
     @property
     def point(self) -> Point:
-        """The point without the values of each query."""
+        """The row as a `Point`, without the values of each query."""
         return Point(
             int(self.beam), self.visited_mean, self.visited_p95, self.cost_mean, self.leaves_mean, self.measures
         )
@@ -136,9 +136,9 @@ class Report(BaseModel):
     balance: MeanBalance
     significance: list[Difference]
     lists: dict[str, int]
-    """Name of a baseline with lists -> its number of lists."""
+    """Name of a baseline that cuts the corpus into lists (groups of documents, like leaves) -> its number of lists."""
     level: int | None = None
-    """Level of the tree by which the index is searched; absent where a query visits leaves."""
+    """Level of ReTreever's tree by which the index is searched; absent where a query visits leaves."""
     seconds: dict[str, float]
     seeds: list[int]
 

@@ -12,7 +12,7 @@ DIGITS = 3
 REACHED = (0.9, 0.95, 0.98)
 """Shares of exact search's measure for which the table of costs has columns."""
 EXACT = {"faiss_ivf": "exact"}
-"""Name of a baseline -> the exact search it is compared with, where that is not the trained encoder's."""
+"""Name of a baseline -> the exact search that it is compared with, where that is not the trained encoder's."""
 
 
 def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:

@@ -24,7 +24,7 @@ class Parts(Protocol[T_co]):
         ...
 
     def send(self, value: V) -> V:
-        """Make a stand-in for a value that several calls take, so that it is sent to a process only once."""
+        """Make a stand-in for an argument of several method calls, so that it is sent to each process only once."""
         ...
 
     def close(self) -> None:

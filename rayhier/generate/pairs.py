@@ -26,7 +26,7 @@ Source = tuple[str, ParsedRows[Pair]]
 
 
 def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
-    """Read a file of pairs; InputError where it has pairs, but none names a document of the corpus."""
+    """Read a file of pairs: accepted and rejected ones; InputError where no pair names a document of the corpus."""
     form = lines.Format(lambda line: check.pair(check.json_row(line), limits), ALLOWED)
     rows = lines.whole(NamedFile(path.name, path), form).rows
     parsed = collect(distinct(known(rows, document_ids(corpus)), set()))
@@ -40,7 +40,7 @@ def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
 
 
 def check_written(written: Iterable[tuple[str, pa.Table]], limits: Limits) -> list[Source]:
-    """Check queries that a model wrote: a table of `query` and `doc_id` for each part of the corpus, with its name."""
+    """Check queries that a model wrote for each part of the corpus, given as a name and a table (`query`, `doc_id`)."""
     earlier: set[bytes] = set()
     return [
         (name, collect(distinct(checked(table.to_pylist(), lambda row: check.pair(row, limits)), earlier)))
@@ -70,7 +70,10 @@ def distinct(rows: Rows[Pair], earlier: set[bytes]) -> Rows[Pair]:
 
 
 def write(root: Location, sources: Sequence[Source]) -> Output:
-    """Write accepted pairs and rejected rows; equal queries for several documents become one query."""
+    """Write accepted pairs, their queries and rejected rows below `root`, as parquet files; returns counts and files.
+
+    A text that is a query of several documents is one query there.
+    """
     pairs = [pair for _, parsed in sources for _, pair in parsed.accepted]
     ids = {query: f"g{number}" for number, query in enumerate(dict.fromkeys(pair.query for pair in pairs))}
     queries = pa.table([list(ids.values()), list(ids)], schema=schemas.QUERIES)

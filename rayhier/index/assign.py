@@ -62,7 +62,7 @@ class Assigner:
 
 
 def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
-    """Make the column `leaves` from the leaves [n, 2] of each row, best first; the second where `two_N` [n] is True."""
+    """Make the column `leaves` from rows' first and second leaves [n, 2]; no second leaf where `two_N` [n] is False."""
     has_NR = np.ones(leaf_NR.shape, dtype=bool)
     has_NR[:, 1:] = two_N[:, None]
     ends = np.concatenate([[0], np.cumsum(has_NR.sum(axis=1))]).astype(np.int32)

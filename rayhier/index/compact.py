@@ -1,4 +1,4 @@
-"""Compaction: rewrite rows that were not removed as a few shards, each with a contiguous range of leaves."""
+"""Compaction: write all rows but removed ones to a few new shards, each with a contiguous range of leaves."""
 
 from collections.abc import Callable, Sequence
 

@@ -20,7 +20,7 @@ from rayhier.storage.paths import Location
 KEYWORDS, DOCUMENTS = 12, 3
 """Most keywords (KEYWORDS) and most representative documents (DOCUMENTS) of a node."""
 WORDS, BEST = "words", "best"
-"""Beginnings of the names of the two files that describe a shard."""
+"""Beginnings of the names of the two files that describe a shard: counts of words, and each leaf's best documents."""
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
 ROWS_A_BUCKET = 50_000
 """Number of rows, about, whose words make one bucket; the word counts of a bucket must fit in memory."""

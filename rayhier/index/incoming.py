@@ -35,11 +35,11 @@ Row = tuple[Entry, Any]
 def batches(
     path: Path, corpus: CorpusSpec, key: str | None, encode: Encode, size: int = BATCH, *, unit: bool = False
 ) -> Iterator[Batch]:
-    """Yield the documents of a `.jsonl` or `.parquet` file in batches of `size`, with their vectors.
+    """Yield the documents of a `.jsonl` or `.parquet` file in batches of at most `size`, encoded by `encode`.
 
-    Columns have the corpus's names; `key` names another column of ids. A parquet file may have a column `vector`, made
-    by the trained encoder and stored unchanged; with `unit`, vectors must have length 1. InputError names the refused
-    rows and the reasons.
+    Columns have the corpus's names; `key` is the name of the column of ids where it differs. A parquet file may have a
+    column `vector` of vectors that the trained encoder made: these documents are not encoded, and with `unit` each
+    vector must have length 1. All rows are checked first; InputError names the refused ones and the reasons.
     """
     layout = DocumentLayout.of(corpus)
     columns = corpus.row_columns

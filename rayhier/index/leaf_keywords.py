@@ -26,7 +26,7 @@ FEWEST = 3
 """Least number of times that a keyword occurs in all documents; 1 in a corpus of at most FEW words."""
 FEW = 10_000
 SMOOTHING = 100.0
-"""The number n of Kilgarriff's formula: greater values prefer frequent words."""
+"""Number n of Kilgarriff's formula: greater values prefer frequent words."""
 COUNTED_ROWS = 5_000
 """Number of documents whose words are in memory at a time."""
 COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
@@ -62,7 +62,7 @@ def _count(table: pa.Table) -> pa.Table:
 
 
 def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints], most: int) -> list[list[list[str]]]:
-    """Find at most `most` keywords of each node, level by level: best first, ties by word.
+    """Find at most `most` keywords of each node, level by level: highest score first, ties by word.
 
     `buckets` hold all counts of their words, in columns COUNTS; `path_LT` are the nodes above each leaf, and `totals`,
     for each level, the numbers [k] of all words of its nodes.

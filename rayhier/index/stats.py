@@ -27,7 +27,7 @@ class Stats:
     leaves: int
     empty: int
     imbalance: float
-    """L Σn² / (Σn)² for n rows in each of L leaves; 1 where all leaves are equal."""
+    """L·Σn²/(Σn)² over the numbers n of rows in the L leaves; 1 where all leaves have the same number."""
     void: float
     """Share of stored rows that belong to removed documents."""
     added: float

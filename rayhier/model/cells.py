@@ -58,7 +58,8 @@ class Cells(nn.Module):
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         """Find the `count` leaves with the greatest (cosine - price) for each document.
 
-        Returns leaves [n, count], best first, and their log-probabilities [n, count], log softmax(20 (cosine - price)).
+        Returns leaves [n, k], greatest first, and their log-probabilities [n, k], log softmax(20 (cosine - price)), for
+        k = min(count, leaves).
         """
         unit_NM = F.normalize(encoded.vectors, dim=1)
         if self.groups <= PROBES:

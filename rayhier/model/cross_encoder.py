@@ -36,7 +36,10 @@ FIRST_READ = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "ElectraLayer")
 
 @dataclass(frozen=True)
 class Pairs:
-    """Tokens of n (query, document) pairs, padded to t tokens: ids, and a mask that is 1 on tokens, 0 on padding."""
+    """Tokens of n (query, document) pairs, padded to t tokens: ids [n, t], and a mask, 1 on tokens, 0 on padding.
+
+    `segment_NT` is 1 on the query's tokens, 2 on the document's, 0 elsewhere.
+    """
 
     ids_NT: Tensor
     mask_NT: Tensor

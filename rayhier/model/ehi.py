@@ -86,7 +86,7 @@ class EhiRouter(TreeRouter):
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Find the most probable leaves of texts by beam search, which keeps the best `beam` nodes of each level.
 
-        Returns leaf numbers [n, k] (the path as digits to base B, the root's child first), best first, and
+        Returns leaf numbers [n, k] (the path as digits to base B, the root's child first), most probable first, and
         log-probabilities [n, k], k = min(beam, B^H).
         """
         x_NM = encoded.vectors
@@ -105,7 +105,7 @@ class EhiRouter(TreeRouter):
         return leaf_NK, logp_NK
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Route documents like queries: the best `count` leaves [n, count] and their log-probabilities [n, count]."""
+        """Route documents like queries: returns their most probable leaves [n, k], and log-probabilities [n, k]."""
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:

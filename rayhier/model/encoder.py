@@ -106,7 +106,9 @@ class Encoder(nn.Module):
         return pooled_NM
 
     def trainable(self, which: Literal["last_layer", "all"]) -> list[nn.Parameter]:
-        """Freeze the parameters outside the last transformer layer, or with `all` none; return those that train.
+        """Let the last transformer layer train, or with `all` the whole encoder; returns the parameters that train.
+
+        The others are frozen.
 
         The transformer's pooler, which is not used, is always frozen. Raises InputError where `which` is `last_layer`
         and the architecture's layers are not known.
@@ -181,7 +183,7 @@ def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def positions(transformer: Any) -> int:
-    """Return the most tokens that a transformer reads; RoBERTa reserves its first positions, up to the padding's."""
+    """Return the most tokens that a transformer reads: its positions, without those that RoBERTa reserves."""
     table = getattr(getattr(transformer, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     return int(getattr(transformer.config, "max_position_embeddings", 512)) - (0 if padding is None else padding + 1)

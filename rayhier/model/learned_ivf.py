@@ -6,14 +6,14 @@ order of density, because the cost of a search is the number of documents, not o
 and U at 0, which is k-means IVF.
 
 With many small leaves a search visits fewer documents, but scoring all leaves would cost more than that saves. So a
-flat router (height 1) first compares a query with all leaves in few dimensions, the screen, then scores the best leaves
-in full. A taller router has weights at every node and keeps the best nodes of each level; inner nodes only exclude
-leaves, and the remaining leaves are scored as in a flat router.
+flat router (height 1) first compares a query with all leaves in few dimensions, the first pass or screen, then scores
+the best leaves in full. A taller router has weights at every node and keeps the best nodes of each level; inner nodes
+only exclude leaves, and the remaining leaves are scored as in a flat router.
 
 Documents are placed by centroids alone (cells.py).
 
-Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, S screened, P projection, R rank,
-C leaves of a document.
+Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, S screened, P projection, R rank, C
+leaves of a document.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.tree import TreeRouter
 
 SHORTLIST = 4
-"""Leaves scored in full after the screen, a cheap first comparison, for each leaf that a query visits."""
+"""Number of leaves that are scored in full after the first pass, for each leaf that a query visits."""
 SHARES = 100
 """Number of intervals between the quantiles that `calibrate` stores."""
 CALIBRATED = 1024
@@ -40,8 +40,8 @@ class LearnedIvfRouter(TreeRouter):
     """The learned IVF's router: learned weights choose the leaves for queries, centroids the leaves for documents.
 
     The tree has `branching` children a node and `height` levels. `rank` is the number of hidden units that transform
-    queries; `screen` the dimensions of the first, cheap comparison with all leaves (0: none); `groups` the number of
-    groups of centroids among which a document's nearest are found (0: all centroids are compared).
+    queries; `screen` the dimensions of the first pass over all leaves (0: none); `groups` the number of groups of
+    centroids among which a document's nearest are found (0: all centroids are compared).
     """
 
     log_size_L: Tensor
@@ -87,7 +87,7 @@ class LearnedIvfRouter(TreeRouter):
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Compute the screen once W is final: project the leaves' weights to their first principal components."""
+        """Prepare the first pass, once training is over: project the leaves' weights on their principal components."""
         if self.screen:
             W = self.W[-1].double()
             directions_MM = torch.linalg.eigh(W.T @ W).eigenvectors.flip(1)
@@ -96,15 +96,16 @@ class LearnedIvfRouter(TreeRouter):
 
     @property
     def calibrated(self) -> bool:
-        """True if `calibrate` has stored how probable the router finds the leaves of judged answers."""
+        """True if `calibrate` has stored the densities of judged answers' leaves, which a beam of type mass needs."""
         return bool(self.reach_T.isfinite().all())
 
     @torch.no_grad()
     def calibrate(self, x_NM: Tensor, row_P: Tensor, leaf_PR: Tensor) -> None:
-        """Store quantiles, over judged answers, of log(p / n), the largest over the leaves in which an answer lies.
+        """Store quantiles, over judged answers, of the log density of the leaf in which the answer lies, in `reach_T`.
 
-        p is the router's probability that the leaf holds an answer, n the leaf's number of documents. A pair is a
-        query, row `row_P` of `x_NM`, and an answer, which lies in the leaves `leaf_PR` [pairs, 1 or 2].
+        The density is p / n: p is the router's probability that the leaf holds an answer of the query, n the leaf's
+        number of documents; of two leaves the denser one counts. A pair is a query, row `row_P` of `x_NM`, and an
+        answer, which lies in the leaves `leaf_PR` [pairs, 1 or 2].
         """
         if len(row_P):
             density_P = torch.empty(len(row_P))
@@ -128,8 +129,9 @@ class LearnedIvfRouter(TreeRouter):
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Choose the leaves that queries visit, by the probability of an answer per document in the leaf.
 
-        Returns leaves [n, k], best first, and log-probabilities [n, k] of an answer in the leaf, k = min(beam, leaves).
-        With a screen, or where inner nodes exclude leaves, the softmax's sum over all leaves is an estimate.
+        Returns leaves [n, k], densest first, and log-probabilities [n, k] of an answer in the leaf, k = min(beam,
+        leaves). With a first pass, or where inner nodes exclude leaves, the softmax's sum over all leaves is an
+        estimate.
         """
         y_NM, beam = self.bend(encoded.vectors), min(beam, self.n_leaves)
         return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, beam)
@@ -137,7 +139,7 @@ class LearnedIvfRouter(TreeRouter):
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         """Find the `count` leaves whose centroids are nearest to each document, with crowded leaves counted as farther.
 
-        Returns leaves [n, count], best first, and log-probabilities [n, count].
+        Returns leaves [n, k], nearest first, and log-probabilities [n, k], k = min(count, leaves).
         """
         return self.cells.place(encoded, count)
 

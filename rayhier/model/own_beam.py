@@ -24,7 +24,7 @@ class OwnBeam:
     """A learned IVF router whose queries visit only leaves where a document is probable enough to be an answer."""
 
     def __init__(self, router: LearnedIvfRouter, target: float) -> None:
-        """Set the least probability per document so that the share `target` of dev queries' answers is reached.
+        """Set the least density of a visited leaf so that the share `target` of dev answers lies in visited leaves.
 
         Raises ValueError where the router was trained without judged queries, and so has no probabilities of their
         answers.
@@ -60,9 +60,10 @@ class OwnBeam:
         return self.router.cells
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Choose leaves [n, beam] for queries, best first, with -1 in place of those where an answer is improbable.
+        """Choose leaves [n, k] for queries, densest first, with -1 in place of those where an answer is improbable.
 
-        Every query keeps at least one leaf. Also returns the leaves' log-probabilities [n, beam], -inf for -1.
+        k = min(beam, leaves); every query keeps at least one leaf. Also returns the leaves' log-probabilities [n, k],
+        -inf for -1.
         """
         leaf_NK, log_p_NK = self.router.route(encoded, beam)
         out_NK = log_p_NK - self.router.log_size_L[leaf_NK] < self.floor
@@ -70,7 +71,7 @@ class OwnBeam:
         return leaf_NK.masked_fill(out_NK, NO_LEAF), log_p_NK.masked_fill(out_NK, -torch.inf)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Place documents as the router does: their best leaves [n, count] and log-probabilities [n, count]."""
+        """Place documents as the router does: returns their best leaves [n, k], and log-probabilities [n, k]."""
         return self.router.place(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:

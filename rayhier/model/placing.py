@@ -38,7 +38,7 @@ def _place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple
 
 
 def choose(router: Router, document_NM: Floats, leaf_NC: Ints, leaves: int, spill: Spill) -> Ints:
-    """Choose each document's leaves among its nearest leaves `leaf_NC`, best first: returns their columns [n, leaves].
+    """Choose each document's leaves among `leaf_NC` [n, c], in the router's order: returns their columns [n, leaves].
 
     The first leaf is column 0; where `leaves` is 2, `spill` is the rule for the second leaf, and column 0 again means
     none.

@@ -11,7 +11,8 @@ from rayhier.spec import InputError
 from rayhier.spec.encoder import Device, Precision
 
 ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
-"""Tokens for each type of device, and the two widths, of the layers that are timed: those of a small encoder."""
+"""Size of the two layers that are timed, those of a small encoder: number of tokens (ROWS, by type of device), width of
+a token's vector (M), and width between the layers (INNER)."""
 ROUNDS = 4
 """Rounds of timing, of which the fastest counts; the first is slow, since it initialises libraries."""
 

@@ -113,7 +113,7 @@ class AttentionSplits(nn.Module):
         self.register_buffer("within_SD", (above_SD >= 0).float(), persistent=False)
 
     def forward(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Compute texts' scores [n, splits] at every split from their tokens' vectors [n, t, m] and a mask [n, t]."""
+        """Compute scores [n, splits] of texts from tokens' vectors [n, t, m] and a mask [n, t], 1 on tokens."""
         score_NS = self._own(token_NTM, mask_NT)
         if self.aggregation != "ancestors":
             return score_NS
@@ -312,7 +312,7 @@ class Representations(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, *read: Tensor) -> Tensor:
-        """Compute scores [n, width] of texts, from their vectors, or from their tokens' vectors and a mask."""
+        """Compute scores [n, width] of texts from vectors [n, m], or tokens' vectors [n, t, m] and a mask [n, t]."""
 
     @abstractmethod
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
@@ -357,7 +357,7 @@ class TreeLevels(Representations):
         return int(2**self.tree.splits.depth * hidden)
 
     def scores(self, *read: Tensor) -> Tensor:
-        """Compute scores [n, splits] of texts from the input of the splits: vectors, or tokens' vectors and a mask."""
+        """Compute scores [n, splits] of texts from the input of splits: vectors, or tokens' vectors and their mask."""
         return torch.as_tensor(self.tree.splits(*read))
 
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
@@ -471,13 +471,13 @@ class RetreeverRouter(nn.Module):
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Find the most probable leaves [n, k] of texts and their log-probabilities [n, k], k = min(beam, leaves).
 
-        All splits are computed in one pass, so that a beam misses none.
+        All splits are computed in one pass, so that the most probable leaves are found exactly.
         """
         log_p_NK, leaf_NK = self.nodes(encoded)[-1].topk(min(beam, self.n_leaves), dim=1)
         return leaf_NK, log_p_NK
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Route documents like queries: their `count` best leaves [n, count] and log-probabilities [n, count]."""
+        """Route documents like queries: returns their most probable leaves [n, k], and log-probabilities [n, k]."""
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:  # noqa: ARG002  all splits are scored whatever the beam

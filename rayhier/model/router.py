@@ -41,10 +41,17 @@ class Router(Protocol):
         """Centroids of the leaves, which choose documents' second leaves; in a learned IVF their first leaves too."""
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Choose the leaves [n, k] that queries visit, best first, and log-probabilities [n, k]; k is `beam`."""
+        """Choose the leaves [n, k] that queries visit, best first, for k = min(beam, leaves).
+
+        Also returns log-probabilities [n, k] that a leaf holds a query's answer; best is the most probable leaf, in a
+        learned IVF the densest. A router with beams of its own has -1 for leaves that a query does not visit.
+        """
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Choose leaves [n, count] for documents, best first, with log-probabilities [n, count]."""
+        """Choose the leaves [n, k] where documents most probably lie, in this order, for k = min(count, leaves).
+
+        Also returns log-probabilities [n, k].
+        """
 
     def multiply_adds(self, beam: int) -> int:
         """Count the multiply-adds of routing one query that visits `beam` leaves."""
@@ -104,20 +111,18 @@ FLOATS_AT_ONCE = 1 << 26
 
 @torch.inference_mode()
 def route_all(router: Router, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-    """Choose the leaves [n, beam] that queries visit, best first, with log-probabilities [n, beam], on the CPU.
+    """Choose the leaves that queries visit as `Router.route` does, in batches; returns both tensors on the CPU.
 
-    Works in batches, so that memory does not grow with n. Raises ValueError where the router reads tokens, but
-    `encoded` has only vectors.
+    Raises ValueError where the router reads tokens, but `encoded` has only vectors.
     """
     return _batched(router, router.route, encoded, beam, router.n_leaves)
 
 
 @torch.inference_mode()
 def place_all(router: Router, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-    """Choose leaves [n, count] for documents, best first, with log-probabilities [n, count], on the CPU.
+    """Choose leaves for documents as `Router.place` does, in batches; returns both tensors on the CPU.
 
-    Works in batches, so that memory does not grow with n. Raises ValueError where the router reads tokens, but
-    `encoded` has only vectors.
+    Raises ValueError where the router reads tokens, but `encoded` has only vectors.
     """
     return _batched(router, router.place, encoded, count, router.cells.compared)
 

@@ -17,7 +17,8 @@ WEIGHT = 1.0
 CANDIDATES = 32
 """Nearest leaves, the first leaf included, among which the second leaf is chosen."""
 VECTORS = 64
-"""Vectors per batch: their candidates' centroids fit in the processor's cache; three times as fast as 2,048."""
+"""Number of documents computed at a time: the centroids of their candidate leaves fit in the processor's cache, which
+is three times as fast as 2,048 documents at a time."""
 
 
 def second_leaves(

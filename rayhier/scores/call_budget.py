@@ -53,10 +53,10 @@ class Spent:
 
 @dataclass(frozen=True)
 class Spending:
-    """A budget of calls (documents that a scorer reads) for each query, in rounds; calling the object spends it."""
+    """A budget of calls (documents that a scorer reads) for each query, and the rounds in which it is spent."""
 
     budget: int
-    """Documents that the scorer reads for a query."""
+    """Number of documents that the scorer reads for a query."""
     rounds: int = 5
     """Number of rounds; each has an equal part of the calls, the last also the remainder."""
     seconds: float | None = None
@@ -70,7 +70,7 @@ class Spending:
             )
 
     def __call__(self, score: Score, queries: Sequence[Asked]) -> list[Spent]:
-        """Have `score` score the documents of each query with the best estimates, within the budget.
+        """Spend the budget: `score` scores the documents of each query that have the best estimates.
 
         Returns each query's result. A round's pairs, of all queries, are scored together. Where a pool has fewer
         documents than the budget allows calls, all of them are read. Raises ScorerError where the scorer fails.
@@ -78,7 +78,7 @@ class Spending:
         return run_sync(self.asking(queries), lambda pairs: within(self.seconds, lambda: score(*pairs)))
 
     def asking(self, queries: Sequence[Asked]) -> Asking:
-        """Spend the budget as a generator, which yields each round's pairs (query, row) and is sent their scores."""
+        """Make a generator that spends the budget: it yields a round's pairs (query, row) and is sent their scores."""
         states = [_State(query) for query in queries]
         each = self.budget // self.rounds
         for number in range(self.rounds):

@@ -32,7 +32,7 @@ FEW = (
 
 @dataclass(frozen=True)
 class Chosen:
-    """Chosen pairs with documents of one file of the corpus: positions of queries [p], and rows of the file [p]."""
+    """Chosen pairs with documents of the corpus's file `name`: positions of queries [p], and rows of the file [p]."""
 
     name: str
     query_P: Ints

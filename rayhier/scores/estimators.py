@@ -1,9 +1,9 @@
-"""Estimates the scores of all documents for a query from the scores of some: the fits of AXN, ADACUR and ours.
+"""Estimates the scores of all documents for a query from the scores of some: by AXN, by ADACUR and our way.
 
-A fit is solved in float64, and is a pure function of the documents read [s] and their scores [s], so that any black box
-may have scored them. Shapes: P documents that may be read (the pool), M dimensions, S of them read.
-Source: Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024;
-"Efficient Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
+A fit is solved in float64, and is a pure function of the rows [s] of the documents read and their scores [s], so that
+anything may have scored them. Shapes: P documents that may be read (the pool), S documents read, M dimensions. Source:
+Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024; "Efficient
+Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
 """
 
 from collections.abc import Callable
@@ -34,20 +34,23 @@ class Fixed:
     prior_P: Values
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:  # noqa: ARG002  scores change nothing
-        """Return the scores [p] that the documents had before any call."""
+        """Return the scores [p] that the documents had before the cross-encoder read any."""
         return self.prior_P
 
 
 @dataclass(frozen=True)
 class PlusBase:
-    """An estimator of sums of a known score and the scorer's score; the inner estimator gets only the scorer's."""
+    """An estimator of scores that are a known score plus the cross-encoder's.
+
+    It subtracts the known part, lets `fit` estimate the rest for all documents, and adds the known part again.
+    """
 
     fit: Fit
     known_P: Values
     """Known score [p] of each document."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
-        """Estimate the scores [p] of all documents, known scores included, from scores [s] of those at rows [s]."""
+        """Estimate the scores [p] of all documents, known part included, from scores [s] of those at rows [s]."""
         return self.fit.estimate(read_S, score_S - self.known_P[read_S]) + self.known_P
 
 
@@ -55,8 +58,9 @@ class PlusBase:
 class Ridge:
     """An estimator of scores as intercept + slope · prior + a residual that similar documents share (ours).
 
-    With F = [1, p] and G = V_A V_Aᵀ + μ I over the documents A that were read, c minimises (s - F_A c)ᵀ G⁻¹
-    (s - F_A c) with slope >= 0, and the estimate is F c + V V_Aᵀ G⁻¹ (s - F_A c): kriging with a linear trend.
+    With V the documents' vectors, s the scores of the documents A that were read, F = [1, prior] and G = V_A V_Aᵀ + μ
+    I, c minimises (s - F_A c)ᵀ G⁻¹ (s - F_A c) with slope >= 0, and the estimate is F c + V V_Aᵀ G⁻¹ (s - F_A c):
+    kriging with a linear trend.
     """
 
     prior_P: Values
@@ -100,14 +104,14 @@ def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.nd
 class LeastSquares:
     """An estimator that fits a query vector to the scores, by least squares of minimum norm (Algorithm 1 of AXN).
 
-    The fitted vector is mixed with the base retriever's: (1 - λ) fitted + λ base.
+    The fitted vector is mixed with the query's vector in the search: (1 - λ) fitted + λ base.
     """
 
     vector_PM: Floats
     base_M: Values | None = None
-    """The base retriever's vector of the query; None without one."""
+    """Vector of the query by which the index was searched; None: nothing is mixed in."""
     lam: float = 0.0
-    """λ, the share of the base retriever's vector."""
+    """λ, the share of `base_M` in the vector."""
     matching: "Matching" = field(default_factory=lambda: Matching(0.0, 1.0))
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
@@ -122,7 +126,7 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class Matching:
-    """A linear map of the cross-encoder's scores s to the range of the base retriever's: β (s - α), as in AXN.
+    """A linear map of the cross-encoder's scores s to mean and spread of base scores: β (s - α), as in AXN.
 
     >>> matching = Matching.of(np.array([0.0, 2.0]), np.array([0.4, 0.6]))
     >>> matching(np.array([0.0, 2.0])).tolist()

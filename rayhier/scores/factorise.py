@@ -19,11 +19,11 @@ from rayhier.scores.estimators import Matching
 from rayhier.spec.cross_encoder import FactorsSpec
 
 SHRINK = 0.5
-"""Constant c of the factor n / (n + c) by which a document's mean residual over n scores is shrunk."""
+"""Number added to a document's number of scores in the mean that is its bias, so that few scores make a small bias."""
 OWN_LINE = 10
-"""Least number of scores with which a query has a separate intercept and slope."""
+"""Least number of scores with which a query has a line of its own: intercept and slope of scores on base scores."""
 MATCHED = 100
-"""Number of queries whose scores are matched to the base's range."""
+"""Number of queries by whose scores the map from scores to the range of base scores is fitted."""
 GATE = -5.0
 """Start of w in an inductive map, so low that the map begins almost as the identity."""
 
@@ -41,7 +41,7 @@ class Matrix:
 
 
 class Inductive(nn.Module):
-    """A map of vectors, σ(w) MLP(x) + (1 - σ(w)) x, whose MLP has M, 2M and M numbers, with GELU."""
+    """A map of vectors [n, m], σ(w) MLP(x) + (1 - σ(w)) x, w learned; the MLP has one hidden layer, 2m wide, GELU."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Inductive(nn.Module):
 
 
 class Table(nn.Module):
-    """Vectors that are learned freely, from a start."""
+    """Vectors that are learned one by one, not by a map, starting at given ones."""
 
     def __init__(self, start_NM: Tensor) -> None:
         super().__init__()
@@ -84,11 +84,11 @@ def base_scores(matrix: Matrix, query_QM: Floats, item_NM: Floats) -> Values:
 
 
 def residual_bias(matrix: Matrix, base_X: Values, items: int) -> tuple[Values, float]:
-    """Compute a bias [n] for every document, and the mean slope of scores on the base score, at least 0.
+    """Compute a bias [n] for every document, and the mean slope of scores on base scores, at least 0.
 
-    The bias is the mean residual of a document's n scores after intercept and slope on the base score, times n / (n +
-    0.5), and 0 without scores. Queries with ten scores or more have a separate intercept and slope, others share one.
-    `items` is the number of documents.
+    A line (intercept and slope on the base scores [x] of the pairs) is fitted to each query's scores; queries with
+    fewer than ten scores share a line. A document's bias is the sum of its scores' differences from these lines,
+    divided by their number plus 0.5; 0 without scores. `items` is the number of documents, n.
     """
     common_2 = _line(base_X, matrix.score_X)
     line_Q2 = np.tile(common_2, (int(matrix.query_X.max(initial=-1)) + 1, 1))
@@ -119,7 +119,7 @@ def transductive(
     """Learn free vectors for the documents that have scores; returns all documents' vectors [n, m].
 
     Vectors start at those of queries and documents, which documents without scores keep; queries' learned vectors are
-    dropped. `target_X` are the pairs' scores in the base's range.
+    dropped. `target_X` are the pairs' scores, mapped to the range of base scores (`match`).
     """
     scored_S, place_X = np.unique(matrix.item_X, return_inverse=True)
     queries, items = Table(torch.from_numpy(query_QM)), Table(torch.from_numpy(item_NM[scored_S]))
@@ -133,9 +133,9 @@ def transductive(
 def inductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
 ) -> tuple[Inductive, Inductive]:
-    """Learn a map of queries' vectors and a map of documents', whose inner products are the target scores [x].
+    """Learn maps of queries' and of documents' vectors, so that inner products of mapped vectors predict scores.
 
-    `target_X` are the pairs' scores in the base's range.
+    `target_X` are the pairs' scores, mapped to the range of base scores (`match`).
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -205,7 +205,10 @@ def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
 
 
 def read_matrix(scores: Artifact, queries: pa.Array, items: pa.Array) -> Matrix:
-    """Read the scored pairs as positions in `queries` and `items`, arrays of ids; other documents are left out."""
+    """Read the scored pairs of a scores artifact, as positions in two arrays of ids, `queries` and `items` (documents).
+
+    Pairs with documents that `items` lacks are left out.
+    """
     table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
     query_X, item_X = (
         pc.index_in(table[name], value_set=known_ids) for name, known_ids in (("query", queries), ("item", items))

@@ -34,7 +34,7 @@ class PairScorer:
     """A cross-encoder, loaded from a folder, that scores pairs of texts; `device` overrides the spec's."""
 
     def __init__(self, folder: Path, spec: CrossEncoderSpec, device: Device | None = None) -> None:
-        """Load the cross-encoder; with precision `auto` in float32, until the first pairs choose the precision."""
+        """Load the cross-encoder; with precision `auto` it is in float32 until the first pairs decide the precision."""
         self.folder, self.spec, self.device = folder, spec, resolve_device(device or spec.device)
         self.precision: Precision = spec.precision
         self.model = self._load("float32" if spec.precision == "auto" else spec.precision)

@@ -31,7 +31,7 @@ SEED = 0
 
 
 def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int64], leaves: int) -> Any:
-    """Build a faiss index of vectors [n, m], of 16 or 32 bits, in `leaves` inverted lists; row n has id n.
+    """Build a faiss index of vectors [n, m], of 16 or 32 bits, in `leaves` inverted lists; row i has id i.
 
     `leaf_N` [n] is the leaf of each vector. The codec `rabitq` codes a vector relative to its leaf's mean.
     """

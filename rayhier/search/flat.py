@@ -13,7 +13,7 @@ class FlatSearch(Protocol):
     """Function that compares queries with all documents of an index."""
 
     def __call__(self, query_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Return similarities and rows [q, t] of the `count` best documents of each query [q, k], best first.
+        """Return similarities and rows [q, t] of the `count` documents most similar to each query [q, k], in order.
 
         All documents are compared, or those where `mask_N` [n] is True, of which there must be `count` or more.
         """

@@ -27,16 +27,16 @@ RANKS = 60
 
 @dataclass(frozen=True)
 class Lexical:
-    """Results of BM25, with their scores by vectors too."""
+    """The best documents by BM25, with their scores by vectors too."""
 
     ranking: Ranking
     """Documents ranked by BM25's scores."""
     base_QK: Floats
-    """Scores [q, k] of the same documents by their vectors."""
+    """Scores [q, k] of the ranking's documents by their vectors; -inf where it has no document."""
 
 
 class WordScan:
-    """BM25 over the documents whose first leaf is in an opened leaf scan, each once."""
+    """BM25 over the documents whose first leaf an opened `LeafScan` holds, each once."""
 
     def __init__(self, leaves: LeafScan) -> None:
         """Count the words of all documents whose first leaf `leaves` holds."""

@@ -50,7 +50,7 @@ class LevelPart:
         self._search = flat(level_NK, similarity.comparison)
 
     def best(self, level_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Return similarities and rows [q, t] of the documents best for each query, at most `count`, best first.
+        """Return similarities and rows [q, t] of the documents most similar to each query, at most `count`, in order.
 
         All documents are compared, or those where `mask_N` [n] is True.
         """

@@ -25,7 +25,8 @@ class LevelSimilarity:
     again: str
     """Source of the second scores of the best documents: `none`, `level` (the deepest level) or `vectors`."""
     offset_L: Floats | None = field(default=None, compare=False, repr=False)
-    """Learned numbers [l] that are added to the leaves' for cosine; None for total variation."""
+    """Learned numbers [l], one for each leaf, that are added to a text's numbers before the cosine (`represent`); None
+    for total variation."""
 
     @classmethod
     def of(cls, search: SearchSpec, router: RetreeverRouter) -> Self:

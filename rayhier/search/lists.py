@@ -1,4 +1,4 @@
-"""Inverted lists of faiss, one for each leaf, which a router chooses instead of faiss: the inner loop of scans.
+"""Inverted lists of faiss, one for each leaf: rows are scored in the lists of the leaves that a router chose.
 
 With a filter, faiss skips the rows that do not meet it, and they are not counted.
 

@@ -132,7 +132,7 @@ class Model:
         return _route(self.router, encoded, beam)[0]
 
     def densities(self, leaves_QB: Ints, log_prob_QB: Floats) -> Floats | None:
-        """Compute log-densities [q, beam] of leaves: log of the probability of an answer per document of the leaf.
+        """Compute log densities [q, β] of leaves: log of (probability that the leaf holds an answer / its documents).
 
         None where the router does not know the leaves' sizes: it then visits leaves in the order of probability.
         """

@@ -7,7 +7,7 @@ Shapes: Q queries, M embedding size.
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -109,7 +109,7 @@ class Request:
 
     def part(self, rows: slice) -> "Request":
         """Return a request with the same settings for the queries at `rows`."""
-        return Request(self.queries[rows], self.k, self.beam, self.mode, self.where, self.budget, self.pool)
+        return replace(self, queries=self.queries[rows])
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ Asking = Generator[tuple[list[str], list[str]], object, Ranking]
 
 @dataclass(frozen=True)
 class Anchors:
-    """Cross-encoder scores [n, a] of n documents for a anchor queries: ADACUR's vectors of the documents."""
+    """Cross-encoder scores [documents, anchors] of documents for anchor queries: ADACUR's vectors of the documents."""
 
     ids: pa.Array
     score_NA: Floats
@@ -53,7 +53,7 @@ class Anchors:
         return cls(items.dictionary, score_NA)
 
     def vectors(self, ids: pa.Array) -> Floats:
-        """Return the vectors [n, a] of documents by their ids; the mean vector for documents without scores."""
+        """Return the vectors [n, anchors] of documents by their ids; the mean vector for documents without scores."""
         rows = pc.fill_null(pc.index_in(ids, self.ids), -1).to_numpy(zero_copy_only=False)
         return np.asarray(np.where((rows >= 0)[:, None], self.score_NA[rows], self.score_NA.mean(axis=0)))
 
@@ -94,7 +94,7 @@ class Reranker:
     def asking(
         self, texts: Sequence[str], query_QM: Floats, ranking: Ranking, k: int, budget: int | None = None
     ) -> Asking:
-        """Re-rank like a call of this object, as a generator: it yields each round's pairs and is sent their scores."""
+        """Re-rank as `__call__` does, as a generator that yields each round's pairs and is sent their scores."""
         table = ranking.documents
         if not table.num_rows:
             return replace(ranking, calls_Q=np.zeros(len(texts), np.int64))

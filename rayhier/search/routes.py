@@ -22,8 +22,8 @@ class Routes:
     log_prob_QB: Floats
     """Log-probabilities [q, β] of the leaves in `leaves_QB`."""
     log_density_QB: Floats | None = None
-    """Logarithms [q, β] of probability / number of documents of the leaves, which order them; None if sizes are
-    unknown."""
+    """Log densities [q, β] of the leaves (probability of an answer / number of documents), by which they are ordered;
+    None where the router does not know the leaves' sizes."""
     level: LevelQuery | None = None
     """Queries' numbers at a level of ReTreever's tree, where a search compares all documents and visits no leaf."""
     encode_ms: float = 0.0

@@ -225,7 +225,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class RankedRows:
-    """Rows found for every query [q, t], best first, with scores and segments; -inf and -1 where there are fewer."""
+    """Rows found for every query [q, t], highest score first, with scores and segments; -inf and -1 for none."""
 
     score_QT: Floats
     segment_QT: Ints
@@ -239,7 +239,7 @@ class RankedRows:
 
     @classmethod
     def joined(cls, parts: "Sequence[RankedRows]") -> "RankedRows":
-        """Join the rows that several parts found for the same queries, best first."""
+        """Join the rows that several parts found for the same queries, highest score first."""
         score_QT, segment_QT, row_QT = (
             np.concatenate([getattr(part, name) for part in parts], axis=1)
             for name in ("score_QT", "segment_QT", "row_QT")

@@ -39,7 +39,7 @@ class Goal:
     beam: int
     """Number of leaves that a query visits at first."""
     matching: int
-    """Number of matching documents that must have been scored."""
+    """Number of matching documents that must have been scored for a query."""
     widest: int
     """Most leaves that a query visits, where these are more than `beam`."""
 

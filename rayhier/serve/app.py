@@ -21,7 +21,7 @@ from rayhier.storage.leaf_map import Manifest
 
 PASSED_ON = 10_000
 """Requests that Ray Serve passes to a replica at a time: an ingress refuses requests itself, with errors in its own
-form, and a call that asks for a sign of life must not wait behind a replica's work."""
+form, and a request for a sign of life must not wait behind a replica's work."""
 UNLIMITED = -1
 CPUS_OF_TWO = 4
 """Least number of CPUs of a cluster that runs two ingresses."""

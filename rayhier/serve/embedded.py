@@ -1,7 +1,7 @@
 """A server of an index over HTTP in a single process, without Ray.
 
-The HTTP application, the engine and the shard groups are those of `serve deploy`; only the calls between them stay in
-this process. Encoding, scanning and reading pairs run in threads, off the event loop.
+The HTTP application, the engine and the shard groups are those of `serve deploy`; only what they send each other stays
+in this process. Encoding, scanning and reading pairs run in threads, off the event loop.
 """
 
 import asyncio

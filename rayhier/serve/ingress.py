@@ -15,7 +15,8 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.metrics import COUNTERS, HISTOGRAMS, VERSION
 
 RERANKER_PING = 5.0
-"""Seconds that the cross-encoder may take to finish the pairs that it is reading."""
+"""Seconds that the cross-encoder may take for a ping, which waits for the pairs that it is reading; after these it
+counts as lost."""
 
 
 class RayInstruments:

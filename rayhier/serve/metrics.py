@@ -88,7 +88,7 @@ class Metrics:
     def searched(
         self, ms: Mapping[str, float], visited: Sequence[int], lost: Sequence[Sequence[str]], calls: int
     ) -> None:
-        """Record a search: milliseconds by stage, documents that each query visited, and calls of the cross-encoder.
+        """Record a search: milliseconds by step, documents that each query visited, and calls of the cross-encoder.
 
         `lost` names for each query the shard groups that did not answer.
         """
@@ -103,7 +103,7 @@ class Metrics:
             self._instruments.count("rayhier_calls", calls, {})
 
     def batched(self, stage: str, size: int) -> None:
-        """Record the number of queries that a stage, such as encoding, handled together."""
+        """Record the number of queries that a step of searches, `encode` or `scan`, handled together."""
         self._instruments.observe("rayhier_batch_size", size, {"stage": stage})
 
     def serves(self, version: int) -> None:

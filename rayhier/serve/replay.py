@@ -1,7 +1,8 @@
 """The command `python -m rayhier.serve.replay QUERIES`: sends queries to a server; measures recall and times.
 
-Recall is that of exact results, which are the same server's when a query visits every leaf. Where the index re-ranks,
-results are compared before re-ranking; the times are those of queries as they are served.
+Recall is the share of the exact results that an answer has; exact results are those of the same query when it visits
+every leaf. Where the index re-ranks, results are compared before re-ranking; times are those of queries as they are
+served.
 """
 
 import argparse

@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 MANY = 1_000
 """Number of results from which work runs in a thread: starting a thread takes about as long as ten results."""
 SMALL = 4_000_000
-"""Most multiply-adds of a scan or a routing that runs without a thread, which takes longer to wake."""
+"""Most multiply-adds of a scan or a routing that runs without a thread: waking a thread takes longer."""
 Given = ParamSpec("Given")
 T = TypeVar("T")
 

@@ -80,8 +80,8 @@ class CrossEncoderSpec(Section):
     """A folder, `package:NAME` for the folder inside an installed package, or a Hugging Face hub id `ORG/NAME`
     (`@REVISION`)."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); a model with
-    another one is refused. null: any."""
+    """Expected SHA-256 of `model.safetensors` (where weights are in several files: of their digests in order of name);
+    a model with another one is refused. null: any."""
     head: Head = "cls"
     """Part that makes the score. `cls`: the single output of a classifier. `emb`: scaled cosine of two mean vectors, of
     the query's and the document's tokens, after both are read together."""
@@ -110,7 +110,7 @@ class FactorsSpec(Section):
     index's vectors, which documents added later have too. `none`: only the bias; searches use the index's vectors."""
     bias: bool = True
     """`true`: each document has a bias: the mean difference of its scores from a line fitted to the base encoder's
-    scores."""
+    scores. `false`: none has."""
     epochs: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
     """Number of passes over the scores. `auto`: for inductive vectors 20, from 10⁷ scores 10; for transductive 10, from
     10⁷ scores 4."""

@@ -19,8 +19,8 @@ class EncoderSpec(Section):
     """A folder, `package:NAME` for the folder inside an installed package, or a Hugging Face hub id `ORG/NAME`
     (`@REVISION`)."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); a model with
-    another one is refused. null: any."""
+    """Expected SHA-256 of `model.safetensors` (where weights are in several files: of their digests in order of name);
+    a model with another one is refused. null: any."""
     train: LearningPart = "head"
     """Part of the encoder that is trained: `head` (a residual linear layer on the frozen encoder), the transformer's
     `last_layer`, or `all`. `none`, for train.type retreever: the encoder stays as it is."""

@@ -19,9 +19,10 @@ Baseline = Literal[
     "bm25",
 ]
 UNFILTERED: tuple[Baseline, ...] = ("hnsw", "scann")
-"""Baselines of libraries that cannot apply a filter."""
+"""Baselines that rayhier cannot measure with `evaluate.filter`; a spec that asks for both is refused."""
 LISTED: tuple[Baseline, ...] = ("faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "scann")
-"""Baselines that cut the corpus into lists (`scann`: partitions), whose number the key `lists` sets."""
+"""Baselines that cut the corpus into groups of documents (faiss's lists, ScaNN's partitions), as many as `lists`
+says."""
 
 
 class EvaluateSpec(Section):
@@ -34,17 +35,14 @@ class EvaluateSpec(Section):
     visited: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
     """Shares of the documents that a query visits, at which the report's tables show the measures."""
     baselines: tuple[Baseline, ...] = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder")
-    """Other systems measured for comparison. `exact`, `exact_same_encoder`: exact search by the base encoder and by
-    the trained one. `faiss_ivf`, `faiss_ivf_same_encoder`: k-means IVF of base vectors and of trained ones.
-    `faiss_ivf_spill`: the latter with each document in two lists; always added where `index.leaves_per_document` is
-    2.
-
-    `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
+    """Other systems measured for comparison. `exact`, `exact_same_encoder`: exact search by the base encoder and by the
+    trained one. `faiss_ivf`, `faiss_ivf_same_encoder`: k-means IVF of base vectors and of trained ones.
+    `faiss_ivf_spill`: the latter with each document in two lists (groups, like leaves); always added where
+    `index.leaves_per_document` is 2. `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
     lists: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Number of lists of the IVF baselines, and of partitions of `scann`.
-
-    `auto`: the power of two from 16 to N/8 (N documents) with the lowest cost on dev queries; `scann` gets as many
-    partitions as `faiss_ivf_same_encoder` has lists."""
+    """Number of lists (groups of documents, like leaves) of the IVF baselines, and of partitions of `scann`. `auto`:
+    the power of two from 16 to N/8 (N documents) with the lowest cost on dev queries; `scann` gets as many partitions
+    as `faiss_ivf_same_encoder` has lists."""
     filter: dict[str, Any] | None = None
     """A filter over the corpus's declared fields, as in a search; null: none. All systems then search only the
     documents that match, and shares visited are shares of these documents. Queries without a matching answer are left

@@ -20,7 +20,8 @@ LISTED_A_RESULT, FEWEST_LISTED = 3, 300
 """Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
 again."""
 POOLED = 10_000
-"""Most documents of the visited leaves that the cross-encoder may read, where the budget is not larger."""
+"""Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`; a larger budget counts
+instead."""
 
 
 Codec = Literal["flat", "fp16", "int8", "pq", "rabitq"]
@@ -53,7 +54,8 @@ class Budget(Section):
     """Most documents that the cross-encoder reads for a query."""
     first: Literal["base", "bm25", "both", "random"] = "base"
     """Order in which documents are read before any is scored: by the search's score (`base`), by BM25, by both
-    together, or random. With `both`, `fit: ridge` expects scores from both too, else from the search's score alone."""
+    together, or random. With `both`, `fit: ridge` predicts scores from both too; otherwise from the search's score
+    alone."""
     pool: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["leaves", "all"] = "leaves"
     """Documents that the cross-encoder may read. `leaves`: the best 10,000 (or `budget`, if larger) of the leaves that
     the query visits. A number: so many of the best documents of these leaves. `all`: all documents of the index."""
@@ -119,7 +121,10 @@ class AxnRerank(Rounds):
 
 
 class AdacurRerank(Rounds):
-    """Re-ranking by ADACUR: a document's vector is its scores for anchor queries, computed ahead of searches."""
+    """Re-ranking by ADACUR, which predicts a document's score for a query from its scores for anchor queries.
+
+    Those were computed ahead of searches; in rounds, as for AXN, the documents with the best predictions are read.
+    """
 
     type: Literal["adacur"]
 
@@ -174,8 +179,9 @@ class SearchSpec(Section):
     """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all
     leaves, at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's probabilities."""
     widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
-    """Most leaves that a query with a filter visits. The number of leaves is doubled until as many documents match as
-    `beam` leaves hold without a filter, and at least `k`."""
+    """Most leaves that a query with a filter visits, or `all`. The number of visited leaves is doubled until at least
+    `k` documents match, and as many as `beam` leaves hold on average; at `widest` leaves the search ends with what it
+    found."""
     codec: Codec | Literal["auto"] = "auto"
     """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `int8` 1, `pq` and
     `rabitq` an eighth of a byte. After a lossy codec the best rows are scored again by the stored vectors. `auto`: the
@@ -242,7 +248,7 @@ class SearchSpec(Section):
 
     @property
     def reach(self) -> float | None:
-        """Share of dev answers that a beam by probability must reach; None where all queries have the same beam."""
+        """Share of dev queries' answers that must lie in visited leaves, for a beam of type mass; else None."""
         return self.beam.target if isinstance(self.beam, MassBeam) else None
 
     def leaves_visited(self, leaves: int, rows: int) -> int:

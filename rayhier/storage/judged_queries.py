@@ -1,4 +1,7 @@
-"""Hash the queries that train and dev judgements name, so that other queries change nothing that training made."""
+"""Hash the queries that train or dev judgements name.
+
+Fingerprints cover this hash, not the whole file, so that adding other queries makes no trained artifact anew.
+"""
 
 import hashlib
 import json

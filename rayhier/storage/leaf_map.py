@@ -56,7 +56,7 @@ class Shard(BaseModel):
     file: File
     rows: int
     documents: int
-    """Number of documents whose first (most probable) leaf has its row in this file."""
+    """Number of documents whose row of their first (most probable) leaf is in this file."""
     leaves: list[int]
     """Numbers of the leaves that have rows in this file, ascending."""
     offsets: list[int]

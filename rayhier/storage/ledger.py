@@ -40,7 +40,7 @@ class Ledger:
         return entry
 
     def agree(self, key: str, settle: Callable[[], str]) -> str:
-        """Return one text for all processes that share this ledger: the result of the first call of `settle`.
+        """Return one text for all processes that share this ledger: what `settle` gives the first process that asks.
 
         `key` names the text. A stage that resumes gets the same text.
         """

@@ -29,7 +29,7 @@ class ModelFolder:
 
     path: Path
     sha256: str
-    """SHA-256 of the file of weights; where weights are sharded, of the shards' digests in order of name."""
+    """SHA-256 of the file of weights; where weights are in several files, of these files' digests in order of name."""
     dimension: int
     """Size of the encoder's vectors, m."""
     files: str
@@ -72,7 +72,7 @@ def digest_by_name(folder: Path, digests: Mapping[Path, str]) -> str:
 
 
 def weight_files(folder: Path, key: str = KEY) -> list[Path]:
-    """List `model.safetensors`, or the shards that its index lists, in order of name.
+    """List the files of a model's weights: `model.safetensors`, or those that its index names, in order of name.
 
     InputError, which names the spec's `key`, where the folder has neither.
     """

@@ -44,7 +44,7 @@ def spans(dimension: int) -> pa.Schema:
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
     """Make the schema of the leaf map's rows, vectors of float16 or float32 (`precision`) and size `dimension`.
 
-    A row lies in `leaf`, which is the leaf number `rank` of the document's `leaves`, best first, from 0. The declared
+    A row lies in `leaf`, which is the leaf number `rank`, counted from 0, of the document's `leaves`. The declared
     fields of `documents` come last.
     """
     value = {"float16": pa.float16(), "float32": pa.float32()}[precision]

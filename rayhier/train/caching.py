@@ -15,14 +15,14 @@ from rayhier.arrays import Ints
 from rayhier.train.tower import Side, Tower
 
 Ask = tuple[Side, Ints]
-"""Request to encode rows of a side, such as queries or documents."""
+"""Request to encode texts: their side, such as queries or documents, and their rows."""
 
 
 def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:
-    """Encode requests: returns the vectors [n, m] of each, and a function to call after the loss's backward pass.
+    """Encode texts: returns the vectors [n, m] of each request, and a function to call after the loss's backward pass.
 
-    With a `micro_batch` the activations of at most that many texts are in memory at a time, and every text is encoded
-    twice; the gradients are the same.
+    Where there are more texts than `micro_batch`, the activations of so many are in memory at a time: every text is
+    encoded twice, and the function passes the vectors' gradients on to the weights. The gradients are the same.
     """
     if micro_batch is None or sum(len(rows) for _, rows in asks) <= micro_batch:
         return [tower.encode(side, rows) for side, rows in asks], lambda: None

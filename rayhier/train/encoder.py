@@ -46,15 +46,15 @@ class EncoderPhase(ABC):
 
     @property
     def patience(self) -> int | None:
-        """Measurements without gain after which training stops; None: training runs to its last epoch."""
+        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last epoch."""
         return None
 
     @abstractmethod
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the terms of a step's loss on the pairs `rows`, except that of documents' base vectors (`anchors`)."""
+        """Make the terms of a step's loss on the pairs numbered `rows`, but for the term that `anchors` makes."""
 
     def steps(self, epoch: int) -> Iterator[Draw]:
-        """Yield the steps of one pass over the training pairs."""
+        """Yield the steps of one pass over the training pairs: share of training done, pairs by number, generator."""
         return self.pairs.steps(epoch, self.search)
 
     def documents(self) -> Floats:
@@ -69,7 +69,7 @@ class EncoderPhase(ABC):
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, generator: np.random.Generator, done: float = 0.0) -> Tensor:
-        """Take an optimizer step on the pairs `rows`; returns this worker's share of the loss.
+        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss.
 
         `done` is the share of training that is over, which sets the learning rate.
         """

@@ -27,9 +27,10 @@ class Examples:
     """Numbers that say which rows are passages of the same document; None where every row is a document."""
 
     def answers(self, results: Sequence[str]) -> set[str]:
-        """Return the ids of the documents that are in pairs; empty where documents are the queries.
+        """Return the ids of the documents that answer a query in some pair; empty where documents are the queries.
 
-        `results` holds the id of each row's document. Documents of generated queries count too.
+        `results` [n] holds the id of each row's document (for a passage, that of the document that it was cut from).
+        Answers of generated queries count too.
         """
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
@@ -58,13 +59,17 @@ def joined(first: Examples, other: Examples) -> Examples:
 
 @dataclass(frozen=True)
 class KnownPositives:
-    """Index of pairs, as sorted keys query row · `documents` + document row: which documents are a query's answers."""
+    """Index that says which documents are known answers of a query.
+
+    `key_P` holds, in ascending order, query row x `documents` + document row for each known pair; `documents` is the
+    number of documents.
+    """
 
     key_P: Ints
     documents: int
 
     def __call__(self, query_X: Ints, document_X: Ints) -> np.ndarray:
-        """Return booleans, True where the document is a known answer of the query; rows of both are broadcast."""
+        """Return booleans, True where a document is a known answer of a query; both arrays of rows are broadcast."""
         key = query_X * self.documents + document_X
         place = np.searchsorted(self.key_P, key).clip(max=len(self.key_P) - 1)
         return np.asarray(self.key_P[place] == key)
@@ -76,11 +81,11 @@ class KnownPositives:
         """
         begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
         row_P = np.repeat(np.arange(len(query_N)), end - begin)
-        positive_P = self.key_P[spans(begin, end)] % self.documents
+        positive_P = self.key_P[ranges(begin, end)] % self.documents
         order = np.argsort(document_D, kind="stable")
         first, last = (np.searchsorted(document_D[order], positive_P, side) for side in ("left", "right"))
         known_ND = np.zeros((len(query_N), len(document_D)), dtype=bool)
-        known_ND[np.repeat(row_P, last - first), order[spans(first, last)]] = True
+        known_ND[np.repeat(row_P, last - first), order[ranges(first, last)]] = True
         return known_ND
 
     def most(self) -> int:
@@ -88,8 +93,8 @@ class KnownPositives:
         return int(np.unique(self.key_P // self.documents, return_counts=True)[1].max())
 
 
-def spans(begin: Ints, end: Ints) -> Ints:
-    """Concatenate the whole numbers of the ranges [begin_i, end_i) into one array."""
+def ranges(begin: Ints, end: Ints) -> Ints:
+    """List the whole numbers of many ranges, each from `begin` to below `end`, in one flat array, range by range."""
     size = end - begin
     return np.asarray(np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size))
 

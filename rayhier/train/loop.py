@@ -80,8 +80,8 @@ class Learner:
     def step(self, loss: Tensor, done: float, backward: Callable[[], None] = lambda: None) -> None:
         """Take an optimizer step on this worker's share of a loss; gradients are summed over all workers.
 
-        Learning rates follow `done`, the share of training that is over. `backward` is called after the loss's backward
-        pass, to pass gradients on to encoders where vectors were cached.
+        Learning rates follow `done`, the share of training that is over. `backward`, such as the function that
+        `caching.encode` returns, is called after the loss's backward pass.
         """
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * self.descent.height(done)
@@ -128,13 +128,17 @@ class Phase(Protocol):
 
     @property
     def patience(self) -> int | None:
-        """Measurements without gain after which training stops; None: it runs to its last pass."""
+        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last pass."""
 
     def run_pass(self, epoch: int) -> dict[str, float]:
         """Run one pass over the examples, on every worker; returns values for the history, such as losses."""
 
     def measure(self) -> dict[str, float]:
-        """Measure the current weights, with results on the first worker; the highest `dev` picks the best weights."""
+        """Measure the current weights on dev, on every worker; the first worker's result counts.
+
+        Returns measures by name. `best_row` picks the best weights by `dev`, higher is better, and by `error`, if
+        given: the standard error of its difference to the best so far.
+        """
 
     def finish(self) -> None:
         """Do the phase's last work, on every worker, after the best weights are restored."""
@@ -146,7 +150,7 @@ class Loop:
     def __init__(self, phase: Phase, enough: float = math.inf) -> None:
         """Make a loop that trains nothing where the measure on dev is at least `enough` before training.
 
-        That holds only where dev has 100 queries or more: a perfect measure of a few queries says little.
+        With fewer than 100 dev queries it trains all the same: a perfect measure of a few queries says little.
         """
         self.enough = enough
         self.phase, self.learner, self.group = phase, phase.learner, phase.learner.group
@@ -156,7 +160,8 @@ class Loop:
         """Losses and measures after each measured pass; kept on the first worker only, like `best`."""
         self.best: dict[str, Tensor] = {}
         self.stopped = False
-        """True where training ended early: no gain for as long as the phase's patience, or dev perfect at the start."""
+        """True where training ended early: no higher `dev` for as long as the phase's patience, or dev perfect at the
+        start."""
 
     @property
     def ended(self) -> bool:
@@ -175,7 +180,7 @@ class Loop:
         return self._note(losses)
 
     def restore_best(self) -> None:
-        """Restore, on every worker, the weights that measured best on dev."""
+        """Restore, on every worker, the weights of the row of the history that `best_row` chooses."""
         if self.group.rank == 0:
             self.learner.load(self.best)
         self.learner.share()

@@ -17,7 +17,8 @@ Search = Callable[[slice, int], Ints]
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
     """Mine hard negatives: for each pair the `top` best documents that are no known answers of its query.
 
-    `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first, -1 where there are fewer.
+    `query_P` are the rows of the pairs' queries. Returns rows [p, top] in the order of the search, -1 where there are
+    fewer.
     """
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for start in range(0, len(query_P), CHUNK_QUERIES):

@@ -26,7 +26,7 @@ class Pairs:
 
     @property
     def mined(self) -> Ints:
-        """Rows [p, top] of hard negatives of each pair, best first; -1 where there are fewer."""
+        """Rows [p, top] of hard negatives of each pair, in the order of the search; -1 where there are fewer."""
         return self.learner.kept["mined"].numpy()
 
     def side(self, side: Side) -> Floats:
@@ -36,8 +36,8 @@ class Pairs:
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
         """Yield for each step of an epoch: share of training that is done, the step's pairs by number, generator.
 
-        Where hard negatives are due, every worker calls `search`, and the first worker calls the search that it
-        returns.
+        When hard negatives must be mined again, `search()` is called on every worker; it returns a function, which only
+        the first worker calls to find documents.
         """
         hard = self.hard
         if hard.source != "none" and hard.unit == "epochs" and epoch % hard.refresh == 0:
@@ -51,7 +51,7 @@ class Pairs:
             yield done / (self.epochs * len(steps)), rows, generator
 
     def drawn(self, rows: Ints, count: int, generator: np.random.Generator) -> Ints:
-        """Draw up to `count` mined documents for each of the pairs `rows`; returns their rows as a flat array."""
+        """Draw up to `count` mined documents for each of the pairs numbered `rows`; returns their rows, one array."""
         mined_X = draw(self.mined[rows], count, generator).reshape(-1)
         return np.asarray(mined_X[mined_X >= 0])
 

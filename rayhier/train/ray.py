@@ -209,7 +209,7 @@ class Run:
         return {phase: loop.history for phase, loop in self.loops.items()}
 
     def __call__(self, name: str, phase: Phase) -> None:
-        """Run the remaining passes of a phase, by its name in the spec, then restore the weights best on dev."""
+        """Run the remaining passes of a phase, by its name in the spec, then restore its best weights (`best_row`)."""
         before = sum(self.epochs[earlier] for earlier in self.loops)
         self.epochs[name] = phase.epochs
         if self.board is not None:

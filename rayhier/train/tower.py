@@ -91,7 +91,8 @@ class TextTower:
     """
 
     noisy: frozenset[Side] = frozenset()
-    """Sides that are encoded with dropout; the mask follows from the rows and `noise`."""
+    """Sides whose texts are encoded with dropout. The dropout mask follows from the rows and `noise`, so that texts
+    that are encoded twice in a step have the same one."""
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class TextTower:
         texts: Mapping[Side, pa.ChunkedArray],
         dtype: torch.dtype,
     ) -> None:
+        """Let the part of the encoder that `which` names train; None: no part. `texts` are those of each side."""
         self.encoder, self.texts, self.dtype = encoder, dict(texts), dtype
         self.noise = 0
         """Seed of the dropout masks, together with the rows."""
@@ -155,7 +157,10 @@ class TextTower:
 
     @torch.no_grad()
     def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
-        """Compute vectors [n, t, m] of the tokens in a side's texts, without gradient, and a mask [n, t]."""
+        """Compute vectors [n, t, m] of the tokens in a side's texts at `rows` [n], without gradient.
+
+        t is the largest number of tokens of these texts. Also returns a mask [n, t], 1 on tokens, 0 on padding.
+        """
         if not len(rows):
             return torch.zeros(0, 1, self.encoder.dimension, device=self.device), torch.zeros(0, 1, device=self.device)
         tokens = self.encoder.tokenise(self._texts(side, rows))

@@ -1,4 +1,4 @@
-"""The k-means IVF baseline, with a document in one list or in two, and the choice of its number of lists."""
+"""The k-means IVF baseline, with a document in one list (a group, like a leaf) or two, and the number of its lists."""
 
 import numpy as np
 
@@ -31,7 +31,10 @@ def faiss_ivf(
 
 
 def tuned_lists(name: str, collection: Collection, dev: Queries, seed: int, leaves: int = 1) -> int:
-    """Return the number of lists (a power of two from 16 to N/8) at which 95% of exact R@100 cost least on dev."""
+    """Choose the number of lists with which 95% of exact search's R@100 on dev costs least.
+
+    It is one of `list_choices`: a power of two from 16 to N/8 for N documents.
+    """
     judge = Judge(dev, [TUNED_MEASURE])
     target = TUNED_SHARE * judge.mean(collection.exact(dev.vector_QM, DEPTH))[TUNED_MEASURE]
     costs = {}

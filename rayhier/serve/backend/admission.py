@@ -37,7 +37,7 @@ class Admission:
 
     @property
     def wait(self) -> float:
-        """Seconds that a further query would wait: for all counted requests but the largest.
+        """Seconds that a further query would wait, for the queries of all counted requests but the largest.
 
         The largest request is being worked on: every query waits for the batch at work, which is no sign of a queue.
         """

@@ -1,7 +1,7 @@
-"""Makes calls that arrive at about the same time together: a call waits only while an earlier batch is at work.
+"""Answers questions in batches: a question waits only while an earlier batch is at work.
 
-There is no timer: an idle server answers at once, and a busy one makes its batches larger by itself. Calls go together
-where their keys are equal, for instance the same k and as many leaves.
+There is no timer: an idle server answers at once, and a busy one makes its batches larger by itself. Questions, such as
+the queries of a request, share a batch where their keys are equal, for instance the same k and as many leaves.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ A = TypeVar("A")
 
 @dataclass(eq=False)  # queries may be arrays, of which == makes an array
 class _Waiting(Generic[Q, A]):
-    """A call that waits for its answer."""
+    """A question that waits for its answer."""
 
     key: Hashable
     size: int
@@ -32,7 +32,7 @@ class _Waiting(Generic[Q, A]):
 
 
 class Batches(Generic[Q, A]):
-    """Gathers calls of a function into batches."""
+    """Gathers questions to an asynchronous function into batches."""
 
     def __init__(
         self,
@@ -42,18 +42,19 @@ class Batches(Generic[Q, A]):
         metrics: Metrics | None = None,
         at_once: int = 1,
     ) -> None:
-        """Call `ask` with queries of equal keys, whose sizes add up to at most `most`; `at_once` such calls at a time.
+        """Answer by `ask`, which takes a batch of questions of equal keys and returns their answers in order.
 
-        Sizes of batches are recorded in the metrics of `stage`.
+        The sizes of a batch's questions add up to at most `most`, and `at_once` batches are at work at a time. Sizes of
+        batches are recorded in the metrics of `stage`.
         """
         self._ask, self._most, self._at_once, self._stage, self._metrics = ask, most, at_once, stage, metrics
         self._waiting: deque[_Waiting[Q, A]] = deque()
         self._working: set[asyncio.Task[None]] = set()
         self.sizes: deque[int] = deque(maxlen=1000)
-        """Sizes of the latest batches."""
+        """Numbers of queries or pairs in the latest batches."""
 
     async def __call__(self, question: Q, size: int = 1, key: Hashable = None) -> tuple[A, float]:
-        """Return the answer to a query (or a group of `size` queries), and the seconds that it waited for its batch."""
+        """Return the answer to a question of `size` queries or pairs, and the seconds that it waited for its batch."""
         loop = asyncio.get_running_loop()
         waiting: _Waiting[Q, A] = _Waiting(key, size, question, loop.create_future())
         self._waiting.append(waiting)
@@ -68,7 +69,7 @@ class Batches(Generic[Q, A]):
 
     @property
     def waiting(self) -> int:
-        """Number of calls that wait."""
+        """Number of questions that wait for their batch to begin."""
         return len(self._waiting)
 
     def _start(self) -> None:
@@ -83,7 +84,7 @@ class Batches(Generic[Q, A]):
         self._start()
 
     def _taken(self) -> list[_Waiting[Q, A]]:
-        """Take the oldest call, and further calls with the same key that fit into its batch, oldest first."""
+        """Take the oldest question, and further ones with the same key that fit into its batch, oldest first."""
         first = self._waiting.popleft()
         taken, size, left = [first], first.size, deque[_Waiting[Q, A]]()
         while self._waiting:

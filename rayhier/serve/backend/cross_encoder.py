@@ -66,7 +66,7 @@ class CrossEncoderReplica:
         await self.score([f"ready {self._pings}"], ["ready"])
 
     async def alive(self) -> None:
-        """Return at once, even while pairs are scored, as a sign of life."""
+        """Return at once, even while pairs are scored, which shows that the replica's process lives."""
 
     async def check_health(self) -> None:
         """Raise RuntimeError where work hangs; Ray Serve calls this every ten seconds, and replaces the replica."""

@@ -1,6 +1,6 @@
 """Clients of deployments: a deployment that does not answer in time counts as lost until it answers a ping.
 
-Ray Serve lets calls to a deployment without a replica wait for a replica: only the missing answer shows an outage.
+Ray Serve lets requests to a deployment without a replica wait for one: only the missing answer shows an outage.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ log = logging.getLogger("ray.serve")
 
 @dataclass
 class DeploymentClient:
-    """A client of a deployment, which stops calling it while it does not answer.
+    """A client of a deployment, which sends it no requests while it does not answer.
 
-    A call to a replica that dies is made once more. The deployment counts as lost where a call fails, or where a call
-    is late and no replica gives a sign of life; its other calls then end at once. Where a replica lives but does not
-    answer within a caller's time, that call fails; the deployment is lost for others too if it does not answer a ping
-    either. A call whose caller has left is cancelled in the replica.
+    A request to a replica that dies is sent once more. The deployment counts as lost where a request fails, or is late
+    and no replica gives a sign of life; its other requests then end at once. Where a replica lives but does not answer
+    within a caller's time, that request fails; the deployment is lost for others too if it does not answer a ping
+    either. A request whose caller has left is cancelled in the replica.
     """
 
     name: str
@@ -39,11 +39,11 @@ class DeploymentClient:
     ping_seconds: float = 2.0
     """Most seconds for a ping, which does a small piece of a replica's work."""
     late_seconds: float = 0.5
-    """Seconds after which a call is late."""
+    """Seconds after which a request is late: a sign of life is then asked for."""
     alive_seconds: float = 1.0
-    """Most seconds for two calls that ask for a sign of life, which a replica gives whatever it works on."""
+    """Most seconds for two requests for a sign of life, which a replica gives whatever it works on."""
     another_seconds: float = 0.5
-    """Most seconds for another replica to take the call of one that died, since there may be no other."""
+    """Most seconds for another replica to answer the request of one that died, since there may be no other."""
     lost: bool = field(default=False, init=False)
     """True where no request is sent to the deployment until it answers a ping."""
     _calls: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
@@ -51,7 +51,7 @@ class DeploymentClient:
     _back: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
 
     async def ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]], seconds: float) -> T:
-        """Make a call by the handle and return its answer; LostError where none comes within `seconds`.
+        """Send a request by `ask`, a function of the handle; returns its answer, LostError if none comes in `seconds`.
 
         ApiError 503 where the deployment has too many requests waiting.
         """

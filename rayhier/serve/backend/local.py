@@ -13,7 +13,8 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
 
 PING_SECONDS = 5.0
-"""Most seconds for the cross-encoder to finish the pairs that it is reading."""
+"""Seconds that `answers` waits for the cross-encoder to finish the pairs that it is reading; after these it counts as
+not answering."""
 log = logging.getLogger("ray.serve")
 
 
@@ -69,7 +70,7 @@ class LocalScorer:
             raise LostError(RERANKER) from error
 
     async def answers(self) -> bool:
-        """Return True if pairs are scored now."""
+        """Return True if the cross-encoder scores pairs now, within 5 seconds."""
         try:
             async with asyncio.timeout(PING_SECONDS):
                 await self._replica.ping()

@@ -13,7 +13,7 @@ from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import LostError
 
 WAITING = 0.5
-"""Share of the seconds for a request's calls that it may wait for other requests' calls; else it is refused."""
+"""Share of a request's time limit for calls that it may wait for other requests' calls; a longer wait is refused."""
 log = logging.getLogger("ray.serve")
 
 

@@ -27,7 +27,7 @@ from rayhier.storage.leaf_map import LeafMap
 FAILURES = 2
 """Failures in a row after which a group opens its files again."""
 PROBED = 16
-"""Most files in which a check of readiness searches a leaf."""
+"""Most shards of which `ping` searches a leaf."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 
@@ -57,11 +57,11 @@ class ShardGroup:
         return await self._work(lambda: self._reader.read(work), small=self._is_small(work))
 
     async def ping(self) -> None:
-        """Search once; returns where the group can read its files, raises where it cannot or they were changed."""
+        """Search a leaf of each shard; raises an error, of any type, where files cannot be read or were changed."""
         await self._work(self._probe)
 
     async def alive(self) -> None:
-        """Return at once, even while work is done, as a sign of life."""
+        """Return at once, even while a search runs, which shows that the replica's process lives."""
 
     async def check_health(self) -> None:
         """Open the files again where one was changed, as answers may be wrong; Ray Serve calls this regularly."""

@@ -16,7 +16,8 @@ from rayhier.serve.metrics import Metrics
 OPEN = ("/healthz", "/readyz")
 """Paths that need no token and are answered even under load."""
 PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/index", "/v1/documents")
-"""Paths whose requests are counted by path; those of other paths are counted together."""
+"""Paths that metrics count one by one; requests to all other paths are counted together. `/v1/documents` is reserved
+for writing documents and not served: requests to it are answered 404."""
 WRITES = ("PUT", "PATCH", "DELETE")
 """HTTP methods that need the token for writing."""
 

@@ -162,7 +162,8 @@ class Result(_Body):
     """Id of the document, or, where the corpus is cut into passages, of the document that the passage is from."""
     score: float
     """Score by which results are ordered: the inner product of the query's and the document's vectors (their cosine
-    where similarity is cosine), in other modes BM25 or the sum of both."""
+    where similarity is cosine), in other modes BM25 or the fusion of both; of re-ranked results, the
+    cross-encoder's."""
     leaf: int
     """Number of the leaf in which the document was scored."""
     title: str | None
@@ -196,8 +197,8 @@ class RoutedLeaf(_Body):
     log_prob: float
     """Natural logarithm of the probability that the router gives the leaf for this query."""
     log_density: float | None
-    """`log_prob` minus the logarithm of the leaf's number of documents: how probable one document in it is an answer.
-    Null where the router does not know these numbers."""
+    """Natural logarithm of the leaf's density: `log_prob` minus the logarithm of the leaf's number of documents. Null
+    where the router does not know the leaves' sizes."""
 
 
 class Explanation(_Body):
@@ -300,7 +301,7 @@ class IndexResponse(_Body):
     model: str
     """Fingerprint of the model: a hash of everything it depends on."""
     router: str
-    """Type of the router: ehi, learned_ivf or retreever."""
+    """Type of the router: ehi, hce, learned_ivf or retreever."""
     documents: int
     """Number of documents; of passages where the corpus is cut into passages."""
     leaves: int
@@ -325,10 +326,10 @@ class IndexResponse(_Body):
     """Method of re-ranking by a cross-encoder: none, rnr (the best documents), axn or adacur (documents chosen in
     rounds)."""
     budget: int
-    """Number of documents that the cross-encoder reads for a query; 0 where there is no cross-encoder."""
+    """Number of documents that the cross-encoder reads for a query; 0 where results are not re-ranked."""
     pool: int | Literal["leaves", "all"] | None
     """Documents of which the cross-encoder reads some: `leaves`, those in the leaves that a query visits; a number of
-    the best of these; or `all`, for which queries visit all leaves. Null where there is no cross-encoder."""
+    the best of these; or `all`, for which queries visit all leaves. Null where results are not re-ranked."""
     how: Literal["leaves", "level"]
     """`leaves` where a query visits leaves; `level` where all documents are compared, by a level of ReTreever's
     tree."""

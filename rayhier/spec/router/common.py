@@ -19,7 +19,7 @@ class Routing(Section):
 
     @property
     def calibrates(self) -> bool:
-        """Return True if dev queries calibrate the router's probabilities, which a beam by probability needs."""
+        """Return True if `search.beam` may be of type mass, which needs probabilities that dev queries calibrate."""
         return False
 
     @property
@@ -34,15 +34,18 @@ class Routing(Section):
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """Keys that count dimensions of vectors -> their values; none may exceed the size of the encoder's vectors."""
+        """Keys of the section that count dimensions -> values; none may exceed the size of the encoder's vectors."""
         return {}
 
     def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  some routers are taught by judged pairs
-        """Return the phases of training in which only the router trains, name -> epochs; none by default."""
+        """Return the phases of training in which only the router trains, name -> epochs; none by default.
+
+        `supervised` says that there are judged train pairs.
+        """
         return {}
 
     def targets(self, queries: int, documents: int) -> int:  # noqa: ARG002  some routers are taught by both
-        """Return the number of texts that teach the router after the encoder has trained; 0 by default."""
+        """Return the number of texts (judged queries, and documents) that teach the router by itself; 0 by default."""
         return 0
 
     @abstractmethod

@@ -25,7 +25,7 @@ class HceRouting(Routing):
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """Keys that count dimensions of vectors -> their values: screen."""
+        """Key of the section that counts dimensions, `screen` -> its value; 0 where it is `auto`."""
         return {"screen": 0 if self.screen == "auto" else self.screen}
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:

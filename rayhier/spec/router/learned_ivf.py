@@ -81,7 +81,7 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def calibrates(self) -> bool:
-        """Return True: dev queries calibrate the router's probabilities, which a beam by probability needs."""
+        """Return True: dev queries calibrate the router's probabilities, so that `search.beam` may be of type mass."""
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
@@ -105,7 +105,7 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """Keys that count dimensions of vectors -> their values: rank and screen."""
+        """Keys of the section that count dimensions, `rank` and `screen` -> values; 0 where `screen` is `auto`."""
         return {"rank": self.rank, "screen": 0 if self.screen == "auto" else self.screen}
 
     def screened(self, documents: int) -> int:

@@ -50,12 +50,12 @@ class Training(Section):
 
     @property
     def does_without_draws(self) -> bool:
-        """Return True if training goes on by pairs alone where no document has a pseudo-query."""
+        """Return True if training can do without pseudo-queries, by pairs alone; else a run without any is refused."""
         return True
 
     @property
     def needs_differences(self) -> bool:
-        """Return True if training fails where all documents are equal; False by default."""
+        """Return True if training fails where all documents have the same vector; False by default."""
         return False
 
     @property

@@ -108,14 +108,16 @@ class HceTraining(InfoNce):
     pseudo_queries: PseudoQueries = PseudoQueries()
     """Texts of documents that stand for queries where there are none, or in addition to queries."""
     start: Literal["auto", "whitened", "base"] = "auto"
-    """Weights at which training begins. `whitened`: a head in closed form, under which documents differ from their own
-    pseudo-queries equally in all directions (our addition). `base`: the base encoder. `auto`: whitened where a head
-    trains, there are pseudo-queries, and the start is not clearly worse on dev."""
+    """Weights at which training begins. `whitened`: a linear head that is computed before training, C^-½, where C is
+    the (shrunk) covariance of the differences between documents' vectors and those of their pseudo-queries (our
+    addition). `base`: the base encoder. `auto`: `whitened` where a head trains and there are pseudo-queries, unless dev
+    is worse by more than two standard errors; else `base`."""
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     """`adamw`: AdamW with weight decay 0.01, torch's default. `adafactor`: Adafactor as in the paper, without relative
     steps and scaling by parameter."""
     patience: Annotated[int, Field(ge=1)] | None = None
-    """Number of measurements on dev without gain after which training stops; null: it runs to its last epoch."""
+    """Number of measurements on dev without a higher value after which training stops; null: it runs to its last
+    epoch."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -161,7 +163,7 @@ class HceTraining(InfoNce):
 
     @property
     def does_without_draws(self) -> bool:
-        """Return True if training goes on by pairs alone where no document has a pseudo-query."""
+        """Return True if training can do without pseudo-queries, by pairs alone; else a run without any is refused."""
         return self.objective == "auto" and self.start != "whitened"
 
     @property
@@ -170,7 +172,7 @@ class HceTraining(InfoNce):
         return self.generated
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Return the phases of training, name -> epochs, by pairs, or without pairs by documents alone."""
+        """Return the phases of training, name -> epochs: one phase, by judged pairs, or without them by documents."""
         return {"encoder": self.passes(pairs or documents)}
 
     def leaves(self, documents: int) -> int:

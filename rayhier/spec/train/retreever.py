@@ -133,7 +133,7 @@ class RetreeverTraining(Training):
 
     @property
     def needs_differences(self) -> bool:
-        """Return True: training fails where all documents are equal, as no split separates them."""
+        """Return True: training fails where all documents have the same vector, as no split separates them."""
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:

@@ -1,4 +1,7 @@
-"""Terms of a training step's loss, each divided among workers: pairs against negatives, and anchored documents."""
+"""Terms of a training step's loss, each divided among workers.
+
+One compares pairs with negatives, the other keeps documents near their base vectors.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -45,7 +48,7 @@ class PairBatch:
         temperature: float,
         asked_N: Ints | None = None,
     ) -> None:
-        """Divide pairs (query, document row) among workers; the mined documents, by row, are negatives of all queries.
+        """Divide pairs [n, 2] of query and document rows among workers; `mined_X` are rows of negatives of all pairs.
 
         `known` holds answers, which are no negatives. `asked_N` are the rows on `side` that are encoded as queries; by
         default the query numbers in `pair_N2`, by which `known` is indexed.
@@ -68,7 +71,7 @@ class PairBatch:
         ]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute this worker's share of InfoNCE: the mean over pairs of the cross-entropy of the query's document."""
+        """Compute this worker's share of InfoNCE, a mean over all pairs, from the vectors of the rows in `asks`."""
         query_NM, share_CM = vectors
         column_CM = self.group.gather(share_CM, [len(share) for share in self.columns])
         return self.queries_pick(query_NM, column_CM) / len(self.query_N)
@@ -76,8 +79,8 @@ class PairBatch:
     def queries_pick(self, query_NM: Tensor, column_CM: Tensor, own_NS: Tensor | None = None) -> Tensor:
         """Compute InfoNCE of queries against documents, summed over this worker's pairs.
 
-        `query_NM` are this worker's queries, `column_CM` the documents of all workers; `own_NS` are inner products with
-        further negatives of each query alone, -inf where it has fewer.
+        `query_NM` are this worker's queries, `column_CM` the documents of all workers; `own_NS` [n, s] are inner
+        products with further negatives of each query alone, -inf where it has fewer.
         """
         target_N, spared_NC = self._targets(self.known.among(self.query_N[self.own], self.column_C), query_NM.device)
         return info_nce(query_NM, column_CM, target_N, spared_NC, self.temperature, own_NS)
@@ -117,7 +120,7 @@ class Anchor:
 
 
 def total_loss(tower: Tower, parts: Sequence[Part], micro_batch: int | None) -> tuple[Tensor, Callable[[], None]]:
-    """Encode the rows of all terms together: returns the sum of losses, and a function to call after its backward.
+    """Encode the rows of all terms together: returns the sum of losses, and a function to call after its backward pass.
 
     With a `micro_batch`, the activations of at most that many texts are in memory at a time.
     """

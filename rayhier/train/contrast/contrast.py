@@ -1,8 +1,8 @@
 """Contrastive training of the encoder without an index, for the best exact search.
 
-InfoNCE over the batch's documents and the mined hard negatives of all its queries, without known positives
-(van den Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018; ANCE's negatives), and an
-anchor that keeps documents where the base encoder has them (ours).
+InfoNCE over the batch's documents and the mined hard negatives of all its queries, without known positives (van den
+Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018; ANCE's negatives), and a loss that
+keeps documents where the base encoder has them (ours).
 """
 
 import numpy as np
@@ -38,6 +38,6 @@ class Contrast(EncoderPhase):
         return [self.batch(rows, self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator))]
 
     def batch(self, rows: Ints, mined_X: Ints) -> PairBatch:
-        """Make the batch of the pairs numbered `rows`, with mined documents, by row, as further negatives."""
+        """Make the batch of the pairs numbered `rows`; the documents at rows `mined_X` are further negatives."""
         group, known = self.learner.group, self.pairs.known
         return PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)

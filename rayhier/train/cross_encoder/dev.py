@@ -13,7 +13,7 @@ MEASURE = "nDCG@10"
 DEPTH, QUERIES = 50, 200
 """Number of best documents that are re-ranked for a dev query, and the most dev queries."""
 WEIGHTS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""Weights of the base encoder's score, added to the cross-encoder's, that are compared on dev."""
+"""Weights, compared on dev, with which the base encoder's score is added to the cross-encoder's."""
 
 Read = Callable[[Sequence[tuple[str, str]]], Floats]
 """Function that scores pairs of a query's and a document's text: [n]."""
@@ -33,7 +33,7 @@ class Rerank:
         self.pairs = [(queries.texts[query], texts[at]) for query, at in pairs]
 
     def scores(self, read: Read) -> Floats:
-        """Score the base encoder's best documents for each query: [q, k], -inf where a query has fewer."""
+        """Score the base encoder's best documents for each query with `read`: [q, k], -inf where a query has fewer."""
         score_QK = np.full(self.base.score_QK.shape, -np.inf, np.float32)
         score_QK[self.asked_X, self.place_X] = read(self.pairs)
         return score_QK

@@ -17,7 +17,8 @@ from rayhier.train.examples import Examples, KnownPositives
 from rayhier.train.negatives import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
-"""Factor of the teacher's scores, and of BM25 in these scores, where BM25 is divided by the query's best."""
+"""SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in them of BM25, divided by the query's
+best BM25."""
 LEAF = 64
 """Approximate number of documents in a k-means leaf from which wrong documents are drawn."""
 
@@ -35,7 +36,7 @@ class Groups:
     """Draws groups of a query, its answer and wrong documents from a corpus with judged pairs."""
 
     def __init__(self, examples: Examples, documents: Documents, texts: list[str], spec: GroupsSpec, seed: int) -> None:
-        """Search wrong documents for all pairs; `texts` has the text of each row of `documents`."""
+        """Find wrong documents for all pairs; `texts` has the text of each row of `documents`."""
         self.examples, self.texts, self.spec = examples, texts, spec
         self.words, self.known = Words(texts), examples.known()
         self.query_P = examples.pair_P2[:, 0]

@@ -51,7 +51,10 @@ class Reading:
         dtype: torch.dtype = torch.float32,
         group: WorkerGroup | None = None,
     ) -> None:
-        """Train with the transformer computing in `dtype`; weights and optimizer stay float32."""
+        """Prepare to train; the transformer computes in `dtype`, while weights and optimizer stay float32.
+
+        `measure` is a function from the model to its measures on dev.
+        """
         self.model, self.corpora, self.spec, self.training = model, list(corpora), spec, training
         self.dtype, self._measure = dtype, measure
         self.learner = Learner({"model": model}, (training.lr,), group, Descent(warm_up=0.1, clip=1.0))
@@ -74,7 +77,7 @@ class Reading:
         return {"loss_total": total / max(1, len(chosen))}
 
     def measure(self) -> dict[str, float]:
-        """Measure the model on dev, on the first worker; empty on the others."""
+        """Measure the model on dev: measures by name on the first worker; empty on the others."""
         return self._measure(self.model.eval()) if self.learner.group.rank == 0 else {}
 
     def finish(self) -> None:

@@ -47,7 +47,7 @@ NO_PAIRS = (
 
 
 def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
-    """Train a cross-encoder where the spec says so; write `model/`, `settings.json` and measures to the artifact.
+    """Make a job's cross-encoder, trained where the spec says so; write `model/`, `settings.json` and `metrics.json`.
 
     Returns the counts for its record. Raises InputError where a corpus has no judged train pair left to learn from.
     """

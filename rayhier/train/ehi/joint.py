@@ -45,7 +45,7 @@ class Snapshot:
     lists: LeafLists
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
-        """Choose the leaves [q, beam] that queries with trained vectors [q, m] visit, best first."""
+        """Choose the leaves [q, beam] that queries with trained vectors [q, m] visit, most probable first."""
         return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
 
 
@@ -120,14 +120,16 @@ class Joint:
         return self._snapshot[1]
 
     def step(self, rows: Ints, hard_N: Ints) -> Losses:
-        """Take a step on the pairs `rows` and a hard negative for each (-1: none); returns this worker's losses."""
+        """Take a step on the pairs numbered `rows`, with a hard negative's row for each (-1: none); returns losses."""
         batch, backward = self.batch(rows, hard_N)
         losses = ehi_losses(batch, self.spec.loss)
         self.learner.step(losses.total, 0.0, backward)
         return losses
 
     def batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
-        """Encode this worker's share of the pairs `rows` and of their hard negatives, by row (-1: none).
+        """Encode this worker's share of the pairs numbered `rows`, and of their hard negatives.
+
+        `hard_D` are the rows of the hard negatives (-1: none).
 
         Returns the inputs of the losses, and a function to call after the loss's backward pass.
         """

@@ -34,7 +34,7 @@ class Hce(EncoderPhase):
         measure: Measure,
         group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to train by the judged pairs of `examples`, by pseudo-queries where there are none, or by both."""
+        """Prepare to train by the judged pairs of `examples`, by pseudo-queries (`pseudo`; None: none), or by both."""
         n, m = examples.document_NM.shape
         counts = spec.tree.counts(n)
         self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)
@@ -48,12 +48,15 @@ class Hce(EncoderPhase):
 
     @property
     def patience(self) -> int | None:
-        """Measurements without gain after which training stops; None: training runs to its last epoch."""
+        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last epoch."""
         return self.spec.patience
 
     @property
     def levels(self) -> list[int]:
-        """Levels at whose nodes negatives near an answer are drawn: level M alone, or all from M down (Eq. 7)."""
+        """Levels of the tree; below an answer's node at each, further negatives are drawn (Eq. 7).
+
+        They are the lowest level whose nodes the loss tells apart, and for form `paper` all levels below it too.
+        """
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
@@ -73,7 +76,7 @@ class Hce(EncoderPhase):
             yield (epoch + number / len(steps)) / self.epochs, rows, generator
 
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the terms of a step's loss: the judged pairs `rows`, and as many documents with their pseudo-queries."""
+        """Make the terms of a step's loss: judged pairs numbered `rows`, and as many documents with pseudo-queries."""
         if self.pseudo is not None and not self.judged:
             return [self._pseudo_batch(self.pseudo, self.pseudo.rows[rows], 1.0, generator)]
         mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
@@ -84,7 +87,7 @@ class Hce(EncoderPhase):
         return parts
 
     def batch(self, rows: Ints, mined_X: Ints) -> TreeBatch:
-        """Make the term of the judged pairs numbered `rows`, with mined documents, by row, as further negatives."""
+        """Make the loss term of the judged pairs numbered `rows`; documents at rows `mined_X` are further negatives."""
         group, known = self.learner.group, self.pairs.known
         pairs = PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)
         return self._told(pairs, 1.0)

@@ -11,7 +11,7 @@ from rayhier.dataset.documents import Copies
 from rayhier.dataset.spans import Spans
 from rayhier.embed.spans import SpanDrawer
 from rayhier.spec.train import PseudoQueries
-from rayhier.train.examples import KnownPositives, spans
+from rayhier.train.examples import KnownPositives, ranges
 from rayhier.train.tower import TextTower, Tower
 
 
@@ -47,7 +47,7 @@ class RedrawnPairs:
         self.rows = np.unique(drawn.row_P)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a new pseudo-query for each document row [x], which the tower then holds; returns their rows [x]."""
+        """Draw a new pseudo-query for each document row [x] and give it to the tower; returns its row there, [x]."""
         key = str(generator.integers(2**63))
         chosen = self.documents.take(pa.array(document_X))
         ids, titles, texts = (chosen[name].to_pylist() for name in ("doc_id", "title", "text"))
@@ -86,7 +86,7 @@ def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
     order_N = np.argsort(copies.result_N, kind="stable")
     begin_N, end_N = (np.searchsorted(copies.result_N[order_N], copies.result_N, side) for side in ("left", "right"))
     query_P = np.repeat(np.arange(documents), end_N - begin_N)
-    return KnownPositives(np.unique(query_P * documents + order_N[spans(begin_N, end_N)]), documents)
+    return KnownPositives(np.unique(query_P * documents + order_N[ranges(begin_N, end_N)]), documents)
 
 
 def pseudo_pairs(

@@ -17,7 +17,8 @@ from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Tower
 
 SHRINKAGE = 0.1
-"""Multiple of the identity that is added to the covariance, scaled to a mean variance of 1 (docs/LOG.md)."""
+"""Multiple of the identity that is added to the covariance after it was scaled to a mean variance of 1
+(docs/LOG.md)."""
 ERRORS = 2.0
 """Number of standard errors: a head starts whitened unless dev is worse with it by more."""
 ROWS = 65_536

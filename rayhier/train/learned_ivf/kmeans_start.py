@@ -24,13 +24,14 @@ from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
 
 AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
-"""Most rounds of price changes; the imbalance that ends them; the price that a leaf of twice the mean size gains."""
+"""Most rounds of price changes; the imbalance that ends them; the price that a leaf of twice the mean size gains in
+one."""
 DEAREST = 0.2
 """Largest price or discount, in cosine. No price separates identical documents, so prices must have an end."""
 FEWEST_GROUPED = 16_384
 """Least number of leaves with which documents are compared only with leaves of the nearest groups."""
 UNSEEN = 20
-"""Divisor of rows: where documents are a sample of the corpus, every 20th is read neither by k-means nor for prices."""
+"""Where documents are a sample of the corpus, every 20th row is read neither by k-means nor for prices."""
 SAMPLE_A_LEAF = 256
 """Documents for each leaf in the sample from which prices are computed."""
 

@@ -14,7 +14,7 @@ from rayhier.model.learned_ivf import LearnedIvfRouter, reach_loss
 from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting, Teaching
 from rayhier.train.encoder import EncoderPhase
-from rayhier.train.examples import Examples, batches, spans
+from rayhier.train.examples import Examples, batches, ranges
 from rayhier.train.group import WorkerGroup
 from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
 from rayhier.train.learned_ivf.targets import Targets
@@ -93,8 +93,8 @@ class RouterPhase:
     def measure(self) -> dict[str, float]:
         """Measure the router on dev, on the first worker; empty on the others.
 
-        `dev` is the geometric mean of its probability that an answer's leaves hold an answer; `imbalance` and others
-        describe the leaves' sizes.
+        `dev` is the geometric mean, over dev queries and their answers, of the probability that the router gives to the
+        leaves of the answer; `imbalance` and others describe the leaves' sizes.
         """
         if self.learner.group.rank > 0:
             return {}
@@ -108,7 +108,7 @@ class RouterPhase:
         return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
 
     def finish(self) -> None:
-        """Compute the router's low-dimensional screen; on the first worker, store how it rates dev answers' leaves."""
+        """Prepare the router's first pass; the first worker also stores the densities of leaves with dev answers."""
         self.router.finish()
         if self.epochs and self.learner.group.rank == 0:
             query_P = torch.from_numpy(self.dev.pair_P2[:, 0])
@@ -118,7 +118,7 @@ class RouterPhase:
 def _pairs(begin_T: Ints, target_B: Ints) -> tuple[Tensor, Tensor]:
     """List the pairs of the targets `target_B`: each pair's position of its target there, and its number."""
     begin, end = begin_T[target_B], begin_T[target_B + 1]
-    return torch.from_numpy(np.repeat(np.arange(len(target_B)), end - begin)), torch.from_numpy(spans(begin, end))
+    return torch.from_numpy(np.repeat(np.arange(len(target_B)), end - begin)), torch.from_numpy(ranges(begin, end))
 
 
 def build_router_phase(

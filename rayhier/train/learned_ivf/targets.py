@@ -11,7 +11,7 @@ from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, Teaching
 from rayhier.train.examples import Examples
 
 MOST_JUDGED = 10
-"""Number of a query's judged answers up to which each has the full weight."""
+"""Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
 
 
 @dataclass(frozen=True)

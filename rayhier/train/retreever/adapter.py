@@ -13,7 +13,7 @@ from rayhier.spec.train.retreever import Comparison
 
 
 class Adapter(Representations):
-    """A linear map of texts' vectors, whose first numbers are vectors of smaller sizes.
+    """A linear map of texts' vectors; the first numbers of a mapped vector are a smaller vector of the text.
 
     Kusupati et al., "Matryoshka Representation Learning", 2022.
     """
@@ -41,5 +41,5 @@ class Adapter(Representations):
         return read[0] @ self.weight.T
 
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
-        """Cut mapped vectors [n, m] to each size: unit vectors [n, size]."""
+        """Cut mapped vectors [n, m] to their first numbers: unit vectors [n, size] of each size, smallest first."""
         return [F.normalize(score_NW[:, :count], dim=1) for count in self.counts]

@@ -30,7 +30,7 @@ class SizesMeasure:
     def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = (), numbers: int = 1) -> None:
         """Measure by `queries`; `answers` are the ids of documents that answer train queries.
 
-        `numbers` is the largest size of a vector: where it is very large, fewer documents are searched.
+        `numbers` is the size of the largest vectors: where it is very large, fewer documents are searched.
         """
         self.judge = DevJudge(queries, MEASURES, answers)
         self.row_N = searched(queries, documents.results, min(MOST_SEARCHED, MOST_NUMBERS // numbers))

@@ -1,7 +1,7 @@
-"""Documents as queries for their nearest neighbours, trained with the judged pairs (ours).
+"""Adds pairs of neighbouring documents to the judged pairs: a document as query, a near one as its answer (ours).
 
-Train queries lie close to their answers once the encoder has learned these pairs, so that a tree can learn to put each
-query with its answer and to divide all other vectors anyhow. Pairs of neighbouring documents prevent this.
+A trained encoder puts train queries close to their answers. A tree that learns from these pairs alone can put each
+query with its answer and divide all other vectors anyhow; pairs of neighbouring documents prevent this.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
 from rayhier.train.data import POSITIVES, others
-from rayhier.train.examples import Examples, joined, spans
+from rayhier.train.examples import Examples, joined, ranges
 from rayhier.train.retreever.matching import Read
 from rayhier.train.tower import Side
 
@@ -21,7 +21,7 @@ from rayhier.train.tower import Side
 def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
     """Draw documents as queries, and for each one of its three nearest documents as its answer.
 
-    There are `share` times as many as judged pairs. Returns the rows [r] of queries and of answers. Documents in
+    Draws `share` times as many as there are judged pairs. Returns the rows [r] of queries and of answers. Documents in
     `held_N` are never queries, as they stand for dev queries. No document is paired with a passage of the same
     document.
     """
@@ -48,7 +48,7 @@ def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
         result_N = examples.copies.result_N
         order_N = np.argsort(result_N, kind="stable")
         begin, end = (np.searchsorted(result_N[order_N], result_N[row_R], side) for side in ("left", "right"))
-        query_S, spared_S = np.repeat(query_S, end - begin), order_N[spans(begin, end)]
+        query_S, spared_S = np.repeat(query_S, end - begin), order_N[ranges(begin, end)]
     spared_S2 = np.stack([query_S, spared_S], axis=1)
     more = Examples(examples.document_NM[row_R], examples.document_NM, pair_P2, spared_S2=spared_S2)
     return joined(replace(examples, query_texts=()), more)

@@ -24,7 +24,7 @@ from rayhier.train.retreever.start import principal, sizes, start_at_directions,
 from rayhier.train.tower import Tower, encode_side
 
 ADAPTER_RATE = 1e-3
-"""Learning rate of the adapter whose directions the splits of a tree start at."""
+"""Learning rate of the adapter, a linear map that is trained first; the splits of a tree start at its directions."""
 READ = 64
 """Texts whose tokens are read at a time, without gradient."""
 NONE: Ints = np.zeros(0, np.int64)

@@ -25,7 +25,8 @@ FLOATS = 1 << 24
 """Most numbers in memory while vectors are computed."""
 
 Read = Callable[[Side, Ints], tuple[Tensor, ...]]
-"""Function from a side and rows to their texts' vectors [n, m], or to tokens' vectors [n, t, m] and a mask."""
+"""Function from a side and rows to their texts' vectors [n, m], or to tokens' vectors [n, t, m] and a mask [n, t], 1 on
+tokens."""
 
 
 def from_tower(tower: Tower) -> Read:
@@ -100,18 +101,20 @@ class Matching:
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Take an optimizer step on the pairs `rows`; returns this worker's share of the loss.
+        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss.
 
-        `done` is the share of training that is over; `drawn`, uniform in [0, 1), chooses the sizes to train.
+        `done` is the share of training that is over, by which learning rate and schedule change; `drawn`, a random
+        number in [0, 1), chooses the size to train where the schedule is `stochastic`.
         """
         loss = self.loss(rows, done, drawn)
         self.learner.step(loss, done)
         return loss
 
     def loss(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Compute this worker's share of the loss of the pairs `rows`: a mean over pairs, both directions and sizes.
+        """Compute this worker's share of the loss of the pairs numbered `rows`: a mean over pairs, directions, sizes.
 
-        `done` is the share of training that is over; `drawn`, uniform in [0, 1), chooses the sizes to train.
+        `done` is the share of training that is over, by which the schedule changes; `drawn`, a random number in [0, 1),
+        chooses the size to train where the schedule is `stochastic`.
         """
         group, (query_N, document_N) = self.learner.group, self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
@@ -216,7 +219,9 @@ def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
 
 
 def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> Sequence[float]:
-    """Return the loss weight of each level 1 to `depth` after a share `done` of the steps; `drawn` is random in [0, 1).
+    """Return the loss weight of each level 1 to `depth`, after a share `done` of the steps.
+
+    `drawn` is a random number in [0, 1), which `stochastic` needs.
 
     `constant` trains the leaves; `linear` and `exponential` go down level by level; `stochastic` draws a level with
     P(d) ∝ d²; `matryoshka` trains every level at once.

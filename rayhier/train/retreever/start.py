@@ -1,6 +1,6 @@
 """The start of a tree's splits: at random, at directions of a trained linear map, or between halves by k-means.
 
-Each function centres the splits' scores and returns the means that it removed [2^depth - 1].
+The functions `start_…` centre the splits' scores and return the means that they removed [2^depth - 1].
 """
 
 import numpy as np
@@ -36,7 +36,7 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
-    """Set the splits' hyperplanes to the first third of the rows of [d, m], from the root down, then at random.
+    """Set the splits' hyperplanes to the first third of the directions [d, m], from the root down, then at random.
 
     Random rows come in orthogonal bases: a complete basis keeps inner products as they are. Where splits read hidden
     units, these are set to the first rows and their opposites, and a split reads one or a random mixture of them.
