@@ -17,8 +17,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from rayhier.progress import say
 from rayhier.serve.application import ServedIndex, check_index
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.cross_encoder import LocalScorer
 from rayhier.serve.backend.groups import ShardRange
-from rayhier.serve.backend.local import LocalScorer, LocalShards
+from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.http.protocol import LimitedProtocol
 from rayhier.serve.metrics import Prometheus
 from rayhier.spec import InputError

@@ -1,6 +1,7 @@
-"""The deployment of a cross-encoder, which scores pairs of a query and a document for requests that re-rank."""
+"""The cross-encoder of a server, which scores pairs of a query and a document: a replica, or in this process."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +11,22 @@ import torch
 
 from rayhier.arrays import Floats
 from rayhier.scores.settings import open_scorer
+from rayhier.search.retrieve import RERANKER
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.version import Version
+from rayhier.serve.errors import LostError
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.paths import locate
 
+PING_SECONDS = 5.0
+"""Seconds that `answers` waits for the cross-encoder to finish the pairs that it is reading; after these it counts as
+not answering."""
 PAIRS = 128
 """Most pairs, of one request or of several, that are scored together."""
 HUNG_SECONDS = 120.0
 """Seconds of work on a batch of pairs after which Ray Serve replaces this replica by another."""
+log = logging.getLogger("ray.serve")
 
 
 class CrossEncoderReplica:
@@ -83,3 +90,32 @@ class CrossEncoderReplica:
             async with self._read:
                 self._read.notify_all()
         return np.split(score_N, np.cumsum([len(call[0]) for call in calls])[:-1])
+
+
+class LocalScorer:
+    """The cross-encoder, which scores pairs in a thread of this process."""
+
+    def __init__(self, version: Version, threads: int) -> None:
+        """Open the cross-encoder of an index's version; InputError where a file is not as published.
+
+        `threads` is the number of threads that torch uses.
+        """
+        self._replica = CrossEncoderReplica(version, threads)
+
+    async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
+        """Score each query [n] with its item (document) [n]: [n]; LostError where no answer comes within `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._replica.score(queries, items)
+        except Exception as error:
+            log.warning("%s gave no answer: %s", RERANKER, type(error).__name__)
+            raise LostError(RERANKER) from error
+
+    async def answers(self) -> bool:
+        """Return True if the cross-encoder scores pairs now, within 5 seconds."""
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await self._replica.ping()
+        except Exception:  # noqa: BLE001  any failure means no scores
+            return False
+        return True

@@ -8,7 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Level, Reading, Scan
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.backend.version import Version
+from rayhier.serve.errors import LostError
 from rayhier.serve.threads import SMALL
 from rayhier.storage.leaf_map import LeafMap
 
@@ -122,6 +123,38 @@ class ShardGroup:
         else:
             again_QX = {"none": None, "vectors": query_QM, "level": _even(self._depth)}[levels.similarity.again]
             self._reader.read(Level(LevelQuery(_even(levels.similarity.level), again_QX), 1))
+
+
+class LocalShards:
+    """A range of leaves, scanned in a thread of this process."""
+
+    def __init__(self, name: str, version: Version, leaves: range) -> None:
+        """Open a range of a version's leaves; InputError where a file is not as published."""
+        self.name, self._group = name, ShardGroup(version, leaves)
+
+    async def read(self, work: Reading) -> Any:
+        """Do a piece of a search's work, such as a scan; LostError where it fails."""
+        try:
+            return await self._group.read(work)
+        except Exception as error:
+            log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
+            raise LostError(self.name) from error
+
+    async def answers(self) -> bool:
+        """Return True if the leaves answer a search now."""
+        try:
+            await self._group.ping()
+        except Exception as error:  # noqa: BLE001  any failure means no answer
+            log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
+            return False
+        return True
+
+    async def check_health(self) -> None:
+        """Open files again where they were changed while open."""
+        try:
+            await self._group.check_health()
+        except Exception as error:  # noqa: BLE001  tried again later; until then the group is lost
+            log.warning("%s: cannot be opened anew: %s", self.name, error)
 
 
 def _even(level: int) -> Floats:

@@ -1,5 +1,6 @@
 """The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer requests."""
 
+import json
 import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any, Literal, Protocol
@@ -12,7 +13,7 @@ from pydantic import BaseModel
 from starlette.middleware import Middleware
 
 from rayhier.arrays import Floats
-from rayhier.search.answer import Answer
+from rayhier.search.answer import Answer, Hit
 from rayhier.search.request import Queries, Request, Rules
 from rayhier.search.routes import Routes
 from rayhier.serve.args import RequestLimits
@@ -24,6 +25,7 @@ from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
 from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.models import (
+    PARTS,
     AnswerBody,
     BatchRequest,
     BatchResponse,
@@ -31,6 +33,8 @@ from rayhier.serve.http.models import (
     Explanation,
     Health,
     IndexResponse,
+    Part,
+    Result,
     RoutedLeaf,
     RouteRequest,
     RouteResponse,
@@ -39,12 +43,13 @@ from rayhier.serve.http.models import (
     Visits,
 )
 from rayhier.serve.http.ready import Readiness
-from rayhier.serve.http.results import ResultWriter
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import run_in_thread
 
 log = logging.getLogger("ray.serve")
+NUMBERS = 100
+"""Approximate bytes of a result besides its id and the parts included."""
 LEAF_BYTES, ROUTED_BYTES = 8, 100
 """Approximate bytes of a leaf's number in an answer, and of a leaf in an explanation."""
 DESCRIPTIONS = {
@@ -238,6 +243,34 @@ def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
         for leaf, log_prob, log_density in zip(leaves, routes.log_prob_QB[row].tolist(), densities, strict=True)
         if leaf >= 0
     ]
+
+
+class ResultWriter:
+    """Makes the results of a response; ApiError 422 where it exceeds its limit of bytes."""
+
+    def __init__(self, include: Sequence[Part] | None, most: int) -> None:
+        """Include some parts of documents, by default all; the response may have about `most` bytes."""
+        self._include = PARTS if include is None else include
+        self._most, self._left = most, most
+
+    def spend(self, size: int) -> None:
+        """Count bytes of the response; ApiError 422 where these exceed the limit."""
+        self._left -= size
+        if self._left < 0:
+            allowed = "ask for fewer results, fewer leaves, fewer questions at once, or less of each by include"
+            message = f"answer: got more than {self._most} bytes, limits.max_answer_bytes; allowed: {allowed}"
+            raise ApiError(422, "answer_too_large", message)
+
+    def __call__(self, hit: Hit) -> Result:
+        """Make a result from a found document; parts that are not included are None."""
+        title = hit.title if "title" in self._include else None
+        text = hit.text if "text" in self._include else None
+        fields = hit.fields if "fields" in self._include else None
+        size = NUMBERS + sum(len(part.encode()) for part in (hit.id, title or "", text or ""))
+        self.spend(size + (len(json.dumps(fields, default=str)) if fields else 0))
+        return Result(
+            id=hit.id, score=hit.score, leaf=hit.leaf, title=title, text=text, fields=fields, estimated=hit.estimated
+        )
 
 
 async def _bodies(outcome: Answers, writer: ResultWriter, *, strict: bool, explain: bool) -> list[AnswerBody]:

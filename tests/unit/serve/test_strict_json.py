@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http import strict_json
-from rayhier.serve.http.strict_json import DEEPEST, parse
+from rayhier.serve.http import body as reader
+from rayhier.serve.http.body import DEEPEST, parse
 
 TEXTS = st.text(alphabet=',:[]{}"\\ab\né', max_size=8)
 VALUES = st.recursive(
@@ -72,7 +72,7 @@ def test_what_is_no_strict_json(body, status, said):
 @pytest.mark.parametrize("value", ['""', "1", "[]", "{}", "[1]", r'"\""'])
 @pytest.mark.parametrize("around", ["[%s]", '{"queries": [%s]}', '{"vector": [%s'])
 def test_a_million_values_are_never_parsed(monkeypatch, value, around):
-    monkeypatch.setattr(strict_json.json, "loads", lambda *_, **__: pytest.fail("parsed"))
+    monkeypatch.setattr(reader.json, "loads", lambda *_, **__: pytest.fail("parsed"))
     body = (around % ",".join([value] * (3_900_000 // (len(value) + 1)))).encode()
     with pytest.raises(ApiError, match=r"body: got about \d{6,} values; allowed: 50000") as caught:
         parse(body, 50_000)
