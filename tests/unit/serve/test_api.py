@@ -18,7 +18,7 @@ from rayhier.search.routes import Routes
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.engine import Answers
 from rayhier.serve.errors import overloaded
-from rayhier.serve.http import results
+from rayhier.serve.http import api as http_api
 from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
@@ -554,13 +554,13 @@ def test_leaves_count_as_bytes_of_an_answer(engine):
 def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
     hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
     engine.search = lambda request: asyncio.sleep(0, Answers([Answer(hits[: request.k], [3], 40, 0.4)], [[]], {}))
-    make, threads = results.Result, []
+    make, threads = http_api.Result, []
 
     def noting(**given):
         threads.append(threading.current_thread())
         return make(**given)
 
-    monkeypatch.setattr(results, "Result", noting)
+    monkeypatch.setattr(http_api, "Result", noting)
     client = TestClient(app_of(engine, RequestLimits(max_k=1_500)))
     with client:  # one loop for both
         for k in (5, 1_500):
