@@ -30,7 +30,9 @@ PARTS = 4
 
 
 def join(spec: JobSpec) -> None:
-    """Connect this process to the Ray cluster that the spec names, unless it is connected already.
+    """Connect this process to the Ray cluster that the spec names, or with `auto` to one that runs, or start Ray here.
+
+    Does nothing where the process is connected already.
 
     InputError where no cluster answers at the address, or Ray cannot start on this machine.
     """
@@ -89,13 +91,15 @@ def _on_loopback() -> Iterator[None]:
     it is imported, so that the constant is set too.
     """
     constants: Any = importlib.import_module("ray._private.ray_constants")
-    before = constants.ENABLE_RAY_CLUSTER
+    before, exported = constants.ENABLE_RAY_CLUSTER, os.environ.get(CLUSTERS)
     os.environ[CLUSTERS], constants.ENABLE_RAY_CLUSTER = "0", False
     try:
         yield
     finally:
-        del os.environ[CLUSTERS]
         constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[CLUSTERS]
+        if exported is not None:
+            os.environ[CLUSTERS] = exported
 
 
 def _is_running() -> bool:

@@ -80,8 +80,9 @@ def _parser() -> argparse.ArgumentParser:
 def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
     """Make every artifact of the named stages that is not published yet; returns a summary, as JSON values.
 
-    Raises InputError before any step runs where an input is missing, a published file differs from its record, or the
-    cluster is too small.
+    With `fresh`, the artifacts of these stages, and all that depend on a model among them, are removed and made again.
+    The summary has name, workdir, steps and seconds. Raises InputError before any step runs where an input is missing,
+    a published file differs from its record, or the cluster is too small.
     """
     began = time.monotonic()
     _prepare(plan, stages, fresh=fresh)

@@ -1,7 +1,8 @@
 """Grow a tree from the documents up: clusters of about `branching` documents, clusters of clusters, to a root (HCE).
 
 Algorithms 1 and 2 of "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices". All paths from the
-root to a document are equally long; the number of nodes in a level depends only on the number of documents.
+root to a document are equally long; the number of nodes in a level depends on `branching` and the number of documents
+alone.
 """
 
 from collections.abc import Sequence

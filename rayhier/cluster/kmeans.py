@@ -89,7 +89,8 @@ def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations
 def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
     """Cluster the rows `row_N` [n] of vectors; returns unit centroids [k, m] and the number [n] of each row's nearest.
 
-    Centroids are learned from a sample of the rows. Of the other vectors, CAST_ROWS are copied at a time.
+    Centroids are learned from a sample of at most SAMPLE_A_CLUSTER rows for each cluster, copied to memory. The
+    nearest centroids are then found for all rows, CAST_ROWS at a time.
     """
     n = len(row_N)
     sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE_A_CLUSTER * k])

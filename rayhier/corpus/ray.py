@@ -51,7 +51,7 @@ class Contents:
     documents: Sequence[File]
     questions: Questions
     rejected: Sequence[pa.Table]
-    """Rejected rows of documents."""
+    """Tables of the rejected rows of documents, with the columns of `schemas.REJECTED`."""
     count: dict[str, Any]
     """Count of documents: read = accepted + rejected."""
 

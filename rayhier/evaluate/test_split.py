@@ -13,7 +13,7 @@ import torch
 from rayhier.arrays import Floats
 from rayhier.corpus import ids, questions, requirements, sources, tables
 from rayhier.embed.encode import TextEncoder
-from rayhier.progress import say
+from rayhier.progress import here, say
 from rayhier.spec import JobSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, files
@@ -41,6 +41,8 @@ def write(root: Location, queries: pa.Table, vector_QM: Floats, rows: questions.
     counts = rows.counts() | {"judged": len(queries)}
     for line in tables.lines(counts):
         say(line)
+    if counts["queries"]["rejected"] or counts["judgements"]["test"]["rejected"]:
+        say(f"  rejected rows: {here(root / tables.REJECTED)}")
     with_vectors = queries.append_column("vector", columns.vector_column(vector_QM, pa.float32()))
     return Output(counts, tuple(tables.write(root, with_vectors, rows.splits, rows.rejected())))
 

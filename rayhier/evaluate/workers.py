@@ -71,7 +71,7 @@ class Holder:
 
 
 class LocalParts(Generic[T]):
-    """Objects of one kind that this process holds."""
+    """`Parts` in this process: objects of one kind, whose methods are called one after the other."""
 
     def __init__(self, objects: Sequence[T]) -> None:
         self.objects = list(objects)

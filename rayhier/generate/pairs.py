@@ -49,7 +49,7 @@ def check_written(written: Iterable[tuple[str, pa.Table]], limits: Limits) -> li
 
 
 def known(rows: Rows[Pair], documents: Container[str]) -> Rows[Pair]:
-    """Reject pairs whose document is not in `documents`."""
+    """Yield the rows in order, with a rejection in place of each pair whose document is not in `documents`."""
     for row in rows:
         if isinstance(row, Pair) and row.doc_id not in documents:
             yield Rejection(Reason.UNKNOWN_DOCUMENT, beginning(row.doc_id))

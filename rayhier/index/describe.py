@@ -43,7 +43,7 @@ class Part:
 
     words: Location
     total_L: Ints
-    """Number [leaves] of all words of each leaf."""
+    """Number [leaves] of occurrences of words in each leaf's documents, each document in its best leaf only."""
     best: pa.Table
 
 

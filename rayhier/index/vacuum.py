@@ -9,7 +9,8 @@ from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
 
 FOLDERS = ("data/", "removed/", "work/")
-"""Folders whose files a vacuum may remove: manifests list them, or work in progress uses them."""
+"""Folders in which a vacuum removes files that no remaining version needs: those that manifests list, and those of
+changes in progress (`work/`)."""
 HOURS = 24.0
 """Age in hours above which a file that no manifest lists counts as abandoned by its writer."""
 

@@ -111,7 +111,7 @@ FLOATS_AT_ONCE = 1 << 26
 
 @torch.inference_mode()
 def route_all(router: Router, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-    """Choose the leaves that queries visit as `Router.route` does, in batches; returns both tensors on the CPU.
+    """Return leaves [n, k] and log-probabilities [n, k] for queries as `Router.route` does, in batches, on the CPU.
 
     Raises ValueError where the router reads tokens, but `encoded` has only vectors.
     """

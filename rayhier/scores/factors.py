@@ -43,10 +43,10 @@ class Factors:
 
     learned: Learned
     table: pa.Table
-    """Table with a row for each document that has scores: doc_id, bias, number of scores, and vector where it is
-    free."""
+    """Table with a row for each document that has scores: doc_id, bias, number of scores; and the vector, where vectors
+    are transductive (learned for each document, not computed by `maps`)."""
     maps: tuple[Inductive, Inductive] | None = None
-    """Learned maps of queries' and of documents' vectors; None where vectors are free or not learned."""
+    """Learned maps of queries' and of documents' vectors; None where vectors are transductive or not learned."""
 
     @classmethod
     def open(cls, factors: Artifact, model: str) -> "Factors":

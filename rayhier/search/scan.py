@@ -154,10 +154,10 @@ class LeafScan:
         return exact.take(np.argsort(dropped_QT, axis=1, kind="stable"))
 
     def documents(self) -> Iterator[tuple[int, Ints, pa.Table]]:
-        """Yield for each segment its number, the rows [n] of documents whose first leaf is in this scan, and a table.
+        """Yield for each segment its number, the rows [n] of documents whose best leaf is in this scan, and a table.
 
-        Every document occurs once. The tables have the columns `title` and `text`; where several documents may belong
-        to one result, `doc_id` and `id` too.
+        Every document occurs once. The tables have a row for each of these rows: `title` and `text`; where the corpus
+        is cut into passages, the passage's `doc_id` and its result's `id` too.
         """
         for number, slot in enumerate(self._slots):
             if slot.holds_leaves:

@@ -12,7 +12,7 @@ from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, once,
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The rows of each query that are best by a level's numbers, best first: enough to hold a number of results.
+    """The rows of each query that are best by a level's numbers, best first, enough for the results asked for.
 
     Where the corpus is cut into passages, several rows may belong to one result.
     """

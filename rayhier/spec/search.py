@@ -11,7 +11,7 @@ from rayhier.spec.index import VectorFormat
 ROWS_A_RESULT = 10
 """Rows for each result that the visited leaves hold, where `beam` is auto."""
 LEAVES_A_VISITED = 20
-"""Least number of leaves in the index for each leaf that a query visits, where `beam` is auto."""
+"""Where `beam` is auto, a query visits at most one in this many of the index's leaves, but at least FEWEST_VISITED."""
 FEWEST_VISITED = 4
 """Least number of leaves that a query visits where `beam` is auto."""
 AUTO_LEVEL = 6
@@ -139,7 +139,8 @@ class HybridSpec(Section):
     """Rule of fusion. `sum`: score by vectors + weight · BM25 / the query's best BM25. `rank`: reciprocal rank fusion,
     which reads only the ranks."""
     weight: Annotated[float, Field(ge=0, le=100)] = 0.3
-    """Weight of BM25 in the sum, for similarity cosine."""
+    """Weight of BM25, for `fuse: sum` only. The default suits cosines, which are at most 1; with similarity `dot`, it
+    should fit the range of the scores."""
     depth: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Number of documents that the search by vectors and BM25 each give to fusion for a query; the number of results,
     if larger."""

@@ -38,7 +38,8 @@ def commit(key: str, path: str, revision: str | None) -> str:
 def ask(key: str, path: str, revision: str | None) -> str:
     """Ask the hub for the commit hash of a data set's revision (None: the default branch).
 
-    InputError, which names the spec's `key`, where the hub does not answer within 10 seconds or has no such data set.
+    InputError, which names the spec's `key`, where the hub does not answer within 10 seconds, has no such data set or
+    revision, or huggingface_hub is not installed.
     """
     try:
         from huggingface_hub import HfApi, constants

@@ -171,7 +171,7 @@ class TextTower:
             return self.module.hidden(ids_NT, mask_NT).float()[back], mask_NT[back]
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  needs no base
-        """Write the trained encoder with all its weights as a sentence-transformers folder."""
+        """Write the trained encoder with all its weights as a sentence-transformers folder; `base` is not read."""
         save_trained(self.module, max_length, folder)
 
     def _texts(self, side: Side, rows: Ints) -> list[str]:

@@ -21,7 +21,7 @@ log = logging.getLogger("ray.serve")
 
 
 class Tokens:
-    """The tokens of a server; without a file, requests need no token."""
+    """The access tokens of a server, read from files; without a file, requests need no token."""
 
     def __init__(self, read_file: str | None, write_file: str | None = None) -> None:
         """Read the files. Without `write_file` nobody may write; without `read_file` its token allows everything.

@@ -19,7 +19,7 @@ class Routing(Section):
 
     @property
     def calibrates(self) -> bool:
-        """Return True if `search.beam` may be of type mass, which needs probabilities that dev queries calibrate."""
+        """Return True if `search.beam` may be of type mass, which needs calibrated probabilities; by default False."""
         return False
 
     @property

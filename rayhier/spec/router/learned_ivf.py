@@ -93,7 +93,7 @@ class LearnedIvfRouting(TreeSpec):
         return queries + min(documents, self.teaching.most, DOCUMENTS_A_QUERY * queries)
 
     def auto_leaves(self, documents: int) -> float:
-        """Return the leaves where `branching` is auto: one for every four documents, at most 25 √N for N documents.
+        """Return the number of leaves where `branching` is auto: one for four documents, at most 25 √N for N documents.
 
         The first pass makes routing cheap, and with small leaves a search visits fewer documents.
         """

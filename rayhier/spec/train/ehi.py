@@ -84,5 +84,5 @@ class EhiTraining(Training):
         return False
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  both teach it
-        """Return the phases of training, name -> epochs: one phase, by judged pairs or by documents alone."""
+        """Return the only phase of training, `joint` -> `epochs`, whatever the numbers of pairs and documents."""
         return {"joint": self.epochs}

@@ -137,7 +137,11 @@ class RetreeverTraining(Training):
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Return the phases of training, name -> epochs: encoder (with judged pairs), adapter (for start mrl), tree."""
+        """Return the phases of training, name -> epochs: `encoder`, `adapter` and `tree`.
+
+        The encoder trains with judged pairs, unless `reads` is base; the adapter where `start` is mrl or auto. Without
+        judged pairs, the number of documents sets the epochs.
+        """
         passes = self.passes(pairs or documents)
         encoder = {"encoder": self.contrast.passes(pairs)} if pairs and self.reads != "base" else {}
         return {**encoder, **({"adapter": passes} if self.start in ("auto", "mrl") else {}), "tree": passes}
