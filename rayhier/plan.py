@@ -296,7 +296,7 @@ class _Steps:
             base,
             sum(file.stat().st_size for file in self.plan.model.path.iterdir() if file.is_file()),
             seed,
-            router=_fields(spec.router),
+            router=_fields(spec.router, "first_pass"),
             train=_fields(spec.train, "micro_batch", "generated"),
             leaves=self.leaves if spec.router.spills else [],
             what=spec.encoder.train,
@@ -320,7 +320,8 @@ class _Steps:
         evaluate = _fields(self.spec.evaluate, *unfiltered)
         unused = (*(("widest",) if unfiltered else ()), *(() if self.spec.search.words else ("mode", "hybrid")))
         search = _fields(self.spec.search, "codec", "cache_gb", *unused)
-        return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search)
+        codes: dict[str, Any] = {"first_pass": "codes"} if self.spec.router.codes_first else {}
+        return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **codes)
 
     def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:
         kind, code = STAGES[stage].kind, STAGES[stage].code

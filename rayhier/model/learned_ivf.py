@@ -6,9 +6,10 @@ order of density, because the cost of a search is the number of documents, not o
 and U at 0, which is k-means IVF.
 
 With many small leaves a search visits fewer documents, but scoring all leaves would cost more than that saves. So a
-flat router (height 1) first compares a query with all leaves in few dimensions, the first pass or screen, then scores
-the best leaves in full. A taller router has weights at every node and keeps the best nodes of each level; inner nodes
-only exclude leaves, and the remaining leaves are scored as in a flat router.
+flat router (height 1) first compares a query with all leaves cheaply, the first pass or screen, then scores the best
+leaves in full. The first pass is a product in few dimensions, or a `FirstPass` that a search makes of the weights. A
+taller router has weights at every node and keeps the best nodes of each level; inner nodes only exclude leaves, and the
+remaining leaves are scored as in a flat router.
 
 Documents are placed by centroids alone (cells.py).
 
@@ -16,7 +17,7 @@ Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam
 leaves of a document.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,16 @@ WIDER = 2
 """Number of inner nodes kept at each level, for each leaf that a query visits."""
 
 
+class FirstPass(Protocol):
+    """A cheap comparison of queries with all leaves of a router, which finds the leaves to score in full."""
+
+    def __call__(self, y_NM: Tensor, count: int) -> Tensor:
+        """Choose `count` leaves [n, count] for transformed queries `y_NM`; -1 stands where it finds fewer leaves."""
+
+    def multiply_adds(self) -> int:
+        """Count the multiply-adds of comparing one query with all leaves."""
+
+
 class LearnedIvfRouter(TreeRouter):
     """The learned IVF's router: learned weights choose the leaves for queries, centroids the leaves for documents.
 
@@ -44,6 +55,8 @@ class LearnedIvfRouter(TreeRouter):
     centroids among which a document's nearest are found (0: all centroids are compared).
     """
 
+    first_pass: FirstPass | None = None
+    """First pass instead of the projection; not saved, a search makes it of the weights."""
     log_size_L: Tensor
     screen_PM: Tensor
     screened_LP: Tensor
@@ -152,10 +165,21 @@ class LearnedIvfRouter(TreeRouter):
         return bend + sum(expanded) * self.branching * self.dimension
 
     def _screened(self, beam: int) -> int:
+        if self._codes(beam) is not None:
+            return self._coded(beam)
         if not self._screens(beam):
             return self.n_leaves * self.dimension
         projection = self.screen * self.dimension
         return projection + self.n_leaves * self.screen + SHORTLIST * beam * self.dimension
+
+    def _coded(self, beam: int) -> int:
+        """Multiply-adds of the first pass, and of scoring in full the leaves that it finds."""
+        first = 0 if self.first_pass is None else self.first_pass.multiply_adds()
+        return first + SHORTLIST * beam * self.dimension
+
+    def _codes(self, beam: int) -> FirstPass | None:
+        """Return the first pass that a search gave to the router; None where scoring all leaves in full costs less."""
+        return self.first_pass if self._coded(beam) < self.n_leaves * self.dimension else None
 
     def _screens(self, beam: int) -> bool:
         """Return True if a comparison in few dimensions first costs less than scoring all leaves in full."""
@@ -165,6 +189,8 @@ class LearnedIvfRouter(TreeRouter):
 
     def _flat(self, y_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
         W, b = self.W[0], self.b[0]
+        if (codes := self._codes(beam)) is not None:
+            return self._behind(codes, y_NM, beam)
         if self._screens(beam):
             all_NL = (y_NM @ self.screen_PM.T) @ self.screened_LP.T + b
             leaf_NS = all_NL.topk(SHORTLIST * beam, dim=1).indices
@@ -176,6 +202,20 @@ class LearnedIvfRouter(TreeRouter):
             all_NL = y_NM @ W.T + b
             score_NK, leaf_NK = all_NL.topk(beam, dim=1)
         total_N1 = torch.logsumexp(all_NL + self.log_size_L, dim=1, keepdim=True)
+        return leaf_NK, score_NK + self.log_size_L[leaf_NK] - total_N1
+
+    def _behind(self, first_pass: FirstPass, y_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
+        """Score in full the leaves that a first pass finds; the softmax's sum is that over these leaves."""
+        leaf_NS = first_pass(y_NM, SHORTLIST * beam)
+        missing_NS = leaf_NS < 0
+        if bool((missing_NS.sum(dim=1) > leaf_NS.shape[1] - beam).any()):
+            leaf_NS = torch.arange(self.n_leaves, device=y_NM.device).expand(len(y_NM), -1)
+            missing_NS = torch.zeros_like(leaf_NS, dtype=torch.bool)
+        leaf_NS = leaf_NS.clamp(min=0)
+        score_NS = _given(y_NM, leaf_NS, self.W[0], self.b[0]).masked_fill(missing_NS, -torch.inf)
+        score_NK, place_NK = score_NS.topk(beam, dim=1)
+        leaf_NK = leaf_NS.gather(1, place_NK)
+        total_N1 = torch.logsumexp(score_NS + self.log_size_L[leaf_NS], dim=1, keepdim=True)
         return leaf_NK, score_NK + self.log_size_L[leaf_NK] - total_N1
 
     def _tree(self, y_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
+from rayhier.search.leaf_codes import FEWEST, LeafCodes
 from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
@@ -37,6 +38,10 @@ class Model:
         The head is None where the transformer trained too, so that texts must be encoded.
         """
         self.router, self.spec, self._open, self._head = router, spec, text_encoder, head
+        # A beam by probability needs the sum over all leaves, which codes of the best do not tell.
+        coded = spec.router.codes_first and spec.search.reach is None
+        if coded and isinstance(router, LearnedIvfRouter) and router.n_leaves >= FEWEST:
+            router.first_pass = LeafCodes.of(router)
 
     @classmethod
     def open(cls, model: Artifact, spec: JobSpec, device: torch.device | None = None) -> Self:

@@ -137,6 +137,7 @@ CHANGES = {
     "index.second_leaf=next_best": STAGES[3:],
     "index.spilled=0.25": STAGES[3:],
     "index.vectors=float16": STAGES[4:],
+    "router.first_pass=codes": STAGES[5:],
     "search.beam=3": STAGES[5:],
     "evaluate.lists=4": STAGES[5:],
 }

@@ -37,6 +37,11 @@ class Routing(Section):
         """Keys of the section that count dimensions -> values; none may exceed the size of the encoder's vectors."""
         return {}
 
+    @property
+    def codes_first(self) -> bool:
+        """Return True if a search first compares queries with codes of the leaves; by default False."""
+        return False
+
     def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  some routers are taught by judged pairs
         """Return the phases of training in which only the router trains, name -> epochs; none by default.
 

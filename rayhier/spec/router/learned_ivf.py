@@ -65,6 +65,10 @@ class LearnedIvfRouting(TreeSpec):
     screen: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = "auto"
     """Dimensions of the first pass, a cheap comparison with all leaves, for height 1 only; 0: no first pass. `auto`: 48
     from 256 leaves on."""
+    first_pass: Literal["projection", "codes"] = "projection"
+    """Cheap comparison of a query with all leaves, for height 1; the best leaves are then scored in full. `projection`:
+    by `screen` dimensions. `codes`: by four-bit codes of the leaves' weights, made when an index is opened; a beam of
+    type mass takes the projection all the same."""
     teaching: Teaching = Teaching()
     """Training of the router by judged queries, once the leaves exist."""
 
@@ -72,7 +76,14 @@ class LearnedIvfRouting(TreeSpec):
     def _screen_is_flat(self) -> Self:
         if self.screen not in ("auto", 0) and self.height > 1:
             raise ValueError("screen 0 or auto where height is above 1")
+        if self.first_pass == "codes" and self.height > 1:
+            raise ValueError("first_pass projection where height is above 1: inner nodes choose the leaves")
         return self
+
+    @property
+    def codes_first(self) -> bool:
+        """Return True if a search first compares queries with codes of the leaves."""
+        return self.first_pass == "codes"
 
     @property
     def spills(self) -> bool:

@@ -1,22 +1,24 @@
 """Densities of leaves, which order the visits of a router that knows their sizes."""
 
 import numpy as np
+import pytest
 import torch
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.search.leaf_codes import LeafCodes
 from rayhier.search.model import Model
 from rayhier.spec import JobSpec
 
 
-def model(router, kind, **search):
+def model(router, kind, routing=None, **search):
     spec = {
         "name": "x",
         "workdir": "nowhere",
         "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"},
         "encoder": {"model": "nowhere"},
-        "router": {"type": kind},
+        "router": {"type": kind, **(routing or {})},
         "search": search,
     }
     return Model(router, None, JobSpec.model_validate(spec))
@@ -46,3 +48,21 @@ def test_no_leaf_has_no_density():
 def test_a_router_that_knows_no_sizes():
     router = EhiRouter(4, 6, 1, "none")
     assert model(router, "ehi").densities(np.array([[2]]), np.array([[-0.5]], np.float32)) is None
+
+
+CODED = {"first_pass": "codes"}
+
+
+@pytest.mark.parametrize(
+    ("leaves", "routing", "search", "coded"),
+    [
+        (256, CODED, {}, True),
+        (255, CODED, {}, False),
+        (256, {}, {}, False),
+        (256, CODED, {"beam": {"type": "mass", "target": 0.9}}, False),
+    ],
+)
+def test_leaves_are_coded_where_the_spec_says_so_and_the_beam_needs_no_sum_over_all(leaves, routing, search, coded):
+    router = LearnedIvfRouter(8, leaves, 1, 0)
+    router.begin(torch.randn(leaves, 8, generator=torch.Generator().manual_seed(1)))
+    assert isinstance(model(router, "learned_ivf", routing, **search).router.first_pass, LeafCodes) == coded

@@ -85,6 +85,7 @@ REFUSED = {
     "a cold start": ("learned_ivf", {"warm_start": "none"}, "warm_start"),
     "a training of the router": ("learned_ivf", {"training": "joint"}, "training"),
     "a screen over a tree": ("learned_ivf", {"height": 2, "screen": 8}, "screen 0 or auto where height is above 1"),
+    "codes over a tree": ("learned_ivf", {"height": 2, "first_pass": "codes"}, "first_pass projection where height is"),
     "a screen of EHI": ("ehi", {"screen": 8}, "screen"),
     "a rank of EHI": ("ehi", {"rank": 8}, "rank"),
     "a low rank of EHI": ("ehi", {"residual": "low_rank"}, "residual"),
