@@ -79,11 +79,11 @@ def _serving(plan: Plan) -> list[str]:
     """Lines about serving the index: memory of a replica, its queries a second, and replicas for a usual rate."""
     folders = [plan.model.path, *([plan.cross_encoder.path] if plan.cross_encoder else [])]
     weights = [sum(file.stat().st_size for file in weight_files(folder)) for folder in folders]
-    lines = [f"serving, a core a replica, {RATE:g} questions a second at {BUSY:.0%} of what replicas answer:"]
+    lines = [f"serving, a core a replica, {RATE:g} queries a second at {BUSY:.0%} of what replicas answer:"]
     for deployment in deployments(plan.spec, plan.work, weights[0], weights[-1]):
         count = deployment.replicas()
         lines.append(
-            f"  {deployment.name:<14} about {size_of(deployment.memory):>6}  {deployment.rate:>6.3g} questions/s  "
+            f"  {deployment.name:<14} about {size_of(deployment.memory):>6}  {deployment.rate:>6.3g} queries/s  "
             f"{count:,} replica{'s' if count > 1 else ''}"
         )
     return lines

@@ -9,6 +9,8 @@ EQUAL = 0.001
 """Most that a measure may lose for an index to count as equal to exact search."""
 SMALL = 5_000
 """Number of documents that exact search compares within a millisecond on one core (faiss, 384 numbers a vector)."""
+MIDDLING = 100_000
+"""Number of documents up to which exact search takes a few milliseconds on one core: 6.6 at 107,525 (docs/choosing.md)."""
 DEAR = 0.5
 """Cost, as a share of exact search's cost, above which an index saves too little to be worth its upkeep."""
 NEVER = float("inf")
@@ -80,6 +82,19 @@ def _instead(spec: JobSpec, report: Report) -> list[str]:
                 "finds everything, and needs no index; keep the encoder."
             )
         ]
+    if report.documents <= MIDDLING:
+        return [
+            (
+                f"Instead: exact search compares {report.documents:,} documents within some milliseconds and finds "
+                "everything; where that is fast enough, keep the encoder and no index."
+            ),
+            *_cheaper(spec, report),
+        ]
+    return _cheaper(spec, report)
+
+
+def _cheaper(spec: JobSpec, report: Report) -> list[str]:
+    """Lines on a system that reaches a goal at less cost than the index."""
     measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")
     if exact is None or report.router not in report.curves:
         return []

@@ -42,20 +42,20 @@ class Replayed:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send a file's queries to a server and print a table; returns 0, or 2 where server or file are not usable."""
-    parser = argparse.ArgumentParser(prog="python -m rayhier.serve.replay", description="Ask a server many questions.")
-    parser.add_argument("queries", type=Path, help="a question a line, or JSON lines with query, text or question")
+    parser = argparse.ArgumentParser(prog="python -m rayhier.serve.replay", description="Ask a server many queries.")
+    parser.add_argument("queries", type=Path, help="a query a line, or JSON lines with query, text or question")
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: this machine, port 8000)")
     parser.add_argument("--token-file", type=Path, default=None, help="file of one line, the token")
-    parser.add_argument("-k", type=int, default=10, help="results of a question (default 10)")
+    parser.add_argument("-k", type=int, default=10, help="results of a query (default 10)")
     parser.add_argument("--beam", type=int, default=None, help="leaves to visit (default: the server's)")
-    parser.add_argument("--clients", type=int, default=1, help="questions that are asked at a time (default 1)")
+    parser.add_argument("--clients", type=int, default=1, help="queries that are asked at a time (default 1)")
     parsed = parser.parse_args(arguments)
     try:
-        questions = read_questions(parsed.queries)
+        queries = read_queries(parsed.queries)
         token = None if parsed.token_file is None else parsed.token_file.read_text().strip()
         client, hasty = Client(parsed.url, token, retries=PATIENCE), Client(parsed.url, token, retries=0)
         index = client.index()
-        replayed = replay(hasty, client, index, questions, parsed.k, parsed.beam, max(1, parsed.clients))
+        replayed = replay(hasty, client, index, queries, parsed.k, parsed.beam, max(1, parsed.clients))
     except (ApiError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -63,32 +63,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def read_questions(path: Path) -> list[str]:
+def read_queries(path: Path) -> list[str]:
     """Read the queries of a file; ValueError where a line holds none, or where there are none or too many."""
-    questions = []
+    queries = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
             continue
-        question: object = line.strip()
+        query: object = line.strip()
         if line.lstrip().startswith("{"):
             try:
                 row = json.loads(line)
             except ValueError:
                 raise ValueError(f"{path}:{number}: not JSON") from None
-            question = next((row[key] for key in KEYS if key in row), None)
-        if not isinstance(question, str) or not question.strip():
-            raise ValueError(f"{path}:{number}: holds no question; allowed: text, or JSON with {', '.join(KEYS)}")
-        questions.append(question)
-    if not 0 < len(questions) <= MOST:
-        raise ValueError(f"{path}: got {len(questions):,} questions; allowed: 1 to {MOST:,}")
-    return questions
+            query = next((row[key] for key in KEYS if key in row), None)
+        if not isinstance(query, str) or not query.strip():
+            raise ValueError(f"{path}:{number}: holds no query; allowed: text, or JSON with {', '.join(KEYS)}")
+        queries.append(query)
+    if not 0 < len(queries) <= MOST:
+        raise ValueError(f"{path}: got {len(queries):,} queries; allowed: 1 to {MOST:,}")
+    return queries
 
 
 def replay(
     hasty: Client,
     client: Client,
     index: IndexResponse,
-    questions: Sequence[str],
+    queries: Sequence[str],
     k: int,
     beam: int | None,
     clients: int,
@@ -102,24 +102,24 @@ def replay(
     _check(index)
     plain = None if index.rerank == "none" else False
 
-    def timed(question: str) -> tuple[SearchResponse, float] | None:
+    def timed(query: str) -> tuple[SearchResponse, float] | None:
         try:
-            return _timed(lambda: hasty.search(question, k, beam))
+            return _timed(lambda: hasty.search(query, k, beam))
         except ApiError as error:
             if error.status == 503:
                 return None
             raise
 
-    def compared(question: str, answer: SearchResponse, ms: float) -> Replayed:
+    def compared(query: str, answer: SearchResponse, ms: float) -> Replayed:
         bare = partial(client.search, rerank=plain, include=[], strict=True)
-        scanned = answer if plain is None else bare(question, k, beam)
-        return Replayed(_recall(scanned, bare(question, k, index.leaves)), ms, answer.visited.fraction, answer.partial)
+        scanned = answer if plain is None else bare(query, k, beam)
+        return Replayed(_recall(scanned, bare(query, k, index.leaves)), ms, answer.visited.fraction, answer.partial)
 
     with ThreadPoolExecutor(clients) as threads:
-        first = list(threads.map(timed, questions))  # all of them before any exact search, which takes long
+        first = list(threads.map(timed, queries))  # all of them before any exact search, which takes long
         if not any(first):
-            raise ValueError("the server refused every question; ask fewer at a time: --clients")
-        pairs = list(zip(questions, first, strict=True))
+            raise ValueError("the server refused every query; ask fewer at a time: --clients")
+        pairs = list(zip(queries, first, strict=True))
         return list(threads.map(lambda pair: pair[1] and compared(pair[0], *pair[1]), pairs))
 
 
@@ -156,7 +156,7 @@ def shown(replays: Sequence[Replayed | None], index: IndexResponse, k: int) -> s
     recalls = [query.recall for query in answered if query.recall is not None]
     ms = sorted(query.ms for query in answered)
     rows = {
-        "questions": f"{len(replays):,}",
+        "queries": f"{len(replays):,}",
         "refused (503), left out": f"{len(replays) - len(answered):,}",
         f"recall of exact, first {k}": f"{sum(recalls) / len(recalls):.4f}" if recalls else "-",
         "no exact results, left out": f"{len(answered) - len(recalls):,}",

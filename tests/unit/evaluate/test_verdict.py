@@ -3,7 +3,7 @@
 import pytest
 
 from rayhier.evaluate.report import MeanRow, Report, SystemRow
-from rayhier.evaluate.verdict import SMALL, verdict
+from rayhier.evaluate.verdict import MIDDLING, verdict
 
 
 def row(beam, visited, cost, value):
@@ -23,7 +23,7 @@ def report(spec, evaluation):
     made = Report.of(spec, evaluation)
     return made.model_copy(
         update={
-            "documents": SMALL + 1,
+            "documents": MIDDLING + 1,
             "systems": {"ehi": system(0.76, 0.1, 2), "exact_same_encoder": system(0.8), "exact": system(0.7)},
             "curves": {
                 "ehi": [row(1, 0.05, 0.06, 0.7), row(2, 0.1, 0.12, 0.76), row(4, 0.2, 0.22, 0.7995)],
@@ -50,6 +50,13 @@ def test_where_the_index_equals_exact_search(spec, report):
 def test_few_documents_need_no_index(spec, report):
     lines = verdict(spec, report.model_copy(update={"documents": 500}))
     assert lines[-1].startswith("Instead: 500 documents are few: exact search compares all within a millisecond")
+
+
+def test_up_to_a_hundred_thousand_documents_exact_search_is_named_beside_other_controls(spec, report):
+    curves = report.curves | {"hnsw": [row(1, 0.05, 0.01, 0.77)]}
+    lines = verdict(spec, report.model_copy(update={"curves": curves, "documents": MIDDLING}))
+    assert lines[-2].startswith("Instead: exact search compares 100,000 documents within some milliseconds")
+    assert lines[-1].startswith("Instead: hnsw reaches 95%")
 
 
 def test_a_control_that_costs_less_is_named(spec, report):

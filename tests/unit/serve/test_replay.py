@@ -1,10 +1,10 @@
-"""Replaying questions: files, recall against exact answers, and what is refused."""
+"""Replaying queries: files, recall against exact answers, and what is refused."""
 
 import pytest
 
 from rayhier.serve import replay
 from rayhier.serve.errors import ApiError
-from rayhier.serve.replay import Replayed, read_questions, shown
+from rayhier.serve.replay import Replayed, read_queries, shown
 
 from .stand_ins import INDEX
 
@@ -21,28 +21,28 @@ def file(tmp_path):
 
 def test_questions_are_lines_or_json(file):
     text = 'one question\n\n{"query": "two"}\n{"_id": "3", "text": "three"}\n  {"question": "four"}\n'
-    assert read_questions(file(text)) == ["one question", "two", "three", "four"]
+    assert read_queries(file(text)) == ["one question", "two", "three", "four"]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "got 0 questions; allowed: 1 to 100,000"),
+        ("", "got 0 queries; allowed: 1 to 100,000"),
         ("a\n{\n", "queries:2: not JSON"),
-        ('{"id": "3"}\n', "queries:1: holds no question; allowed: text, or JSON with query, text, question"),
-        ('{"query": ["a"]}\n', "queries:1: holds no question"),
+        ('{"id": "3"}\n', "queries:1: holds no query; allowed: text, or JSON with query, text, question"),
+        ('{"query": ["a"]}\n', "queries:1: holds no query"),
     ],
 )
 def test_wrong_files_are_refused(file, text, said):
     with pytest.raises(ValueError, match=said):
-        read_questions(file(text))
+        read_queries(file(text))
 
 
 BUSY = ApiError(503, "overloaded", "retry in a second", {"Retry-After": "1"})
 
 
 class Fake:
-    """A server whose exact answers are d0 to d9, and whose own lack some; it refuses questions below 0 when busy."""
+    """A server whose exact answers are d0 to d9, and whose own lack some; it refuses queries below 0 when busy."""
 
     changed, asked = {}, []
 
@@ -52,24 +52,24 @@ class Fake:
     def index(self):
         return INDEX.model_copy(update={"leaves": 8, "limits": {"max_beam": 8}, **self.changed})
 
-    def search(self, question, k, beam, *, rerank=None, include=None, strict=False):
+    def search(self, query, k, beam, *, rerank=None, include=None, strict=False):
         exact = beam == 8
-        self.asked.append((question, self.retries, beam, rerank, strict))
-        if int(question) < 0 and not self.retries:
+        self.asked.append((query, self.retries, beam, rerank, strict))
+        if int(query) < 0 and not self.retries:
             raise BUSY
-        found = range(k) if exact else range(int(question), k)
-        if int(question) == 9:
+        found = range(k) if exact else range(int(query), k)
+        if int(query) == 9:
             found = []
         if self.changed.get("rerank") and rerank is not False:
             found = range(100, 100 + k)  # what re-ranking finds is not compared
         results = [type("Result", (), {"id": f"d{n}"}) for n in found]
         visited = type("Visited", (), {"fraction": 1.0 if exact else 0.25})
-        return type("Answer", (), {"results": results, "visited": visited, "partial": question == "3"})
+        return type("Answer", (), {"results": results, "visited": visited, "partial": query == "3"})
 
 
 @pytest.fixture
 def asks(file, monkeypatch, capsys):
-    """`asks(text, *arguments, **changed)` replays questions of a file; exit code, lines of the table, errors, asked."""
+    """`asks(text, *arguments, **changed)` replays queries of a file; exit code, lines of the table, errors, asked."""
 
     def replayed(text, *arguments, **changed):
         monkeypatch.setattr(replay, "Client", type("Changed", (Fake,), {"changed": changed, "asked": []}))
@@ -85,26 +85,26 @@ def test_recall_is_of_what_the_server_finds_in_all_leaves(asks):
     code, lines, _, asked = asks("0\n2\n3\n", "-k", "10", "--clients", "2")
     assert code == 0
     assert lines["recall of exact, first 10"] == f"{(1 + 0.8 + 0.7) / 3:.4f}"
-    assert lines["questions"] == "3"
+    assert lines["queries"] == "3"
     assert lines["partial answers"] == "1"
     assert lines["visited"].startswith("25.00%")
     assert sorted(asked) == sorted(
         ask
-        for question in "023"
-        for ask in ((question, 0, None, None, False), (question, replay.PATIENCE, 8, None, True))
+        for query in "023"
+        for ask in ((query, 0, None, None, False), (query, replay.PATIENCE, 8, None, True))
     )
 
 
 def test_questions_that_are_refused_are_counted_and_left_out(asks):
     code, lines, _, asked = asks("0\n-1\n2\n-1\n")
     assert code == 0
-    assert (lines["questions"], lines["refused (503), left out"]) == ("4", "2")
+    assert (lines["queries"], lines["refused (503), left out"]) == ("4", "2")
     assert lines["recall of exact, first 10"] == f"{(1 + 0.8) / 2:.4f}"
     assert [ask[0] for ask in asked].count("-1") == 2
 
 
 def test_a_server_that_refuses_all_is_said(asks):
-    assert asks("-1\n")[::2] == (2, "error: the server refused every question; ask fewer at a time: --clients\n")
+    assert asks("-1\n")[::2] == (2, "error: the server refused every query; ask fewer at a time: --clients\n")
 
 
 def test_other_errors_end_the_replay(asks, monkeypatch):
