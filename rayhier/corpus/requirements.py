@@ -35,6 +35,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
             f"corpus.queries: {problem}; allowed: rows with {names.id} and {names.text}, or corpus.query_columns that "
             "name other keys"
         )
+    check_judgements(counts)
     for name, filled in counts["fields"].items():
         if filled == 0:
             raise InputError(f"corpus.fields.{name}: no document has it; allowed: fields that documents have")
@@ -46,6 +47,16 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
             f"train.objective: got {objective!r}, but the corpus has no train judgement above 0 "
             f"({_rejected(counts['judgements']['train'])}); allowed: auto, documents"
         )
+
+
+def check_judgements(counts: dict[str, Any]) -> None:
+    """Raise InputError where a split has judgements and none of them was accepted: ids of another corpus, mostly."""
+    for split, rows in counts["judgements"].items():
+        if rows["read"] and not rows["accepted"]:
+            raise InputError(
+                f"corpus: no {split} judgement accepted ({_rejected(rows)}); allowed: judgements that name documents "
+                "and queries by the ids that these have"
+            )
 
 
 def check_split(spec: JobSpec, counts: dict[str, Any]) -> None:

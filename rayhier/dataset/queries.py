@@ -67,6 +67,14 @@ def load_answers(corpus: Artifact, split: str) -> set[str]:
     return answers
 
 
+def load_texts(corpus: Artifact, split: str) -> set[str]:
+    """Load the texts of the judged queries of a split."""
+    judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["query_id"])["query_id"]
+    queries = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
+    texts: set[str] = set(queries.filter(pc.is_in(queries["query_id"], judged.combine_chunks()))["text"].to_pylist())
+    return texts
+
+
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
     """Load the judged queries of a split with their base vectors; no queries where the split has no judgements.
 

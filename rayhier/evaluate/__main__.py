@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from rayhier.command import run_command
 from rayhier.progress import say
 from rayhier.spec import InputError
-from rayhier.storage.paths import locate
+from rayhier.storage import current
+from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
     from rayhier.dataset.measures import Judge
@@ -34,7 +35,12 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
-    parser.add_argument("--queries", type=Path, required=True, help="JSON lines with _id and text, or ID TAB TEXT")
+    parser.add_argument(
+        "--queries",
+        type=Path,
+        required=True,
+        help="JSON lines with the spec's query columns, or with _id and text; or ID TAB TEXT",
+    )
     parser.add_argument("--judgements", type=Path, required=True, help="BEIR's three columns, or TREC's four (qrels)")
     parser.add_argument("--trec", type=Path, help="file to write the index's ranking to, as a TREC run")
     parser.add_argument("--beam", type=int, help="most leaves that a query visits (default: the spec's)")
@@ -46,16 +52,26 @@ def _measure(options: argparse.Namespace) -> list[str]:
     """Measure the index and return the lines to print."""
     from rayhier.evaluate.files import judged, read_judgements, read_queries
 
-    texts, grades = read_queries(options.queries), read_judgements(options.judgements)
+    workdir = locate(options.workdir)
+    columns = current.read(workdir).spec.corpus.row_query_columns
+    texts, grades = read_queries(options.queries, columns), read_judgements(options.judgements)
     queries = judged(texts, grades)
     say(f"loading index and encoder from {options.workdir}")
     from rayhier.dataset.measures import Judge
     from rayhier.evaluate.output import trec
+    from rayhier.dataset.queries import relevant
     from rayhier.evaluate.tables import aligned, cell
     from rayhier.search.searcher import Searcher
 
-    searcher = Searcher.open(locate(options.workdir))
+    searcher = Searcher.open(workdir)
     spec = searcher.model.spec
+    named = {name for query in queries.ids for name in relevant(queries.grades[query])}
+    held = searcher.reader.leaves.holds(named)
+    if not held:
+        raise InputError(
+            f"--judgements: none of the {len(named):,} answers is a document of the index, {min(named)!r} for "
+            "instance; allowed: ids as the index has them"
+        )
     measures, judge = spec.evaluate.measures, Judge(queries, spec.evaluate.measures)
     k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in measures))
     requests = {"as searched": searcher.rules.request(queries.texts, k, options.beam, mode=options.mode)}
@@ -76,6 +92,12 @@ def _measure(options: argparse.Namespace) -> list[str]:
         "",
         *aligned(["system", *measures, "visited", "ms a query"], rows),
     ]
+    if missing := len(named - held):
+        lines.append(f"{missing:,} of {len(named):,} answers are not in the index and count as not found")
+    if trained := _trained_on(workdir, queries.texts):
+        lines.append(
+            f"{trained:,} of these queries trained the encoder: they say little about queries that it never saw"
+        )
     if unjudged := len(texts) - len(queries):
         lines.append(f"{unjudged:,} queries have no judgements and were left out")
     if unknown := len(grades.keys() - texts.keys()):
@@ -84,6 +106,17 @@ def _measure(options: argparse.Namespace) -> list[str]:
         options.trec.write_text(trec("rayhier", runs["as searched"]), "utf-8")
         lines.append(f"TREC run: {options.trec}")
     return lines
+
+
+def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
+    """Count the texts that are judged train queries of the run; 0 where its corpus is gone."""
+    from rayhier.dataset.queries import load_texts
+
+    try:
+        trained = load_texts(current.artifact(workdir, current.read(workdir), "corpus"), "train")
+    except (InputError, OSError):
+        return 0
+    return sum(text in trained for text in texts)
 
 
 def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:

@@ -1,6 +1,7 @@
 """Read queries and judgements from a user's files, for `rayhier eval`; an error names the line of a wrong row."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,17 +17,22 @@ from rayhier.spec.corpus import Columns, Limits
 
 IDS = ("_id", "id", "query_id")
 """Keys of a JSON line in which a query's id is looked for, in order."""
+TEXT = "text"
 TREC_COLUMNS = 4
 T = TypeVar("T")
 
 
-def read_queries(path: Path) -> dict[str, str]:
+def read_queries(path: Path, columns: Columns = Columns()) -> dict[str, str]:
     """Read queries from a file: id -> text.
 
-    A line is a JSON object with `_id`, `id` or `query_id`, and `text`; or an id, a tab and a text. InputError where a
-    line is neither, or an id occurs twice.
+    A line is a JSON object with the keys that `columns` names, or with `_id`, `id` or `query_id`, and `text`; or an
+    id, a tab and a text. InputError where a line is neither, or an id occurs twice.
     """
-    return {entry.key: entry.text for entry in _all(path, distinct(_rows(path, _query), set()))}
+    ids, texts = (columns.id, *IDS), (columns.text, TEXT)
+    keys = (" or ".join(dict.fromkeys(names)) for names in (ids, texts))
+    rows = distinct(_rows(path, partial(_query, ids=ids, texts=texts)), set())
+    allowed = f"JSON lines with {', and '.join(keys)}; or ID TAB TEXT"
+    return {entry.key: entry.text for entry in _all(path, rows, allowed)}
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
@@ -36,7 +42,7 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
     neither.
     """
     grades: dict[str, dict[str, int]] = {}
-    for judgement in _all(path, _rows(path, _judgement, HEADER)):
+    for judgement in _all(path, _rows(path, _judgement, HEADER), "BEIR's three columns, or TREC's four"):
         grades.setdefault(judgement.query_id, {})[judgement.doc_id] = judgement.grade
     return grades
 
@@ -55,11 +61,11 @@ def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:
     return Queries(ids, np.zeros((len(ids), 0), np.float32), judged_grades, [texts[name] for name in ids])
 
 
-def _query(line: bytes) -> Entry:
+def _query(line: bytes, ids: Sequence[str], texts: Sequence[str]) -> Entry:
     if line.lstrip().startswith(b"{"):
         row = check.json_row(line)
-        name = next((name for name in IDS if name in row), IDS[0])
-        return check.query(row, Rules(Limits(), Columns(id=name), {}))
+        name, text = (next((name for name in names if name in row), names[0]) for names in (ids, texts))
+        return check.query(row, Rules(Limits(), Columns(id=name, text=text), {}))
     key, text = check.split(line, 2)
     return check.entry(key, "", text, Limits())
 
@@ -86,14 +92,14 @@ def _rows(path: Path, parse: Callable[[bytes], T], header: tuple[str, ...] = ())
     return checked(rows(lines(path, 0, size), header), parse)
 
 
-def _all(path: Path, rows: Rows[T]) -> Iterable[T]:
+def _all(path: Path, rows: Rows[T], allowed: str) -> Iterable[T]:
     """Return all rows of a file; InputError where there is none, or for the first row that is wrong."""
     parsed = collect(rows)
     if parsed.rejected:
         line, wrong = parsed.rejected[0]
         raise InputError(
             f"{path}: line {line}: {wrong.reason}: {wrong.value!r} ({len(parsed.rejected):,} of {parsed.read:,} rows "
-            "cannot be read)"
+            f"cannot be read); allowed: {allowed}"
         )
     if not parsed.accepted:
         raise InputError(f"{path}: holds no rows; allowed: one a line")

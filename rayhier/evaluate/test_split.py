@@ -30,6 +30,7 @@ def read(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, questions.Questions
     """
     everything = questions.read(sources.reader(spec.corpus), _result_ids(corpus))
     rows = everything.of_test()
+    requirements.check_judgements(rows.counts())
     if spec.evaluate.split == "test":
         requirements.check_split(spec, rows.counts())
     judged = {judgement.query_id for judgement in rows.accepted_judgements["test"]}

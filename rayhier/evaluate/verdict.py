@@ -75,18 +75,19 @@ def _index(spec: JobSpec, report: Report) -> list[str]:
 
 def _instead(spec: JobSpec, report: Report) -> list[str]:
     """Lines on a better choice than the index, where there is one."""
+    keep = "; keep the encoder" if report.encoders else ""
     if report.documents <= SMALL:
         return [
             (
                 f"Instead: {report.documents:,} documents are few: exact search compares all within a millisecond, "
-                "finds everything, and needs no index; keep the encoder."
+                f"finds everything, and needs no index{keep}."
             )
         ]
     if report.documents <= MIDDLING:
         return [
             (
                 f"Instead: exact search compares {report.documents:,} documents within some milliseconds and finds "
-                "everything; where that is fast enough, keep the encoder and no index."
+                f"everything; where that is fast enough, it needs no index{keep}."
             ),
             *_cheaper(spec, report),
         ]

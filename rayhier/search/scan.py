@@ -8,12 +8,13 @@ have leaves in a segment.
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Ranking, by_name, once, padded, repeated, take
@@ -70,6 +71,15 @@ class LeafScan:
         for slot in self._slots:
             if slot.holds_leaves:
                 _ = slot.segment.lists
+
+    def holds(self, names: Collection[str]) -> set[str]:
+        """Return those of some ids that are results' ids in this scan's leaves; opens every segment."""
+        wanted, held = pa.array(list(names), pa.string()), set[str]()
+        for slot in self._slots:
+            if slot.holds_leaves:
+                ids = slot.segment.ids()
+                held.update(ids.filter(pc.is_in(ids, wanted)).to_pylist())
+        return held
 
     def intact(self) -> bool:
         """Return True if the files of all open segments are unchanged since they were opened."""

@@ -63,6 +63,9 @@ class Segment(Protocol):
         The table has the columns that `LeafScan.documents` lists.
         """
 
+    def ids(self) -> pa.ChunkedArray:
+        """Return the ids of all rows' results."""
+
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
         """Compute the inner products [a] of queries [a, m] with the stored vectors of rows [a]."""
 
@@ -120,6 +123,10 @@ class MemorySegment:
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:  # noqa: ARG002
         """Raise ValueError: texts are not in memory."""
         raise ValueError("documents: got rows in memory; allowed: of a mapped segment")
+
+    def ids(self) -> pa.ChunkedArray:
+        """Return the ids of all rows' results."""
+        return self.table[ID]
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
         """Compute the inner products [a] of queries [a, m] with the vectors of rows [a]."""
@@ -233,6 +240,10 @@ class MappedSegment:
         shown = self._shown if not self.holds_passages else self._shown.append_column(DOC_ID, self.table[DOC_ID])
         names = ["title", "text", *((DOC_ID, ID) if self.holds_passages else ())]
         return row_N, shown.select(names).take(pa.array(row_N))
+
+    def ids(self) -> pa.ChunkedArray:
+        """Return the ids of all rows' results."""
+        return self._shown[ID]
 
     def _stored(self, rows: Ints) -> Floats:
         """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""

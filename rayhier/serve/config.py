@@ -99,7 +99,7 @@ def hint(url: str, token_file: str | None) -> str:
     return (
         f"serving at {url}; Ctrl-C stops it. In another shell:\n\n"
         f"curl -s {url}/v1/search -H 'Content-Type: application/json' \\{header}\n"
-        """  -d '{"query": "how do I open a zip file", "k": 3}'\n"""
+        """  -d '{"query": "a few words", "k": 3}'\n"""
     )
 
 

@@ -94,6 +94,15 @@ class Judgements(Section):
     test: Text | None = None
     """Judgements for the final evaluation; null: none."""
 
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.train is not None and self.train in (self.dev, self.test):
+            raise ValueError(
+                f"train names {self.train} and so does dev or test; allowed: judgements of other queries for dev and "
+                "test, which training never saw"
+            )
+        return self
+
 
 class _Corpus(Section):
     """Settings that all kinds of sources share."""

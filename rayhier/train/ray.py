@@ -34,7 +34,7 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
 from rayhier.train.data import check_differences, count_pairs, has_dev, load_examples, sampled
 from rayhier.train.group import WorkerGroup
-from rayhier.train.loop import Loop, Phase, best_row
+from rayhier.train.loop import FEW_DEV, Loop, Phase, best_row
 from rayhier.train.phases import Material, dev_and_spans, train
 from rayhier.train.tower import TextTower, build_tower, text_tower
 
@@ -63,7 +63,8 @@ def build(
     if spec.train.needs_differences:
         check_differences(vectors)
     pairs = count_pairs(spec.train, corpus, generated)
-    _say_what_teaches(spec, supervised=pairs > 0, has_dev=bool(corpus.record.counts["splits"]["dev"]["relevant"]))
+    dev = corpus.record.counts["splits"]["dev"]
+    _say_what_teaches(spec, supervised=pairs > 0, dev_queries=dev["queries"] if dev["relevant"] else 0)
     config = {
         "spec": spec.model_dump(mode="json"),
         "seed": seed,
@@ -259,8 +260,14 @@ def _with_precision(spec: JobSpec, scratch: Location) -> JobSpec:
     return spec.model_copy(update={"encoder": agreed(spec.encoder, Ledger(scratch / "ledger", scratch))})
 
 
-def _say_what_teaches(spec: JobSpec, *, supervised: bool, has_dev: bool) -> None:
-    """Print what replaces judgements that are missing or not used."""
+def _say_what_teaches(spec: JobSpec, *, supervised: bool, dev_queries: int) -> None:
+    """Print what replaces judgements that are missing or not used, and that few dev queries choose by chance."""
+    has_dev = dev_queries > 0
+    if supervised and has_dev and dev_queries < FEW_DEV:
+        queries = "query chooses" if dev_queries == 1 else "queries choose"
+        say(
+            f"  only {dev_queries} dev {queries} the best epoch, much by chance: give a hundred, as corpus.judgements.dev"
+        )
     if spec.train.draws is not None:
         if not supervised:
             say("  no train judgements are used: pseudo-queries, drawn from documents, look for their documents")

@@ -47,6 +47,24 @@ def test_queries_without_the_key_of_their_text_are_counted():
     )
 
 
+def test_a_split_whose_judgements_were_all_rejected_is_refused():
+    held = copy.deepcopy(COUNTS)
+    held["judgements"] = held["judgements"] | {
+        "train": {"read": 127, "accepted": 0, "rejected": {"unknown document": 127}}
+    }
+    held["splits"]["train"]["relevant"] = 0
+    assert refusal(job(), held) == (
+        "corpus: no train judgement accepted (127 read; rejected: unknown document 127); allowed: judgements that name "
+        "documents and queries by the ids that these have"
+    )
+
+
+def test_a_file_that_trains_and_judges_is_refused():
+    mine = {"type": "jsonl", "documents": "d.jsonl", "queries": "q.jsonl"}
+    with pytest.raises(ValueError, match="train names a.tsv and so does dev or test"):
+        job(corpus=mine | {"judgements": {"train": "a.tsv", "test": "a.tsv"}})
+
+
 def refusal(spec, held, check=requirements.check):
     with pytest.raises(InputError) as caught:
         check(spec, held)

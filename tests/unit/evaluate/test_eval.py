@@ -6,7 +6,10 @@ import ir_measures
 import pytest
 
 from rayhier.evaluate.__main__ import main
+from rayhier.evaluate.files import read_queries
 from rayhier.search.searcher import Searcher
+from rayhier.spec import InputError
+from rayhier.spec.corpus import Columns
 
 from ..serve.conftest import TEXTS, damageable, published
 
@@ -43,6 +46,27 @@ def test_a_beam_and_a_run_as_searches_give_them(published, files, tmp_path):
     (expected,) = Searcher.open(published).search([TEXTS[9]], 100, 1)
     lines = [line.split() for line in (tmp_path / "run").read_text().splitlines()]
     assert [line[2] for line in lines if line[0] == "q9"] == [hit.id for hit in expected.hits]
+
+
+def test_answers_that_the_index_lacks_are_counted_and_all_of_them_refused(published, files, tmp_path, capsys):
+    qrels = tmp_path / "qrels"
+    qrels.write_text("q0 0 d0 1\nq0 0 x1 0\nq9 0 x2 1\n")
+    assert main([str(published), *files]) == 0
+    assert "1 of 2 answers are not in the index and count as not found" in capsys.readouterr().out.splitlines()
+    qrels.write_text("q0 0 x0 1\nq9 0 d9 0\n")
+    assert main([str(published), *files]) == 2
+    assert "none of the 1 answers is a document of the index, 'x0' for instance" in capsys.readouterr().err
+
+
+def test_queries_with_the_keys_of_the_spec(published, files, tmp_path):
+    rows = [json.loads(line) for line in (tmp_path / "queries.jsonl").read_text().splitlines()]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(json.dumps({"qid": row["_id"], "question": row["text"]}) for row in rows))
+    mine = read_queries(path, Columns(id="qid", text="question"))
+    assert mine == read_queries(tmp_path / "queries.jsonl", Columns(id="qid", text="question"))
+    path.write_text('{"key": "q1", "text": "oak"}')
+    with pytest.raises(InputError, match=r"JSON lines with qid or _id or id or query_id, and question or text; or ID"):
+        read_queries(path, Columns(id="qid", text="question"))
 
 
 def test_mistakes(published, files, tmp_path, capsys):

@@ -89,9 +89,7 @@ def test_recall_is_of_what_the_server_finds_in_all_leaves(asks):
     assert lines["partial answers"] == "1"
     assert lines["visited"].startswith("25.00%")
     assert sorted(asked) == sorted(
-        ask
-        for query in "023"
-        for ask in ((query, 0, None, None, False), (query, replay.PATIENCE, 8, None, True))
+        ask for query in "023" for ask in ((query, 0, None, None, False), (query, replay.PATIENCE, 8, None, True))
     )
 
 
