@@ -40,8 +40,9 @@ def join(spec: JobSpec) -> None:
         return
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     address = None if spec.cluster.address == "auto" else spec.cluster.address
-    _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
-    if address is None and "RAY_ADDRESS" not in os.environ and not _is_running():
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    _check_answers(address or "")
+    if address is None and not _is_running():
         address = "local"
     printer: Any = importlib.import_module("ray._private.worker")
     printer.print_to_stdstream = _say_of_ray
@@ -50,12 +51,12 @@ def join(spec: JobSpec) -> None:
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        if address == "local" or (address is None and "RAY_ADDRESS" not in os.environ):
+        if address in ("local", None):
             raise InputError(
                 f"cluster.address: Ray did not start on this machine ({reason}); is it busy, memory or /tmp full? "
                 "Run again; `ray stop` ends what a killed run left"
             ) from None
-        raise InputError(f"cluster.address: got {spec.cluster.address!r}; no cluster answers there: {reason}") from None
+        raise InputError(f"cluster.address: got {address!r}; no cluster answers there: {reason}") from None
 
 
 def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001  Ray's own signature
@@ -64,7 +65,8 @@ def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG
     Ray would print the whole paragraph on standard output, after the summary. Its logs on the node have all of it.
     """
     for line in data["lines"]:
-        first, _, rest = line.partition(". ")
+        first, _, rest = line.strip().partition("\n")[0].partition(". ")
+        rest = rest or line.strip().partition("\n")[2]
         say(f"  Ray: {first}" + (" (more with -v, and in Ray's logs)" if rest else ""))
         logging.getLogger(__name__).info(line)
 

@@ -59,13 +59,14 @@ def check_judgements(counts: dict[str, Any]) -> None:
             )
 
 
-def check_split(spec: JobSpec, counts: dict[str, Any]) -> None:
+def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] | None = None) -> None:
     """Raise InputError where the split that is evaluated has no judgement above 0.
 
-    `counts` are those of the artifact that holds the split: the corpus, or the test split.
+    `counts` are those of the artifact that holds the split: the corpus, or the test split, and then `training` are the
+    corpus's counts.
     """
     if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:
-        splits = counts["splits"]
+        splits = counts["splits"] | (training or {"splits": {}})["splits"]
         judged = [split for split in ("dev", "test") if split in splits and splits[split]["relevant"]]
         raise InputError(
             f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgement above 0 in that split "

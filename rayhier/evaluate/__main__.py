@@ -53,13 +53,15 @@ def _measure(options: argparse.Namespace) -> list[str]:
     from rayhier.evaluate.files import judged, read_judgements, read_queries
 
     workdir = locate(options.workdir)
+    if options.trec is not None and (options.trec.is_dir() or not options.trec.parent.is_dir()):
+        raise InputError(f"--trec: got {options.trec}; allowed: a file in a folder that exists")
     columns = current.read(workdir).spec.corpus.row_query_columns
     texts, grades = read_queries(options.queries, columns), read_judgements(options.judgements)
     queries = judged(texts, grades)
     say(f"loading index and encoder from {options.workdir}")
     from rayhier.dataset.measures import Judge
-    from rayhier.evaluate.output import trec
     from rayhier.dataset.queries import relevant
+    from rayhier.evaluate.output import trec
     from rayhier.evaluate.tables import aligned, cell
     from rayhier.search.searcher import Searcher
 

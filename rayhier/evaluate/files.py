@@ -18,11 +18,12 @@ from rayhier.spec.corpus import Columns, Limits
 IDS = ("_id", "id", "query_id")
 """Keys of a JSON line in which a query's id is looked for, in order."""
 TEXT = "text"
+BEIR = Columns(id="_id")
 TREC_COLUMNS = 4
 T = TypeVar("T")
 
 
-def read_queries(path: Path, columns: Columns = Columns()) -> dict[str, str]:
+def read_queries(path: Path, columns: Columns = BEIR) -> dict[str, str]:
     """Read queries from a file: id -> text.
 
     A line is a JSON object with the keys that `columns` names, or with `_id`, `id` or `query_id`, and `text`; or an
@@ -39,11 +40,14 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
     """Read judgements from a file: query id -> document id -> grade.
 
     A line has BEIR's three columns separated by tabs, or TREC's four columns (qrels). InputError where a line has
-    neither.
+    neither, or a pair is judged twice.
     """
     grades: dict[str, dict[str, int]] = {}
     for judgement in _all(path, _rows(path, _judgement, HEADER), "BEIR's three columns, or TREC's four"):
-        grades.setdefault(judgement.query_id, {})[judgement.doc_id] = judgement.grade
+        graded = grades.setdefault(judgement.query_id, {})
+        if judgement.doc_id in graded:
+            raise InputError(f"{path}: {judgement.query_id} and {judgement.doc_id} are judged twice; allowed: once")
+        graded[judgement.doc_id] = judgement.grade
     return grades
 
 

@@ -10,7 +10,7 @@ EQUAL = 0.001
 SMALL = 5_000
 """Number of documents that exact search compares within a millisecond on one core (faiss, 384 numbers a vector)."""
 MIDDLING = 100_000
-"""Number of documents up to which exact search takes a few milliseconds on one core: 6.6 at 107,525 (docs/choosing.md)."""
+"""Number of documents up to which exact search takes a few milliseconds on one core (docs/choosing.md: 6.6)."""
 DEAR = 0.5
 """Cost, as a share of exact search's cost, above which an index saves too little to be worth its upkeep."""
 NEVER = float("inf")

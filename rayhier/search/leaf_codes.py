@@ -22,8 +22,8 @@ PIECE = 4
 """Numbers of a leaf's weights that one code stands for."""
 CENTROIDS = 16
 """Centroids of a piece: what four bits can tell apart."""
-FEWEST = 256
-"""Fewest leaves that are coded: fewer are compared in full at once."""
+FEWEST = 39 * CENTROIDS
+"""Fewest leaves that are coded, 39 for each centroid as faiss asks: fewer are compared in full at once."""
 ADDED = 128
 """Dimensions of a leaf whose table entries are added in the time of one multiply-add, as a share of a product."""
 

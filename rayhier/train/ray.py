@@ -265,9 +265,7 @@ def _say_what_teaches(spec: JobSpec, *, supervised: bool, dev_queries: int) -> N
     has_dev = dev_queries > 0
     if supervised and has_dev and dev_queries < FEW_DEV:
         queries = "query chooses" if dev_queries == 1 else "queries choose"
-        say(
-            f"  only {dev_queries} dev {queries} the best epoch, much by chance: give a hundred, as corpus.judgements.dev"
-        )
+        say(f"  only {dev_queries} dev {queries} the best epoch, by chance: give a hundred as corpus.judgements.dev")
     if spec.train.draws is not None:
         if not supervised:
             say("  no train judgements are used: pseudo-queries, drawn from documents, look for their documents")

@@ -57,11 +57,13 @@ def listened_to() -> dict[str, str]:
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="reads Linux's table of sockets")
+@pytest.mark.parametrize(("address", "variable"), [("local", None), ("auto", "local")])
 def test_it_listens_on_loopback_alone_and_says_in_a_line_that_a_worker_died(
-    tiny_spec: Callable[..., Path], tmp_path: Path
+    address: str, variable: str | None, tiny_spec: Callable[..., Path], tmp_path: Path
 ) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    spec = tiny_spec(cluster="{address: local}")
+    environment |= {} if variable is None else {"RAY_ADDRESS": variable}
+    spec = tiny_spec(cluster=f"{{address: {address}}}")
     with subprocess.Popen(
         [sys.executable, "-c", STARTS, str(spec), str(tmp_path)],
         stdin=subprocess.PIPE,

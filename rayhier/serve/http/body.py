@@ -122,8 +122,8 @@ def json_route(most: int) -> type[APIRoute]:
 
 def _check_type(headers: Headers) -> None:
     """Raise ApiError 415 unless a body is application/json in UTF-8, and not compressed."""
-    content_type, encoding = headers.get("content-type", ""), headers.get("content-encoding", "identity").strip()
-    if encoding.lower() not in ("", "identity"):
+    content_type, encoding = headers.get("content-type", ""), ", ".join(headers.getlist("content-encoding"))
+    if {each.strip().lower() for each in encoding.split(",")} - {"", "identity"}:
         message = f"content-encoding: got {encoding[:NAME_SHOWN]}; allowed: none, or identity"
         raise ApiError(415, "not_json", message)
     kind, _, rest = content_type.partition(";")

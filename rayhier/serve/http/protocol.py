@@ -2,9 +2,9 @@
 
 A request's head, its first line and headers, may have `HEAD_BYTES` bytes, else the answer is 431, and take
 `HEAD_SECONDS` seconds, else it is 408: without limits an endless head fills the server's memory before any token is
-checked. A client that ends its own side of the connection once its request is sent gets its answer. A client that is
-refused while it still sends can read why: further bytes are dropped for `LINGER_SECONDS`, since a connection that is
-closed with unread data is reset.
+checked. Bytes after a request that are no HTTP end the connection once the request is answered. A client that ends its
+own side of the connection once its request is sent gets its answer. A client that is refused while it still sends can
+read why: further bytes are dropped for `LINGER_SECONDS`, since a connection that is closed with unread data is reset.
 """
 
 import asyncio
@@ -32,6 +32,11 @@ class _Transport:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
+    def write(self, data: bytes) -> None:
+        """Send bytes, unless this side of the connection is closed: a refused request may still be answered."""
+        if not self._protocol.is_lingering:
+            self._transport.write(data)
+
     def close(self) -> None:
         """Close at once, or linger where the client still sends."""
         if self._protocol.is_receiving:
@@ -56,6 +61,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def is_receiving(self) -> bool:
         """True where the client may still be sending a request."""
         return self._is_refused or (self.cycle is not None and self.cycle.more_body)
+
+    @property
+    def is_lingering(self) -> bool:
+        """True once this side of the connection is closed and the client may still send."""
+        return self._lingers is not None
 
     def linger(self, transport: asyncio.Transport) -> None:
         """Close this side of the connection; drop bytes that arrive until the client closes, or for some seconds."""
@@ -161,11 +171,20 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer with the JSON body that all errors have, and close the connection."""
+        """Answer with the JSON body that all errors have, and close the connection.
+
+        Where a complete request still waits for its answer, that is sent instead; the connection is closed after it.
+        """
         self._is_refused = True
         self._end_deadline()
         if self.transport.is_closing():
             return
+        if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
+            self.cycle.keep_alive = False
+            return
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # what was sent of its body is all that will come
+            self.cycle.message_event.set()
         body: dict[str, Any] = {"error": {"code": code, "message": message}}
         content = json.dumps(body).encode()
         heads = [b"content-type: application/json", b"content-length: %d" % len(content), b"connection: close"]

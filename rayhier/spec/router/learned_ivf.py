@@ -67,8 +67,8 @@ class LearnedIvfRouting(TreeSpec):
     from 256 leaves on."""
     first_pass: Literal["projection", "codes"] = "projection"
     """Cheap comparison of a query with all leaves, for height 1; the best leaves are then scored in full. `projection`:
-    by `screen` dimensions. `codes`: by four-bit codes of the leaves' weights, made when an index is opened; a beam of
-    type mass takes the projection all the same."""
+    by `screen` dimensions. `codes`: by four-bit codes of the leaves' weights, made when an index is opened; with fewer
+    than 624 leaves all are scored in full, and a beam of type mass takes the projection all the same."""
     teaching: Teaching = Teaching()
     """Training of the router by judged queries, once the leaves exist."""
 

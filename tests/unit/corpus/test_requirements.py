@@ -61,7 +61,7 @@ def test_a_split_whose_judgements_were_all_rejected_is_refused():
 
 def test_a_file_that_trains_and_judges_is_refused():
     mine = {"type": "jsonl", "documents": "d.jsonl", "queries": "q.jsonl"}
-    with pytest.raises(ValueError, match="train names a.tsv and so does dev or test"):
+    with pytest.raises(ValueError, match=r"train names a\.tsv and so does dev or test"):
         job(corpus=mine | {"judgements": {"train": "a.tsv", "test": "a.tsv"}})
 
 

@@ -47,6 +47,7 @@ def test_judgements(tmp_path, text):
         (read_queries, "\n", "holds no rows"),
         (read_judgements, "q1\td1\thigh", "line 1: wrong type"),
         (read_judgements, "q1 d1", "line 1: wrong number of columns"),
+        (read_judgements, "q1 0 d1 1\nq1 0 d1 0", "q1 and d1 are judged twice; allowed: once"),
     ],
 )
 def test_a_line_that_is_wrong_is_named(tmp_path, read, text, said):

@@ -56,10 +56,10 @@ CODED = {"first_pass": "codes"}
 @pytest.mark.parametrize(
     ("leaves", "routing", "search", "coded"),
     [
-        (256, CODED, {}, True),
-        (255, CODED, {}, False),
-        (256, {}, {}, False),
-        (256, CODED, {"beam": {"type": "mass", "target": 0.9}}, False),
+        (624, CODED, {}, True),
+        (623, CODED, {}, False),
+        (624, {}, {}, False),
+        (624, CODED, {"beam": {"type": "mass", "target": 0.9}}, False),
     ],
 )
 def test_leaves_are_coded_where_the_spec_says_so_and_the_beam_needs_no_sum_over_all(leaves, routing, search, coded):

@@ -184,6 +184,25 @@ def test_what_is_no_http_is_400(port):
         assert refused(one) == (400, "not_http")
 
 
+@pytest.mark.parametrize(
+    "method", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"]
+)
+def test_garbage_after_a_request_ends_the_connection_once_it_is_answered(port, method, caplog):
+    with connected(port) as client:
+        client.sendall(method + b"GARBAGE\r\n\r\n")
+        status, fields, body = answer(client)
+    assert (status, fields["connection"]) == (200, "close")
+    assert body == (b"/ 0" if method.startswith(b"GET") else b"/p 3")
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "no traceback"
+
+
+def test_garbage_within_a_body_is_400_and_nothing_is_written_after_it(port, caplog):
+    with connected(port) as client:
+        client.sendall(b"POST /p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nGARBAGE\r\n\r\n")
+        assert refused(client) == (400, "not_http")
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "no traceback"
+
+
 def test_a_client_that_half_closes_gets_its_answer(port):
     with connected(port, b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok") as one:
         one.shutdown(socket.SHUT_WR)
