@@ -70,11 +70,13 @@ def held(spec: JobSpec, work: Work) -> float:
     size = work.documents * spec.rows_per_document * (CODED[codec] * work.dimension + ROW)
     if spec.search.how == "level":
         size += work.documents * spec.router.sidecar_bytes
+    elif spec.search.how == "codes":
+        size += work.documents * work.dimension / 8  # four bits for four numbers
     return size + (work.documents * work.document_bytes if spec.search.words else 0)
 
 
 def visited(spec: JobSpec, leaves: int, rows: float) -> float:
-    """Estimate the number of rows that a query visits; a search by a level visits all rows."""
-    if spec.search.how == "level":
+    """Estimate the number of rows that a query visits; a search by a level or by codes compares all rows."""
+    if not spec.search.visits_leaves:
         return rows
     return rows * min(1.0, spec.search.leaves_visited(leaves, round(rows)) / leaves)

@@ -71,12 +71,13 @@ def shortlisted(bench: Bench, one: Shortlist, setting: Setting) -> tuple[LevelPa
         similarity = similarity_of(router, one.similarity)
         stored_NL, stored_QL = (router.leaves(Encoded.of(x)) for x in (document_NM, query_QM))
         numbers = numbers_again(similarity, document_NM)
-        part = LevelPart(similarity, level_of_all(similarity, stored_NL), row_N, numbers)
+        part = LevelPart(similarity, flat(level_of_all(similarity, stored_NL), similarity.comparison), row_N, numbers)
         return part, LevelQuery(similarity.level_of(stored_QL, similarity.level), query_QM)
     trained = setting.trained(one.row)
     place = [LEVEL in own.shape for own in bench.sizes(trained, query_QM[:2])].index(True)
     document_NK, query_QK = (bench.sizes(trained, x)[place] for x in (document_NM, query_QM))
-    part = LevelPart(similarity_of(None, "cosine"), document_NK, row_N, lambda rows: document_NM[rows])
+    cosine = similarity_of(None, "cosine")
+    part = LevelPart(cosine, flat(document_NK, "cosine"), row_N, lambda rows: document_NM[rows])
     return part, LevelQuery(query_QK, query_QM)
 
 

@@ -19,16 +19,18 @@ from rayhier.evaluate.part import ROUTER, Part
 from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
-from rayhier.evaluate.systems.level import level_system
+from rayhier.evaluate.systems.level import code_system, level_system
 from rayhier.evaluate.systems.router import router_system, widened_system
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.evaluate.systems.served_path import ServedPath
 from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
+from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.model import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
+from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
@@ -181,9 +183,13 @@ def about_matching(queries: Queries, base: Collection) -> Queries:
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
-    """Return the baselines that the spec names, and `faiss_ivf_spill` where documents of the index have two leaves."""
+    """Return the baselines that the spec names, and those that an index as the spec has it is to be compared with.
+
+    These are `faiss_ivf_spill` where documents have two leaves, and `codes` where searches compare codes.
+    """
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
-    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two)))
+    codes = ("codes",) if spec.search.how == "codes" else ()
+    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *codes)))
 
 
 class _Work:
@@ -214,7 +220,7 @@ class _Work:
         sizes = collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
         model, router = seed_index.model, str(self.spec.router.type)
-        if (similarity := model.level_similarity) is not None:
+        if isinstance(similarity := model.level_similarity, LevelSimilarity):
             self.level, listed = similarity.level, self.spec.search.shortlisted(self.k)
             self._curve(
                 result,
@@ -234,6 +240,8 @@ class _Work:
                     self._once(result, name, self._bm25)
                 case "exact_same_encoder":
                     self._whole(result, name, lambda: collection.exact(encoded.numpy, self.k))
+                case "codes":
+                    self._codes(result, collection, encoded)
                 case "hnsw":
                     self._hnsw(result, encoded, seed_index)
                 case "scann":
@@ -310,6 +318,10 @@ class _Work:
                     "it better: compare with some by --set evaluate.lists=N"
                 )
         return self._tuned[name]
+
+    def _codes(self, result: SeedResult, collection: Collection, encoded: Encoded) -> None:
+        listed = SearchSpec(k=self.k, how="codes").shortlisted(self.k)
+        self._curve(result, "codes", lambda: code_system("codes", collection, encoded.numpy, self.k, listed))
 
     def _hnsw(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
         widths = efforts(seed_index.collection.documents)

@@ -20,8 +20,9 @@ from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.exact import exact
 from rayhier.search.filter import matching
-from rayhier.search.level import LevelScan, nodes_of, stored_part
+from rayhier.search.level import LevelScan, coded_part, nodes_of, stored_part
 from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
+from rayhier.search.row_codes import CodeSimilarity
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
 from rayhier.search.shortlist import Shortlist
@@ -166,6 +167,21 @@ class Part:
         if self._levels is None:
             raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
         return self._levels.shortlist(query, results, self._where)
+
+    def coded(self, query: LevelQuery, results: int) -> Shortlist:
+        """Return each query's best rows among all documents by codes of their vectors, scored again by the vectors.
+
+        The codes are made at the first call.
+        """
+        return self._coded.shortlist(query, results, self._where)
+
+    @cached_property
+    def _coded(self) -> LevelScan:
+        n, fields = len(self.doc_ids), self._fields
+        result_N = result_numbers(self.doc_ids, self.result_ids)
+        copies = None if result_N is None else Copies(result_N)
+        segment = MemorySegment.of(self.result_ids, self.vector_NM, np.zeros(n, np.int64), 1, copies, fields)
+        return LevelScan(CodeSimilarity(), {0: coded_part(self.vector_NM, np.arange(n))}, LeafScan.memory(segment))
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
         """Rank the best k results of each query [q, m] by scores of all documents of this part that are searched."""

@@ -173,8 +173,7 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
     if searcher.reader.levels is not None:
         similarity = searcher.reader.levels.similarity
         again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
-        level = f"{2**similarity.level} numbers, level {similarity.level} of the tree"
-        yield f"compared all {answer.documents:,} documents{matching} by {level}{again}"
+        yield f"compared all {answer.documents:,} documents{matching} by {similarity.numbers}{again}"
         return
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     leaves = f"{len(answer.leaves)} of {searcher.rules.leaves:,} leaves: {', '.join(named)}"

@@ -17,15 +17,10 @@ from torch import Tensor
 from rayhier.arrays import Floats
 from rayhier.cluster.library import faiss
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.search.row_codes import CENTROIDS, PIECE, multiply_adds
 
-PIECE = 4
-"""Numbers of a leaf's weights that one code stands for."""
-CENTROIDS = 16
-"""Centroids of a piece: what four bits can tell apart."""
 FEWEST = 39 * CENTROIDS
 """Fewest leaves that are coded, 39 for each centroid as faiss asks: fewer are compared in full at once."""
-ADDED = 128
-"""Dimensions of a leaf whose table entries are added in the time of one multiply-add, as a share of a product."""
 
 
 class LeafCodes:
@@ -61,4 +56,4 @@ class LeafCodes:
 
     def multiply_adds(self) -> int:
         """Count the multiply-adds of one query: its table, and the sums, by the time that they take."""
-        return CENTROIDS * self.pieces * PIECE + self.leaves * self.pieces * PIECE // ADDED
+        return multiply_adds(self.leaves, self.dimension + 1)

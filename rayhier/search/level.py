@@ -1,4 +1,4 @@
-"""Search by a level of ReTreever's tree: all documents are compared by few numbers, then the best are scored again.
+"""Search of all documents: they are compared by a level of ReTreever's tree or by codes, the best are scored again.
 
 Shapes: Q queries, K numbers of a level, L leaves, X numbers that score again, T rows considered.
 """
@@ -13,9 +13,12 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
+from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import ID, Ranking, by_name, take
-from rayhier.search.flat import flat
+from rayhier.search import codecs
+from rayhier.search.flat import FlatSearch, flat
 from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
+from rayhier.search.row_codes import FEWEST, CodeSimilarity, RowCodes, Similarity, code
 from rayhier.search.scan import LeafScan, RankedRows
 from rayhier.search.shortlist import Shortlist, leading
 from rayhier.spec import InputError
@@ -26,28 +29,29 @@ from rayhier.storage.leaf_map import LeafMap, Shard, Sidecar
 from rayhier.storage.schemas import NODES
 
 FORMAT = 1
+CODES = "codes.faiss"
 MADE_AT_ONCE = 16_384
 """Documents whose numbers at a level are computed at a time."""
 
 
 class LevelPart:
-    """A part of an index's documents, searched by their numbers at a level of the tree."""
+    """A part of an index's documents, searched by their numbers at a level of the tree, or by codes."""
 
     def __init__(
         self,
-        similarity: LevelSimilarity,
-        level_NK: Floats,
+        similarity: Similarity,
+        search: FlatSearch,
         row_N: Ints,
         again: Callable[[Ints], Floats] | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """Index documents' numbers at the level [n, k]; `row_N` [n] are their rows in a segment, ascending.
+        """Take the function that compares queries with n documents, and their rows in a segment, `row_N`, ascending.
 
         `again` reads the numbers [a, x] that score documents again, by their places [a] among these. `lease` keeps
         cached files on this machine while this object lives.
         """
         self.similarity, self.row_N, self._again, self._lease = similarity, row_N, again, lease
-        self._search = flat(level_NK, similarity.comparison)
+        self._search = search
 
     def best(self, level_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
         """Return similarities and rows [q, t] of the documents most similar to each query, at most `count`, in order.
@@ -56,7 +60,7 @@ class LevelPart:
         """
         most = count if mask_N is None else min(count, int(mask_N.sum()))
         score_QT, place_QT = self._search(level_QK, most, mask_N)
-        return score_QT, self.row_N[place_QT]
+        return score_QT, np.where(place_QT < 0, -1, self.row_N[place_QT])
 
     def again(self, query_QX: Floats, row_QT: Ints) -> Floats:
         """Score rows [q, t] again for queries [q, x], by vectors or the deepest level: [q, t], -inf for row -1.
@@ -88,7 +92,13 @@ def stored_part(
 ) -> LevelPart:
     """Make a searchable part of documents from their leaf probabilities as stored [n, l] and their vectors [n, m]."""
     again = numbers_again(similarity, vector_NM if similarity.again == "vectors" else stored_NL)
-    return LevelPart(similarity, level_of_all(similarity, stored_NL), row_N, again)
+    return LevelPart(similarity, flat(level_of_all(similarity, stored_NL), similarity.comparison), row_N, again)
+
+
+def coded_part(vector_NM: npt.NDArray[Any], row_N: Ints) -> LevelPart:
+    """Make a part of documents that is searched by codes of their vectors as stored [n, m]."""
+    search = RowCodes(vector_NM, code(vector_NM) if len(vector_NM) >= FEWEST else None)
+    return LevelPart(CodeSimilarity(), search, row_N, numbers_of(vector_NM))
 
 
 def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
@@ -108,33 +118,41 @@ def numbers_again(similarity: LevelSimilarity, stored_NX: npt.NDArray[Any]) -> C
     """
     match similarity.again:
         case "vectors":
-            # Reading float16 is ten times as fast with torch as with numpy.
-            return lambda places: np.asarray(torch.from_numpy(stored_NX[places]).float().numpy())
+            return numbers_of(stored_NX)
         case "level":
             depth = stored_NX.shape[1].bit_length() - 1
             return lambda places: similarity.level_of(stored_NX[places], depth)
     return None
 
 
-class LevelScan:
-    """Searches a level of ReTreever's tree over the segments of an index."""
+def numbers_of(vector_NM: npt.NDArray[Any]) -> Callable[[Ints], Floats]:
+    """Return a function from documents' places to their stored vectors, as float32."""
+    # Reading float16 is ten times as fast with torch as with numpy.
+    return lambda places: np.asarray(torch.from_numpy(vector_NM[places]).float().numpy())
 
-    def __init__(self, similarity: LevelSimilarity, parts: Mapping[int, LevelPart], leaves: LeafScan) -> None:
+
+class LevelScan:
+    """Searches all documents over the segments of an index, by a level of ReTreever's tree or by codes."""
+
+    def __init__(self, similarity: Similarity, parts: Mapping[int, LevelPart], leaves: LeafScan) -> None:
         """Take the parts to search, by the number of each one's segment in `leaves`, which reads documents' texts."""
         self.similarity, self._leaves = similarity, leaves
         self._parts = {number: part for number, part in parts.items() if len(part.row_N)}
 
     @classmethod
-    def mapped(cls, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
-        """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches by a level.
+    def mapped(cls, similarity: Similarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
+        """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches of all documents.
 
-        Files kept on this machine stay within `cache_bytes`. InputError where a shard has no sidecar (a file beside it)
-        of leaf probabilities, or one that another model made.
+        Files kept on this machine stay within `cache_bytes`. InputError where a search by a level finds a shard without
+        a sidecar (a file beside it) of leaf probabilities, or with one that another model made.
         """
-        shards = [(shard, nodes_of(leaf_map, shard)) for shard in leaf_map.manifest.shards]
+        shards = leaf_map.manifest.shards
+        if isinstance(similarity, LevelSimilarity):
+            for shard in shards:
+                nodes_of(leaf_map, shard)
         parts = {
-            number: _mapped(similarity, leaf_map, shard, nodes, leaves.leaves, cache_bytes)
-            for number, (shard, nodes) in enumerate(shards)
+            number: _mapped(similarity, leaf_map, shard, leaves.leaves, cache_bytes)
+            for number, shard in enumerate(shards)
             if any(leaf in leaves.leaves for leaf in shard.leaves)
         }
         return cls(similarity, parts, leaves)
@@ -194,7 +212,7 @@ class LevelScan:
         parts, least_Q1, complete = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
         for number, mask_N in masks.items():
             score_QT, row_QT = self._parts[number].best(level_QK, fetch, mask_N)
-            parts.append(RankedRows(score_QT, np.full_like(row_QT, number), row_QT))
+            parts.append(RankedRows(score_QT, np.where(row_QT < 0, -1, number), row_QT))
             if self._compared(number, mask_N) > fetch:
                 least_Q1, complete = np.maximum(least_Q1, score_QT[:, -1:]), False
         rows = RankedRows.joined(parts)
@@ -221,34 +239,41 @@ def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
     return nodes
 
 
-def _mapped(
-    similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, nodes: Sidecar, leaves: range, limit: float
-) -> LevelPart:
-    """Open a shard's numbers for search by a level; they are computed once, and cached by the files' checksums."""
-    files = f"{shard.file.sha256} {nodes.file.sha256} {nodes.maker} {leaf_map.void(shard).tolist()}"
+def _mapped(similarity: Similarity, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> LevelPart:
+    """Open a shard's numbers or codes; they are computed once, and cached by the files' checksums."""
+    files = f"{shard.file.sha256} {leaf_map.void(shard).tolist()}"
+    if isinstance(similarity, LevelSimilarity):
+        nodes = nodes_of(leaf_map, shard)
+        files = f"{shard.file.sha256} {nodes.file.sha256} {nodes.maker} {leaf_map.void(shard).tolist()}"
     made_of = f"level {FORMAT} {similarity} {files} {leaves}"
     lease = cache.get_or_build(
         "levels", made_of, lambda place: _write(place, similarity, leaf_map, shard, leaves), limit
     )
-    level_NK, row_N = (np.load(lease.folder / f"{name}.npy", mmap_mode="r") for name in ("level", "rows"))
-    again = (
-        None
-        if similarity.again == "none"
-        else numbers_again(similarity, np.load(lease.folder / "again.npy", mmap_mode="r"))
-    )
-    return LevelPart(similarity, level_NK, row_N, again, lease)
+    mapped = {path.stem: np.load(path, mmap_mode="r") for path in lease.folder.glob("*.npy")}
+    if isinstance(similarity, CodeSimilarity):
+        codes = lease.folder / CODES
+        search: FlatSearch = RowCodes(mapped["again"], faiss.read_index(str(codes)) if codes.exists() else None)
+        return LevelPart(similarity, search, mapped["rows"], numbers_of(mapped["again"]), lease)
+    again = None if similarity.again == "none" else numbers_again(similarity, mapped["again"])
+    return LevelPart(similarity, flat(mapped["level"], similarity.comparison), mapped["rows"], again, lease)
 
 
-def _write(folder: Path, similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
-    names = ["leaf", "rank", NODES, *(["vector"] if similarity.again == "vectors" else [])]
+def _write(folder: Path, similarity: Similarity, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
+    by_level = isinstance(similarity, LevelSimilarity)
+    names = ["leaf", "rank", *([NODES] if by_level else []), *(["vector"] if similarity.again == "vectors" else [])]
     table = leaf_map.read(shard, names)
     leaf_N, rank_N = (table[name].to_numpy() for name in ("leaf", "rank"))
     row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
     rows = table.take(pa.array(row_N))
-    stored_NL = columns.as_stored(rows[NODES])
     np.save(folder / "rows.npy", row_N)
-    np.save(folder / "level.npy", level_of_all(similarity, stored_NL))
     if similarity.again == "vectors":
-        np.save(folder / "again.npy", columns.as_stored(rows["vector"]))
-    elif similarity.again == "level":
+        vector_NM = columns.as_stored(rows["vector"])
+        np.save(folder / "again.npy", vector_NM)
+    if isinstance(similarity, CodeSimilarity):
+        if len(vector_NM) >= FEWEST:
+            codecs.write(code(vector_NM), folder / CODES)
+        return
+    stored_NL = columns.as_stored(rows[NODES])
+    np.save(folder / "level.npy", level_of_all(similarity, stored_NL))
+    if similarity.again == "level":
         np.save(folder / "again.npy", stored_NL)

@@ -35,6 +35,11 @@ class LevelSimilarity:
         offset_L = None if trained.offset_L is None else trained.offset_L.detach().cpu().numpy()
         return cls(search.at_level(router.levels), trained.similarity, search.finish, offset_L)
 
+    @property
+    def numbers(self) -> str:
+        """Say in words by what documents are compared."""
+        return f"{2**self.level} numbers, level {self.level} of the tree"
+
     def level_of(self, stored_NL: npt.NDArray[Any], level: int) -> Floats:
         """Compute texts' numbers at a level h, [n, 2^h], from their leaf probabilities as stored [n, l]."""
         offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)

@@ -16,7 +16,8 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
 from rayhier.search.leaf_codes import FEWEST, LeafCodes
-from rayhier.search.level_similarity import LevelSimilarity
+from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
+from rayhier.search.row_codes import CodeSimilarity, Similarity
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
@@ -95,9 +96,26 @@ class Model:
             raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 
     @cached_property
-    def level_similarity(self) -> LevelSimilarity | None:
-        """The rule by which searches compare documents at a level of ReTreever's tree; None where they visit leaves."""
-        return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
+    def level_similarity(self) -> Similarity | None:
+        """The rule by which searches compare all documents, by a level or by codes; None where they visit leaves."""
+        match self.spec.search.how:
+            case "level":
+                return LevelSimilarity.of(self.spec.search, self.tree)
+            case "codes":
+                return CodeSimilarity()
+        return None
+
+    def level_query(self, encoded: Encoded) -> LevelQuery | None:
+        """Compute queries' numbers for a search of all documents; None where searches visit leaves.
+
+        InputError where the router reads tokens and only vectors are known.
+        """
+        match self.level_similarity:
+            case LevelSimilarity() as similarity:
+                return similarity.query(self.tree, encoded)
+            case CodeSimilarity() as similarity:
+                return similarity.query(encoded.numpy)
+        return None
 
     @property
     def tree(self) -> RetreeverRouter:

@@ -6,8 +6,8 @@ from typing import Self
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.hybrid import Lexical, WordScan
 from rayhier.search.level import LevelScan
-from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.retrieve import Level, Reading, Scan, Words
+from rayhier.search.row_codes import Similarity
 from rayhier.search.scan import LeafScan
 from rayhier.search.shortlist import Shortlist
 from rayhier.spec import JobSpec
@@ -24,7 +24,11 @@ class Reader:
 
     @classmethod
     def open(
-        cls, spec: JobSpec, leaf_map: LeafMap, similarity: LevelSimilarity | None, leaves: range | None = None
+        cls,
+        spec: JobSpec,
+        leaf_map: LeafMap,
+        similarity: Similarity | None,
+        leaves: range | None = None,
     ) -> Self:
         """Open a leaf map's leaves, by default all, as a spec searches them; a level where `similarity` is given.
 

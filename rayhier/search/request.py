@@ -255,15 +255,14 @@ class Rules:
         reads_all = calls > 0 and reranking is not None and reranking.pool == "all"
         if requested is not None:
             refused = {
-                "search.how is level, which visits no leaves; allowed: none, or search.how leaves in the spec": (
-                    self.search.how == "level"
-                ),
+                f"search.how is {self.search.how}, which visits no leaves; allowed: none, or search.how leaves in the "
+                "spec": not self.search.visits_leaves,
                 "mode is bm25, which visits no leaves; allowed: none, or mode dense": mode == "bm25",
                 "search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false": reads_all,
             }
             for reason in (reason for reason, holds in refused.items() if holds):
                 raise InputError(f"beam: got {requested}, but {reason}")
-        if mode == "bm25" or self.search.how == "level":
+        if mode == "bm25" or not self.search.visits_leaves:
             return 0
         if reads_all:
             return self.leaves

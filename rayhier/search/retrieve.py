@@ -5,7 +5,7 @@ same time, and is sent a reply to each piece:
 
     [Scan]            the leaves that queries visit; more leaves in further rounds where few documents match a filter
     [Scan, Words]     and BM25 over all documents, where a search is hybrid
-    [Level]           all documents, by a level of ReTreever's tree
+    [Level]           all documents, by a level of ReTreever's tree or by codes of their vectors
     [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
 
 Its drivers decide where the work is done: `Searcher` in this process, `serve.backend.engine` over shard groups,
@@ -62,7 +62,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Level:
-    """A piece of a search's work: compare all documents by a level of ReTreever's tree. The answer is a `Shortlist`."""
+    """A piece of a search's work: compare all documents, by a level or by codes. The answer is a `Shortlist`."""
 
     query: LevelQuery
     results: int

@@ -25,7 +25,7 @@ class Routes:
     """Log densities [q, β] of the leaves (probability of an answer / number of documents), by which they are ordered;
     None where the router does not know the leaves' sizes."""
     level: LevelQuery | None = None
-    """Queries' numbers at a level of ReTreever's tree, where a search compares all documents and visits no leaf."""
+    """Queries' numbers for a search that compares all documents, by a level or by codes, and visits no leaf."""
     encode_ms: float = 0.0
     """Milliseconds that encoding took, for all queries together."""
     route_ms: float = 0.0
@@ -59,10 +59,8 @@ def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
     if beam:
         leaves_QB, log_prob_QB = model.route(encoded, beam)
         routes = Routes(encoded, leaves_QB, log_prob_QB, model.densities(leaves_QB, log_prob_QB))
-    elif model.level_similarity is not None:
-        routes = Routes(encoded, *nowhere, level=model.level_similarity.query(model.tree, encoded))
     else:
-        routes = Routes(encoded, *nowhere)
+        routes = Routes(encoded, *nowhere, level=model.level_query(encoded))
     done = time.perf_counter()
     return replace(routes, encode_ms=1e3 * (routing - began), route_ms=1e3 * (done - routing))
 

@@ -126,7 +126,7 @@ def replay(
 def _check(index: IndexResponse) -> None:
     """Raise ValueError where every search of an index is exact, or the server allows no exact search."""
     reasons = {
-        "is searched by a level of its tree, which visits all documents": index.how == "level",
+        f"is searched by {index.how}, which compares all documents": index.how != "leaves",
         "is searched by BM25, which visits no leaves": index.mode == "bm25",
         "re-ranks documents of all leaves": index.rerank != "none" and index.pool == "all",
     }

@@ -165,9 +165,10 @@ class SearchSpec(Section):
 
     k: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Number of results of a query."""
-    how: Literal["leaves", "level"] = "leaves"
+    how: Literal["leaves", "level", "codes"] = "leaves"
     """Documents that a query is compared with. `leaves`: the documents of some leaves. `level`: all documents, by the
-    few numbers of one level of a retreever router's tree; the best are scored again."""
+    few numbers of one level of a retreever router's tree; `codes`: all documents, by four-bit codes of their vectors,
+    which up to some hundred thousand documents is faster. The best by `level` or `codes` are scored again."""
     level: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Level h of the tree, at which a text is 2^h numbers, for `how: level`. `auto`: 6, or the tree's depth if that is
     less."""
@@ -175,7 +176,8 @@ class SearchSpec(Section):
     """Second score of the best documents by `level`: `none`, by the tree's deepest `level`, or by the encoder's
     `vectors`."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of documents that `finish` scores again. `auto`: three for each result, at least 300."""
+    """Number of documents that are scored again after a comparison by `level` or `codes`. `auto`: three for each
+    result, at least 300."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | MassBeam = "auto"
     """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all
     leaves, at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's probabilities."""
@@ -203,8 +205,10 @@ class SearchSpec(Section):
     def _each_key_counts(self) -> Self:
         if self.words and self.how == "level" and self.finish != "vectors":
             raise ValueError("finish: vectors, where mode or hybrid is given: BM25 is added to scores by vectors")
+        if self.how != "level":
+            self.refuse("level", "finish", where="only where how is level")
         if self.how == "leaves":
-            self.refuse("level", "finish", "shortlist", where="only where how is level")
+            self.refuse("shortlist", where="only where how is level or codes")
         else:
             self.refuse("beam", "widest", where="only where how is leaves")
         if self.finish == "none":
@@ -222,6 +226,11 @@ class SearchSpec(Section):
     def at_level(self, depth: int) -> int:
         """Return the level by which documents are compared, in a tree of the given depth."""
         return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
+
+    @property
+    def visits_leaves(self) -> bool:
+        """Return True if a query visits some leaves; False where it is compared with all documents."""
+        return self.how == "leaves"
 
     @property
     def words(self) -> bool:

@@ -1,7 +1,8 @@
-"""The index itself as a system to measure, searched by a level of ReTreever's tree."""
+"""Systems that compare all documents, then score the best again: by a level of ReTreever's tree, and by codes."""
 
 from functools import cache
 
+from rayhier.arrays import Floats
 from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import System
@@ -9,7 +10,20 @@ from rayhier.evaluate.part import Part
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.level_similarity import LevelSimilarity
+from rayhier.search.row_codes import CodeSimilarity, multiply_adds
 from rayhier.search.shortlist import Shortlist
+
+
+def code_system(name: str, collection: Collection, query_QM: Floats, k: int, listed: int) -> System:
+    """Make a system with a single point: codes of all documents are compared, `listed` results are scored again."""
+    dimension, documents = query_QM.shape[1], collection.matching
+    query = collection.parts.send(CodeSimilarity().query(query_QM))
+
+    @cache
+    def rank(results: int) -> Ranking:
+        return Shortlist.merge(collection.parts.call(Part.coded, query, results), results).finished(k)
+
+    return System(name, documents, [listed], rank, lambda _: multiply_adds(documents, dimension) / dimension)
 
 
 def level_system(

@@ -16,9 +16,10 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.hybrid import Lexical
-from rayhier.search.level_similarity import LevelQuery
+from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
 from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Level, Reading, Scan
+from rayhier.search.row_codes import CodeSimilarity, Similarity
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
@@ -70,10 +71,13 @@ class ShardGroup:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
 
     def _load(self) -> None:
-        spec, similarity, depth = self._version.now.spec, None, 0
+        spec, depth = self._version.now.spec, 0
+        similarity: Similarity | None = None
         if spec.search.how == "level":
             model = self._version.model()
             similarity, depth = model.level_similarity, model.tree.levels
+        elif spec.search.how == "codes":
+            similarity = CodeSimilarity()
         reader = Reader.open(spec, self._there, similarity, self._range)
         reader.leaves.open()
         # Rows of each leaf that this group holds; the last entry is for leaf -1, no leaf.
@@ -122,7 +126,9 @@ class ShardGroup:
             self._reader.read(Scan(query_QM, self._probed, 1))
         else:
             again_QX = {"none": None, "vectors": query_QM, "level": _even(self._depth)}[levels.similarity.again]
-            self._reader.read(Level(LevelQuery(_even(levels.similarity.level), again_QX), 1))
+            similarity = levels.similarity
+            level_QK = _even(similarity.level) if isinstance(similarity, LevelSimilarity) else query_QM
+            self._reader.read(Level(LevelQuery(level_QK, again_QX), 1))
 
 
 class LocalShards:

@@ -11,6 +11,8 @@ from rayhier.evaluate.evaluation import baselines, evaluate
 from rayhier.evaluate.workers import LocalParts, LocalWorkers
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
+from rayhier.search import level
+from rayhier.search.row_codes import multiply_adds
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, pins, schemas
 
@@ -150,6 +152,19 @@ def test_every_baseline(corpus, vectors, trained):
         assert set(result.exact["bm25"].values()) == {0.0}
 
 
+@pytest.mark.parametrize("fewest", [1_000, 20], ids=["by vectors", "by codes"])
+@pytest.mark.parametrize("workers", [1, 5])
+def test_codes_of_all_documents_end_at_exact_search(corpus, vectors, trained, workers, fewest, monkeypatch):
+    """A shortlist of all documents: the codes change nothing but the cost."""
+    monkeypatch.setattr(level, "FEWEST", fewest)
+    spec = only("exact_same_encoder", "codes")
+    (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers)).seeds
+    (point,) = result.curves["codes"]
+    assert point.measures == pytest.approx(result.exact["exact_same_encoder"])
+    assert (point.visited_mean, point.leaves_mean) == (1.0, 0.0)
+    assert point.cost_mean == pytest.approx((multiply_adds(N, M) / M + N) / N)
+
+
 def only(*names, **evaluating):
     """The spec with these baselines alone, and one seed."""
     return JobSpec.model_validate(
@@ -234,6 +249,7 @@ def test_two_leaves_are_measured_beside_the_control_with_two():
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})
     assert baselines(spec) == ("faiss_ivf_spill", "exact")
+    assert baselines(JobSpec.model_validate({**SPEC, "search": {"how": "codes"}})) == (*EVERY[:4], "codes")
 
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):

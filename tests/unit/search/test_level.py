@@ -188,7 +188,9 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
 
     ranges = [range(7), range(7, 20), range(20, 2**D)]
     groups = [levels(leaves) for leaves in ranges]
-    model = SimpleNamespace(level_similarity=level_similarity, tree=router, router=router, spec=asked, widen=None)
+    model = SimpleNamespace(
+        level_query=lambda encoded: level_similarity.query(router, encoded), router=router, spec=asked, widen=None
+    )
     near = [Near("near", own, Here(Reader(one._leaves, None, one))) for own, one in zip(ranges, groups, strict=True)]
     rules = Rules(asked.search, 2**D, sum(there.manifest.counts), groups=len(near))
     served = asyncio.run(ask(Engine(model, near, rules, N, there.manifest.counts), queries, 4))

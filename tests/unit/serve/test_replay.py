@@ -127,7 +127,7 @@ def test_where_the_index_re_ranks_its_scan_is_compared_and_all_of_it_timed(asks)
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"how": "level"}, "this index is searched by a level of its tree, which visits all documents"),
+        ({"how": "level"}, "this index is searched by level, which compares all documents"),
         ({"mode": "bm25"}, "this index is searched by BM25, which visits no leaves"),
         ({"rerank": "rnr", "pool": "all"}, "this index re-ranks documents of all leaves"),
     ],
