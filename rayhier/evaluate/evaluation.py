@@ -105,7 +105,7 @@ class SeedIndex:
 def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers) -> SeedIndex:
     """Open a published model and its index; each worker reads a share of the index's shards."""
     shards, trained = LeafMap.open(index.root, BUILT).manifest.shards, Model.open(model, spec)
-    similarity = trained.level_similarity
+    similarity = trained.level_similarity if isinstance(trained.level_similarity, LevelSimilarity) else None
     arguments = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, arguments)
     return SeedIndex(trained, index, Collection.of(parts), files.read_json(model.path("metrics.json")))

@@ -56,15 +56,21 @@ def _index(spec: JobSpec, report: Report) -> list[str]:
     if exact is None or report.level is not None or report.router not in report.curves:
         return []
     points, goal = report.points(report.router), exact.measures[measure] - EQUAL
+    lines = []
+    if spec.search.how == "codes" and (codes := report.systems.get("codes")) is not None:
+        (point,) = report.points("codes")
+        found = codes.measures[measure] / max(exact.measures[measure], 1e-9)
+        lines.append(
+            f"Codes: compared with all documents, as the spec searches, they find {found:.1%} of exact search's "
+            f"{measure}, at {point.cost_mean:.0%} of its cost. What follows is of the leaves."
+        )
     equal = next((point for point in points if point.measures[measure] >= goal), None)
     used = report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)
-    lines = [
-        (
-            f"Index: with the spec's beam ({used.beam:g} leaves) it finds {share:.1%} of exact search's {measure} and "
-            f"visits {used.visited:.1%} of the documents."
-        )
-    ]
+    lines.append(
+        f"Index: with the spec's beam ({used.beam:g} leaves) it finds {share:.1%} of exact search's {measure} and "
+        f"visits {used.visited:.1%} of the documents."
+    )
     if equal is not None:
         lines.append(
             f"Index: from a beam of {equal.beam} on it equals exact search, with {equal.visited_mean:.1%} of the "

@@ -84,7 +84,9 @@ CASES = {
         prepare=lambda corpus, work: (corpus / "qrels" / "train.tsv").unlink(),
     ),
     "no accepted train judgements": Case(
-        ["train.objective", "unknown document 1"], {"train": "{objective: supervised}"}, prepare=unknown_judgements
+        ["no train judgement accepted", "unknown document 1"],
+        {"train": "{objective: supervised}"},
+        prepare=unknown_judgements,
     ),
     "more leaves than documents": Case(
         ["router.branching", "241", "240"], {"router": "{type: learned_ivf, branching: 241}"}

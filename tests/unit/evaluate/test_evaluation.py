@@ -157,9 +157,10 @@ def test_every_baseline(corpus, vectors, trained):
 def test_codes_of_all_documents_end_at_exact_search(corpus, vectors, trained, workers, fewest, monkeypatch):
     """A shortlist of all documents: the codes change nothing but the cost."""
     monkeypatch.setattr(level, "FEWEST", fewest)
-    spec = only("exact_same_encoder", "codes")
+    spec = JobSpec.model_validate({**only("exact_same_encoder").model_dump(), "search": {"how": "codes"}})
     (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers)).seeds
     (point,) = result.curves["codes"]
+    assert len(result.curves["ehi"]) > 1, "and the index's own curve is measured"
     assert point.measures == pytest.approx(result.exact["exact_same_encoder"])
     assert (point.visited_mean, point.leaves_mean) == (1.0, 0.0)
     assert point.cost_mean == pytest.approx((multiply_adds(N, M) / M + N) / N)
