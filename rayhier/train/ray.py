@@ -145,7 +145,8 @@ def _fit(trainer: TorchTrainer) -> None:
 
     thread = threading.Thread(target=fit, name="train", daemon=True)
     thread.start()
-    thread.join()
+    while thread.is_alive():  # a signal just before an endless wait would not be seen
+        thread.join(1.0)
     if failed:
         raise failed[0]
 

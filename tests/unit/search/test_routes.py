@@ -16,7 +16,10 @@ class Model:
     """Notes what it is asked; a query goes to the leaves from 5 on."""
 
     def __init__(self, similarity=None, *, dense=False):
-        self.asked, self.level_similarity, self.tree, self._dense = [], similarity, "a tree", dense
+        self.asked, self._similarity, self._dense = [], similarity, dense
+
+    def level_query(self, encoded):
+        return None if self._similarity is None else self._similarity.query(encoded)
 
     def encode(self, texts):
         self.asked.append(("encode", list(texts)))
@@ -31,7 +34,7 @@ class Model:
         return log_prob_QB - 1 if self._dense else None
 
 
-SIMILARITY = SimpleNamespace(query=lambda tree, encoded: LevelQuery(encoded.numpy, None))
+SIMILARITY = SimpleNamespace(query=lambda encoded: LevelQuery(encoded.numpy, None))
 
 
 def test_texts_are_encoded_and_visit_leaves():
