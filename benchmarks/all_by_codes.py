@@ -46,12 +46,12 @@ def main() -> int:
     dev = load_queries(corpus, vectors, "dev")
     query_QM = searchers["all leaves, exact"].model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
     judge = Judge(dev, MEASURES)
-    found = {name: _ids(searcher, query_QM) for name, searcher in searchers.items()}
+    best = {name: _ids(searcher, query_QM) for name, searcher in searchers.items()}
     timed = _timed(searchers, query_QM)
     rows = []
     for name, searcher in searchers.items():
         values = judge.mean(searcher.retrieve(searcher.rules.request(query_QM, name="vectors")).ranking)
-        share = np.mean([len({*a} & {*b}) / TEN for a, b in zip(found[name], found["all leaves, exact"], strict=True)])
+        share = np.mean([len({*a} & {*b}) / TEN for a, b in zip(best[name], best["all leaves, exact"], strict=True)])
         alone, together = timed[name]
         rows.append([name, *(f"{values[m]:.3f}" for m in MEASURES), f"{share:.3f}", f"{alone:.2f}", f"{together:,.0f}"])
     first = searchers["all leaves, exact"]

@@ -15,8 +15,8 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter, at_level, represent
 from rayhier.search.flat import flat
-from rayhier.search.level import LevelPart, level_of_all, numbers_again, stored_part
-from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
+from rayhier.search.flat_scan import FlatPart, level_of_all, numbers_again, stored_part
+from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.spec.train.retreever import Comparison
 
 K, BATCH, ROUNDS = 10, 64, 7
@@ -49,20 +49,20 @@ def finished(bench: Bench, one: Shortlist, seed: int) -> dict[str, Values]:
             order_QK = np.argsort(-again_QT, axis=1, kind="stable")[:, :count]
             return np.take_along_axis(again_QT, order_QK, axis=1), np.take_along_axis(row_QT, order_QK, axis=1)
 
-        return bench.judged(search, query.level_QK)
+        return bench.judged(search, query.query_QK)
 
     key = [one.row.kind, one.row.begin, one.row.rate, one.row.train, one.row.router, one.similarity, one.listed]
     return setting.kept(make, "finished", bench.split, *key)
 
 
-def again(part: LevelPart, query: LevelQuery, listed: int) -> tuple[Ints, Floats]:
+def again(part: FlatPart, query: FlatQuery, listed: int) -> tuple[Ints, Floats]:
     """Rows [q, t] of a shortlist, and their scores [q, t] by vectors."""
     assert query.again_QX is not None
-    row_QT = part.best(query.level_QK, listed)[1]
+    row_QT = part.best(query.query_QK, listed)[1]
     return row_QT, part.again(query.again_QX, row_QT)
 
 
-def shortlisted(bench: Bench, one: Shortlist, setting: Setting) -> tuple[LevelPart, LevelQuery]:
+def shortlisted(bench: Bench, one: Shortlist, setting: Setting) -> tuple[FlatPart, FlatQuery]:
     """Documents and queries by a row's 64 numbers, with vectors that rank again."""
     document_NM, query_QM = setting.examples.document_NM, bench.asked(setting)
     row_N = np.arange(len(document_NM))
@@ -71,14 +71,14 @@ def shortlisted(bench: Bench, one: Shortlist, setting: Setting) -> tuple[LevelPa
         similarity = similarity_of(router, one.similarity)
         stored_NL, stored_QL = (router.leaves(Encoded.of(x)) for x in (document_NM, query_QM))
         numbers = numbers_again(similarity, document_NM)
-        part = LevelPart(similarity, flat(level_of_all(similarity, stored_NL), similarity.comparison), row_N, numbers)
-        return part, LevelQuery(similarity.level_of(stored_QL, similarity.level), query_QM)
+        part = FlatPart(similarity, flat(level_of_all(similarity, stored_NL), similarity.comparison), row_N, numbers)
+        return part, FlatQuery(similarity.level_of(stored_QL, similarity.level), query_QM)
     trained = setting.trained(one.row)
     place = [LEVEL in own.shape for own in bench.sizes(trained, query_QM[:2])].index(True)
     document_NK, query_QK = (bench.sizes(trained, x)[place] for x in (document_NM, query_QM))
     cosine = similarity_of(None, "cosine")
-    part = LevelPart(cosine, flat(document_NK, "cosine"), row_N, lambda rows: document_NM[rows])
-    return part, LevelQuery(query_QK, query_QM)
+    part = FlatPart(cosine, flat(document_NK, "cosine"), row_N, lambda rows: document_NM[rows])
+    return part, FlatQuery(query_QK, query_QM)
 
 
 def similarity_of(
@@ -157,10 +157,10 @@ def questions(
         similarity = similarity_of(router, kind, 5)
         part = stored_part(similarity, stored_NL, document_NM, np.arange(len(document_NM)))
 
-        def tree(similarity: LevelSimilarity = similarity) -> list[LevelQuery]:
+        def tree(similarity: LevelSimilarity = similarity) -> list[FlatQuery]:
             return [similarity.query(router, Encoded.of(x)) for x in vectors]
 
-        def search(part: LevelPart = part, queries: Sequence[LevelQuery] = tuple(tree())) -> list[object]:
+        def search(part: FlatPart = part, queries: Sequence[FlatQuery] = tuple(tree())) -> list[object]:
             return [again(part, query, LISTED) for query in queries]
 
         parts[f"level 5, {name}, {LISTED} finished by vectors"] = {**encode, "tree": tree, "search": search}

@@ -67,11 +67,11 @@ def _measure(options: argparse.Namespace) -> list[str]:
 
     searcher = Searcher.open(workdir)
     spec = searcher.model.spec
-    named = {name for query in queries.ids for name in relevant(queries.grades[query])}
-    held = searcher.reader.leaves.holds(named)
-    if not held:
+    answers = {name for query in queries.ids for name in relevant(queries.grades[query])}
+    indexed = searcher.reader.leaves.holds(answers)
+    if not indexed:
         raise InputError(
-            f"--judgements: none of the {len(named):,} answers is a document of the index, {min(named)!r} for "
+            f"--judgements: none of the {len(answers):,} answers is a document of the index, {min(answers)!r} for "
             "instance; allowed: ids as the index has them"
         )
     measures, judge = spec.evaluate.measures, Judge(queries, spec.evaluate.measures)
@@ -94,8 +94,8 @@ def _measure(options: argparse.Namespace) -> list[str]:
         "",
         *aligned(["system", *measures, "visited", "ms a query"], rows),
     ]
-    if missing := len(named - held):
-        lines.append(f"{missing:,} of {len(named):,} answers are not in the index and count as not found")
+    if missing := len(answers - indexed):
+        lines.append(f"{missing:,} of {len(answers):,} answers are not in the index and count as not found")
     if trained := _trained_on(workdir, queries.texts):
         lines.append(
             f"{trained:,} of these queries trained the encoder: they say little about queries that it never saw"

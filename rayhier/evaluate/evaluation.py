@@ -17,9 +17,9 @@ from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.part import ROUTER, Part
 from rayhier.evaluate.systems.bm25 import Bm25
+from rayhier.evaluate.systems.flat import code_system, level_system
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
-from rayhier.evaluate.systems.level import code_system, level_system
 from rayhier.evaluate.systems.router import router_system, widened_system
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.evaluate.systems.served_path import ServedPath
@@ -105,7 +105,7 @@ class SeedIndex:
 def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers) -> SeedIndex:
     """Open a published model and its index; each worker reads a share of the index's shards."""
     shards, trained = LeafMap.open(index.root, BUILT).manifest.shards, Model.open(model, spec)
-    similarity = trained.level_similarity if isinstance(trained.level_similarity, LevelSimilarity) else None
+    similarity = trained.flat_similarity if isinstance(trained.flat_similarity, LevelSimilarity) else None
     arguments = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, arguments)
     return SeedIndex(trained, index, Collection.of(parts), files.read_json(model.path("metrics.json")))
@@ -220,7 +220,7 @@ class _Work:
         sizes = collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
         model, router = seed_index.model, str(self.spec.router.type)
-        if isinstance(similarity := model.level_similarity, LevelSimilarity):
+        if isinstance(similarity := model.flat_similarity, LevelSimilarity):
             self.level, listed = similarity.level, self.spec.search.shortlisted(self.k)
             self._curve(
                 result,

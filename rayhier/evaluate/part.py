@@ -20,8 +20,8 @@ from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.exact import exact
 from rayhier.search.filter import matching
-from rayhier.search.level import LevelScan, coded_part, nodes_of, stored_part
-from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
+from rayhier.search.flat_scan import FlatScan, coded_part, nodes_of, stored_part
+from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.row_codes import CodeSimilarity
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
@@ -58,7 +58,7 @@ class Part:
         self._fields = None if measured is None else measured.fields
         self._match_N = None if measured is None else matching(measured.fields, measured.where)
         self._segments: dict[str, MemorySegment] = {}
-        self._levels: LevelScan | None = None
+        self._levels: FlatScan | None = None
 
     @classmethod
     def of_vectors(cls, corpus: str, vectors: str, names: Sequence[str], where: Filter | None = None) -> Self:
@@ -102,7 +102,7 @@ class Part:
             nodes = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in held_shards])
             stored_nodes = nodes[NODES].take(pa.array(first))
             level = stored_part(similarity, columns.as_stored(stored_nodes), part.vector_NM, first)
-            part._levels = LevelScan(similarity, {0: level}, LeafScan.memory(segment))
+            part._levels = FlatScan(similarity, {0: level}, LeafScan.memory(segment))
         return part
 
     def count(self) -> int:
@@ -159,7 +159,7 @@ class Part:
         """
         return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k, self._where)
 
-    def level(self, query: LevelQuery, results: int) -> Shortlist:
+    def level(self, query: FlatQuery, results: int) -> Shortlist:
         """Return each query's best rows by a level of the tree, as many as hold `results` results, with their scores.
 
         ValueError where the part was loaded without the numbers of a level.
@@ -168,7 +168,7 @@ class Part:
             raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
         return self._levels.shortlist(query, results, self._where)
 
-    def coded(self, query: LevelQuery, results: int) -> Shortlist:
+    def coded(self, query: FlatQuery, results: int) -> Shortlist:
         """Return each query's best rows among all documents by codes of their vectors, scored again by the vectors.
 
         The codes are made at the first call.
@@ -176,12 +176,12 @@ class Part:
         return self._coded.shortlist(query, results, self._where)
 
     @cached_property
-    def _coded(self) -> LevelScan:
+    def _coded(self) -> FlatScan:
         n, fields = len(self.doc_ids), self._fields
         result_N = result_numbers(self.doc_ids, self.result_ids)
         copies = None if result_N is None else Copies(result_N)
         segment = MemorySegment.of(self.result_ids, self.vector_NM, np.zeros(n, np.int64), 1, copies, fields)
-        return LevelScan(CodeSimilarity(), {0: coded_part(self.vector_NM, np.arange(n))}, LeafScan.memory(segment))
+        return FlatScan(CodeSimilarity(), {0: coded_part(self.vector_NM, np.arange(n))}, LeafScan.memory(segment))
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
         """Rank the best k results of each query [q, m] by scores of all documents of this part that are searched."""

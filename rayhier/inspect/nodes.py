@@ -17,8 +17,8 @@ from rayhier.index.display import DisplayTree
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import place_all, route_all
+from rayhier.search.flat_scan import nodes_of
 from rayhier.search.index import reading_leaf_map
-from rayhier.search.level import nodes_of
 from rayhier.search.model import Model
 from rayhier.spec import InputError
 from rayhier.storage import columns, current, files, schemas

@@ -170,8 +170,8 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
         yield f"documents that match{within}: {len(answer.hits)}, fewer than k ({request.k})"
     if request.mode == "bm25":
         return
-    if searcher.reader.levels is not None:
-        similarity = searcher.reader.levels.similarity
+    if searcher.reader.flat is not None:
+        similarity = searcher.reader.flat.similarity
         again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
         yield f"compared all {answer.documents:,} documents{matching} by {similarity.numbers}{again}"
         return

@@ -8,16 +8,15 @@ product of 384 dimensions, where a projection to 48 dimensions costs an eighth a
 Shapes: N queries, L leaves, M embedding size.
 """
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rayhier.arrays import Floats
-from rayhier.cluster.library import faiss
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.row_codes import CENTROIDS, PIECE, multiply_adds
+from rayhier.search.row_codes import CENTROIDS, PIECE, code, multiply_adds
 
 FEWEST = 39 * CENTROIDS
 """Fewest leaves that are coded, 39 for each centroid as faiss asks: fewer are compared in full at once."""
@@ -36,9 +35,7 @@ class LeafCodes:
         coded_LD = np.zeros((self.leaves, self.pieces * PIECE), np.float32)
         coded_LD[:, : self.dimension] = weight_LM - weight_LM.mean(axis=0)
         coded_LD[:, self.dimension] = bias_L - bias_L.mean()
-        self._index: Any = faiss.IndexPQFastScan(coded_LD.shape[1], self.pieces, 4, faiss.METRIC_INNER_PRODUCT)
-        self._index.train(coded_LD)
-        self._index.add(coded_LD)
+        self._index = code(coded_LD)
 
     @classmethod
     def of(cls, router: LearnedIvfRouter) -> Self:

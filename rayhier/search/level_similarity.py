@@ -45,7 +45,7 @@ class LevelSimilarity:
         offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)
         return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.comparison, offset_K).numpy())
 
-    def query(self, router: RetreeverRouter, encoded: Encoded) -> "LevelQuery":
+    def query(self, router: RetreeverRouter, encoded: Encoded) -> "FlatQuery":
         """Compute queries' numbers as documents' are computed, from leaf probabilities in the stored precision.
 
         InputError where the router reads tokens and only vectors are known.
@@ -56,18 +56,18 @@ class LevelSimilarity:
         again_QX = encoded.numpy if self.again == "vectors" else None
         if self.again == "level":
             again_QX = self.level_of(stored_QL, router.levels)
-        return LevelQuery(self.level_of(stored_QL, self.level), again_QX)
+        return FlatQuery(self.level_of(stored_QL, self.level), again_QX)
 
 
 @dataclass(frozen=True)
-class LevelQuery:
+class FlatQuery:
     """Queries as numbers, for a search by a level of ReTreever's tree."""
 
-    level_QK: Floats
+    query_QK: Floats
     """The queries' numbers [q, k] at the level."""
     again_QX: Floats | None
     """The queries' numbers [q, x] by which the best documents are scored again; None where they are not."""
 
-    def part(self, rows: slice) -> "LevelQuery":
+    def part(self, rows: slice) -> "FlatQuery":
         """Return the queries at `rows`."""
-        return LevelQuery(self.level_QK[rows], None if self.again_QX is None else self.again_QX[rows])
+        return FlatQuery(self.query_QK[rows], None if self.again_QX is None else self.again_QX[rows])

@@ -16,8 +16,8 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
 from rayhier.search.leaf_codes import FEWEST, LeafCodes
-from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
-from rayhier.search.row_codes import CodeSimilarity, Similarity
+from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
+from rayhier.search.row_codes import CodeSimilarity, FlatSimilarity
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
@@ -96,7 +96,7 @@ class Model:
             raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 
     @cached_property
-    def level_similarity(self) -> Similarity | None:
+    def flat_similarity(self) -> FlatSimilarity | None:
         """The rule by which searches compare all documents, by a level or by codes; None where they visit leaves."""
         match self.spec.search.how:
             case "level":
@@ -105,12 +105,12 @@ class Model:
                 return CodeSimilarity()
         return None
 
-    def level_query(self, encoded: Encoded) -> LevelQuery | None:
+    def flat_query(self, encoded: Encoded) -> FlatQuery | None:
         """Compute queries' numbers for a search of all documents; None where searches visit leaves.
 
         InputError where the router reads tokens and only vectors are known.
         """
-        match self.level_similarity:
+        match self.flat_similarity:
             case LevelSimilarity() as similarity:
                 return similarity.query(self.tree, encoded)
             case CodeSimilarity() as similarity:

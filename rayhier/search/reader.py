@@ -1,13 +1,13 @@
-"""Opens the parts of a leaf map that searches read: leaves, words (BM25), a level of ReTreever's tree."""
+"""Opens the parts of a leaf map that searches read: leaves, words (BM25), all documents flat, by a level or by codes."""
 
 from dataclasses import dataclass
 from typing import Self
 
 from rayhier.dataset.ranking import Ranking
+from rayhier.search.flat_scan import FlatScan
 from rayhier.search.hybrid import Lexical, WordScan
-from rayhier.search.level import LevelScan
-from rayhier.search.retrieve import Level, Reading, Scan, Words
-from rayhier.search.row_codes import Similarity
+from rayhier.search.retrieve import Flat, Reading, Scan, Words
+from rayhier.search.row_codes import FlatSimilarity
 from rayhier.search.scan import LeafScan
 from rayhier.search.shortlist import Shortlist
 from rayhier.spec import JobSpec
@@ -20,30 +20,30 @@ class Reader:
 
     leaves: LeafScan
     words: WordScan | None = None
-    levels: LevelScan | None = None
+    flat: FlatScan | None = None
 
     @classmethod
     def open(
         cls,
         spec: JobSpec,
         leaf_map: LeafMap,
-        similarity: Similarity | None,
+        similarity: FlatSimilarity | None,
         leaves: range | None = None,
     ) -> Self:
-        """Open a leaf map's leaves, by default all, as a spec searches them; a level where `similarity` is given.
+        """Open a leaf map's leaves, by default all, as a spec searches them; flat where `similarity` is given.
 
         Raises InputError where a file is not as published, or lacks the leaf probabilities from which the level is
         read.
         """
         cache_bytes, codec = spec.search.cache_gb * 1e9, spec.search.codec
         scan = LeafScan.mapped(leaf_map, None if codec == "auto" else codec, leaves, cache_bytes)
-        levels = None if similarity is None else LevelScan.mapped(similarity, leaf_map, scan, cache_bytes)
-        return cls(scan, WordScan(scan) if spec.search.words else None, levels)
+        flat = None if similarity is None else FlatScan.mapped(similarity, leaf_map, scan, cache_bytes)
+        return cls(scan, WordScan(scan) if spec.search.words else None, flat)
 
     def read(self, work: Reading) -> Ranking | Lexical | Shortlist:
-        """Do a piece of a search's work: scan leaves, score by BM25, or search a level.
+        """Do a piece of a search's work: scan leaves, score by BM25, or compare all documents.
 
-        ValueError where the spec's searches do not use BM25, or a level.
+        ValueError where the spec's searches do not use BM25, or visit leaves.
         """
         match work:
             case Scan():
@@ -54,11 +54,11 @@ class Reader:
                 if self.words is None:
                     raise ValueError("words: got a query for an index whose spec has no BM25")
                 return self.words.scan(work.texts, work.query_QM, work.k, work.where, with_vectors=work.with_vectors)
-            case Level():
-                if self.levels is None:
-                    raise ValueError("level: got a query for an index whose spec searches leaves")
-                return self.levels.shortlist(work.query, work.results, work.where, with_vectors=work.with_vectors)
+            case Flat():
+                if self.flat is None:
+                    raise ValueError("flat: got a query for an index whose spec searches leaves")
+                return self.flat.shortlist(work.query, work.results, work.where, with_vectors=work.with_vectors)
 
     def intact(self) -> bool:
         """Return True if the files of all open segments are unchanged since they were opened."""
-        return self.leaves.intact() if self.levels is None else self.levels.intact()
+        return self.leaves.intact() if self.flat is None else self.flat.intact()

@@ -1,11 +1,11 @@
-"""The steps of a search: which leaves, words or level to read, how results are fused, which pairs are re-ranked.
+"""The steps of a search: what to read in leaves, words or all documents, how results are fused, which pairs are re-ranked.
 
 `Retriever` decides and computes; it reads nothing itself. It yields rounds of work, whose pieces may be done at the
 same time, and is sent a reply to each piece:
 
     [Scan]            the leaves that queries visit; more leaves in further rounds where few documents match a filter
     [Scan, Words]     and BM25 over all documents, where a search is hybrid
-    [Level]           all documents, by a level of ReTreever's tree or by codes of their vectors
+    [Flat]            all documents, by a level of ReTreever's tree or by codes of their vectors
     [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
 
 Its drivers decide where the work is done: `Searcher` in this process, `serve.backend.engine` over shard groups,
@@ -22,7 +22,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Ranking, compact, merge
 from rayhier.model.encoded import Encoded
 from rayhier.search.hybrid import Lexical, fused
-from rayhier.search.level_similarity import LevelQuery
+from rayhier.search.level_similarity import FlatQuery
 from rayhier.search.request import Request, Rules
 from rayhier.search.rerank import Reranker
 from rayhier.search.routes import Routes
@@ -61,10 +61,10 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Level:
+class Flat:
     """A piece of a search's work: compare all documents, by a level or by codes. The answer is a `Shortlist`."""
 
-    query: LevelQuery
+    query: FlatQuery
     results: int
     """Number of results that the shortlist needs to hold."""
     where: Filter | None = None
@@ -79,7 +79,7 @@ class Score:
     documents: Sequence[str]
 
 
-Reading = Scan | Words | Level
+Reading = Scan | Words | Flat
 """A piece of a search's work that reads the index."""
 Work = Reading | Score
 
@@ -161,14 +161,14 @@ class Retriever:
         return Found(ranking, dense.leaves_QB, lost)
 
     def _near(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
-        """Retrieve the best `fetch` documents by vectors, in the leaves visited or by a level of the tree."""
-        if routes.level is None:
+        """Retrieve the best `fetch` documents by vectors, in the leaves visited or among all documents."""
+        if routes.flat is None:
             return self._in_leaves(request, routes, fetch)
-        return self._by_level(request, routes, routes.level, fetch)
+        return self._flat(request, routes, routes.flat, fetch)
 
-    def _by_level(self, request: Request, routes: Routes, query: LevelQuery, fetch: int) -> Retrieval:
+    def _flat(self, request: Request, routes: Routes, query: FlatQuery, fetch: int) -> Retrieval:
         results, q = self.rules.search.shortlisted(fetch), len(routes.encoded)
-        (reply,) = yield [Level(query, results, request.where, request.pool is not None)]
+        (reply,) = yield [Flat(query, results, request.where, request.pool is not None)]
         shortlists: list[Shortlist] = list(reply.parts)
         if not shortlists:
             return Found(Ranking.none(q), routes.leaves_QB, reply.names(q))

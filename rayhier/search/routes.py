@@ -1,4 +1,4 @@
-"""Encoded queries with the leaves that they visit, or with their numbers at a level of ReTreever's tree."""
+"""Encoded queries with the leaves that they visit, or with the numbers by which all documents are compared."""
 
 import time
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.model.encoded import Encoded
-from rayhier.search.level_similarity import LevelQuery
+from rayhier.search.level_similarity import FlatQuery
 from rayhier.search.model import Model
 from rayhier.search.request import Queries
 
@@ -24,7 +24,7 @@ class Routes:
     log_density_QB: Floats | None = None
     """Log densities [q, β] of the leaves (probability of an answer / number of documents), by which they are ordered;
     None where the router does not know the leaves' sizes."""
-    level: LevelQuery | None = None
+    flat: FlatQuery | None = None
     """Queries' numbers for a search that compares all documents, by a level or by codes, and visits no leaf."""
     encode_ms: float = 0.0
     """Milliseconds that encoding took, for all queries together."""
@@ -42,15 +42,15 @@ class Routes:
             leaves_QB=self.leaves_QB[rows],
             log_prob_QB=self.log_prob_QB[rows],
             log_density_QB=density_QB,
-            level=None if self.level is None else self.level.part(rows),
+            flat=None if self.flat is None else self.flat.part(rows),
         )
 
 
 def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
     """Encode queries and route them to at most `beam` leaves.
 
-    With a beam of 0, queries visit no leaf, and get numbers at a level of ReTreever's tree where the model's spec
-    searches one. InputError where the router reads tokens and queries are vectors.
+    With a beam of 0, queries visit no leaf, and get numbers for a comparison with all documents where the
+    model's spec asks for one. InputError where the router reads tokens and queries are vectors.
     """
     began = time.perf_counter()
     encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)
@@ -60,7 +60,7 @@ def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
         leaves_QB, log_prob_QB = model.route(encoded, beam)
         routes = Routes(encoded, leaves_QB, log_prob_QB, model.densities(leaves_QB, log_prob_QB))
     else:
-        routes = Routes(encoded, *nowhere, level=model.level_query(encoded))
+        routes = Routes(encoded, *nowhere, flat=model.flat_query(encoded))
     done = time.perf_counter()
     return replace(routes, encode_ms=1e3 * (routing - began), route_ms=1e3 * (done - routing))
 

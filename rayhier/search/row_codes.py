@@ -17,7 +17,7 @@ import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
-from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
+from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 
 PIECE = 4
 """Numbers of a vector that one code of four bits stands for."""
@@ -46,12 +46,12 @@ class CodeSimilarity:
         """Say in words by what documents are compared."""
         return "codes of their vectors"
 
-    def query(self, query_QM: Floats) -> LevelQuery:
+    def query(self, query_QM: Floats) -> FlatQuery:
         """Make a query of vectors [q, m], which are compared with codes first and with stored vectors again."""
-        return LevelQuery(query_QM, query_QM)
+        return FlatQuery(query_QM, query_QM)
 
 
-Similarity = LevelSimilarity | CodeSimilarity
+FlatSimilarity = LevelSimilarity | CodeSimilarity
 """A rule by which all documents are compared, and the best of them scored again."""
 
 
@@ -62,7 +62,7 @@ def multiply_adds(documents: int, dimension: int) -> int:
 
 
 def code(vector_NM: npt.NDArray[Any]) -> Any:
-    """Code vectors [n, m], at least `FEWEST`; returns faiss's index of the codes. Equal vectors give equal codes."""
+    """Code n vectors [n, m], n at least 624; returns faiss's index of the codes. Equal vectors give equal codes."""
     n, m = vector_NM.shape
     padded = -(-m // PIECE) * PIECE
     index: Any = faiss.IndexPQFastScan(padded, padded // PIECE, 4, faiss.METRIC_INNER_PRODUCT)

@@ -74,12 +74,12 @@ class LeafScan:
 
     def holds(self, names: Collection[str]) -> set[str]:
         """Return those of some ids that are results' ids in this scan's leaves; opens every segment."""
-        wanted, held = pa.array(list(names), pa.string()), set[str]()
+        name_N, present = pa.array(list(names), pa.string()), set[str]()
         for slot in self._slots:
             if slot.holds_leaves:
                 ids = slot.segment.ids()
-                held.update(ids.filter(pc.is_in(ids, wanted)).to_pylist())
-        return held
+                present.update(ids.filter(pc.is_in(ids, name_N)).to_pylist())
+        return present
 
     def intact(self) -> bool:
         """Return True if the files of all open segments are unchanged since they were opened."""

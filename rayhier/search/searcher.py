@@ -76,7 +76,7 @@ class Searcher:
     ) -> Self:
         """Open a leaf map for searches with an opened model; `scored` are artifacts for re-ranking, by kind."""
         reranker = open_reranker(model.spec, scored, leaf_map)
-        reader = Reader.open(model.spec, leaf_map, model.level_similarity)
+        reader = Reader.open(model.spec, leaf_map, model.flat_similarity)
         return cls(model, reader, leaf_map.manifest, pins, reranker)
 
     def search(

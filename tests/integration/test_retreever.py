@@ -21,7 +21,7 @@ from rayhier.index import __main__ as index
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
 from rayhier.search.model import Model
-from rayhier.search.retrieve import Level, Reading
+from rayhier.search.retrieve import Flat, Reading
 from rayhier.search.searcher import Searcher
 from rayhier.serve.application import check_index, describe
 from rayhier.serve.args import ServeArgs
@@ -145,7 +145,7 @@ class Near:
     gone: bool = False
 
     async def read(self, work: Reading) -> Any:
-        assert isinstance(work, Level), "a level is searched, no leaves"
+        assert isinstance(work, Flat), "a level is searched, no leaves"
         if self.gone:
             raise LostError(self.name)
         return await self.shards.read(work)

@@ -20,8 +20,8 @@ from rayhier.search.request import Queries, Request, Rules
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
     RERANKER,
+    Flat,
     Found,
-    Level,
     Reading,
     Reply,
     Retrieval,
@@ -102,7 +102,7 @@ class Engine:
         with self.admission(len(request.queries)):
             routes = await self._routes(request)
             routed = perf_counter()
-            held_Q = self._held(routes.leaves_QB) if routes.level is None else np.full(len(routes.encoded), len(self))
+            held_Q = self._held(routes.leaves_QB) if routes.flat is None else np.full(len(routes.encoded), len(self))
             retrieval = self._retriever(request, routes, held_Q)
             step: list[Work] | Found = next(retrieval)
             while not isinstance(step, Found) and not isinstance(step[0], Score):
@@ -175,7 +175,7 @@ class Engine:
                 queries = len(work.query_QM)
                 needs = [_within(work.leaves_QB, group.leaves) for group in self.groups]
                 pieces = [_queries(work, need_Q) for need_Q in needs]
-            case Words() | Level():
+            case Words() | Flat():
                 needs = [np.ones(queries, dtype=bool)] * len(self.groups)
                 pieces = [work] * len(self.groups)
             case Score():

@@ -16,10 +16,10 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.hybrid import Lexical
-from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
+from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Level, Reading, Scan
-from rayhier.search.row_codes import CodeSimilarity, Similarity
+from rayhier.search.retrieve import Flat, Reading, Scan
+from rayhier.search.row_codes import CodeSimilarity, FlatSimilarity
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
@@ -72,10 +72,10 @@ class ShardGroup:
 
     def _load(self) -> None:
         spec, depth = self._version.now.spec, 0
-        similarity: Similarity | None = None
+        similarity: FlatSimilarity | None = None
         if spec.search.how == "level":
             model = self._version.model()
-            similarity, depth = model.level_similarity, model.tree.levels
+            similarity, depth = model.flat_similarity, model.tree.levels
         elif spec.search.how == "codes":
             similarity = CodeSimilarity()
         reader = Reader.open(spec, self._there, similarity, self._range)
@@ -121,14 +121,14 @@ class ShardGroup:
             raise OSError("files in the cache of this machine were changed while they were open")
         m = self._there.manifest.dimension
         query_QM = np.full((1, m), m**-0.5, np.float32)
-        levels = self._reader.levels
-        if levels is None:
+        flat = self._reader.flat
+        if flat is None:
             self._reader.read(Scan(query_QM, self._probed, 1))
         else:
-            again_QX = {"none": None, "vectors": query_QM, "level": _even(self._depth)}[levels.similarity.again]
-            similarity = levels.similarity
-            level_QK = _even(similarity.level) if isinstance(similarity, LevelSimilarity) else query_QM
-            self._reader.read(Level(LevelQuery(level_QK, again_QX), 1))
+            again_QX = {"none": None, "vectors": query_QM, "level": _even(self._depth)}[flat.similarity.again]
+            similarity = flat.similarity
+            query_QK = _even(similarity.level) if isinstance(similarity, LevelSimilarity) else query_QM
+            self._reader.read(Flat(FlatQuery(query_QK, again_QX), 1))
 
 
 class LocalShards:

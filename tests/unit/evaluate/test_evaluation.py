@@ -11,7 +11,7 @@ from rayhier.evaluate.evaluation import baselines, evaluate
 from rayhier.evaluate.workers import LocalParts, LocalWorkers
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
-from rayhier.search import level
+from rayhier.search import flat_scan
 from rayhier.search.row_codes import multiply_adds
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, pins, schemas
@@ -156,7 +156,7 @@ def test_every_baseline(corpus, vectors, trained):
 @pytest.mark.parametrize("workers", [1, 5])
 def test_codes_of_all_documents_end_at_exact_search(corpus, vectors, trained, workers, fewest, monkeypatch):
     """A shortlist of all documents: the codes change nothing but the cost."""
-    monkeypatch.setattr(level, "FEWEST", fewest)
+    monkeypatch.setattr(flat_scan, "FEWEST", fewest)
     spec = JobSpec.model_validate({**only("exact_same_encoder").model_dump(), "search": {"how": "codes"}})
     (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers)).seeds
     (point,) = result.curves["codes"]

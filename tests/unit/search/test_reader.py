@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rayhier.search.hybrid import WordScan
-from rayhier.search.level_similarity import LevelQuery
+from rayhier.search.level_similarity import FlatQuery
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Level, Scan, Words
+from rayhier.search.retrieve import Flat, Scan, Words
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import Bound
@@ -56,9 +56,9 @@ def test_a_level_is_read_as_its_scan_says(leaf_map):
         def intact(self):
             return False
 
-    query = LevelQuery(np.ones((1, 2), np.float32), None)
+    query = FlatQuery(np.ones((1, 2), np.float32), None)
     reader = Reader(LeafScan.mapped(leaf_map), None, Levels())
-    assert reader.read(Level(query, 12, WHERE, with_vectors=True)) == "a shortlist"
+    assert reader.read(Flat(query, 12, WHERE, with_vectors=True)) == "a shortlist"
     assert asked == [((query, 12, WHERE), {"with_vectors": True})]
     assert not reader.intact()
     assert Reader(LeafScan.mapped(leaf_map)).intact()
@@ -68,8 +68,8 @@ def test_what_the_spec_has_none_of_is_refused(leaf_map, vectors):
     reader = Reader.open(spec_of(), leaf_map, None)
     with pytest.raises(ValueError, match=r"^words: got a query for an index whose spec has no BM25$"):
         reader.read(Words(["oak"], vectors[:1], 5))
-    with pytest.raises(ValueError, match=r"^level: got a query for an index whose spec searches leaves$"):
-        reader.read(Level(LevelQuery(vectors[:1], None), 5))
+    with pytest.raises(ValueError, match=r"^flat: got a query for an index whose spec searches leaves$"):
+        reader.read(Flat(FlatQuery(vectors[:1], None), 5))
 
 
 def test_a_range_of_leaves_is_read_alone(leaf_map, vectors, leaf_of):

@@ -7,10 +7,10 @@ import pytest
 from rayhier.dataset.ranking import Ranking
 from rayhier.model.encoded import Encoded
 from rayhier.search.hybrid import Lexical
-from rayhier.search.level_similarity import LevelQuery
+from rayhier.search.level_similarity import FlatQuery
 from rayhier.search.request import Rules, Unlimited
 from rayhier.search.rerank import Reranker
-from rayhier.search.retrieve import RERANKER, Level, Reply, Retriever, Scan, Score, Words
+from rayhier.search.retrieve import RERANKER, Flat, Reply, Retriever, Scan, Score, Words
 from rayhier.search.routes import Routes
 from rayhier.search.shortlist import Shortlist
 from rayhier.spec import InputError
@@ -146,7 +146,7 @@ def shortlist(*queries, again=None):
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_level_is_read_once(parts):
-    rules, query = rules_of(how="level", shortlist=2), LevelQuery(VECTORS, VECTORS)
+    rules, query = rules_of(how="level", shortlist=2), FlatQuery(VECTORS, VECTORS)
     replies = [
         shortlist({"a": 0.9, "b": 0.8}, {"c": 0.7}, again=[[1.0, 2.0], [3.0, 0.0]]),
         shortlist({"d": 0.85}, {"e": 0.1}, again=[[5.0], [4.0]]),
@@ -154,8 +154,8 @@ def test_a_level_is_read_once(parts):
     request = rules.request(TEXTS, filter=WHERE)
     retrieval = Retriever(rules, unwidened)(request, routes(np.zeros((2, 0), int), query))
     ((level,),), found = driven(retrieval, [Reply(replies)])
-    assert isinstance(level, Level)
-    assert level == Level(query, 2, WHERE)
+    assert isinstance(level, Flat)
+    assert level == Flat(query, 2, WHERE)
     wanted = [{"b": 2, "a": 1}, {"c": 3}], [{"d": 5, "a": 1}, {"e": 4, "c": 3}]
     assert [list(scores.items()) for scores in found_by(found.ranking)] == [
         list(scores.items()) for scores in wanted[parts - 1]
@@ -323,7 +323,7 @@ ALL_LOST = {
     "dense": ({"beam": 1}, {}, None, [NOTHING]),
     "hybrid": ({"beam": 1, "hybrid": {}}, {"mode": "hybrid"}, None, [NOTHING, NOTHING]),
     "bm25": ({"mode": "bm25"}, {}, None, [NOTHING]),
-    "level": ({"how": "level"}, {}, LevelQuery(VECTORS, VECTORS), [NOTHING]),
+    "level": ({"how": "level"}, {}, FlatQuery(VECTORS, VECTORS), [NOTHING]),
 }
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from rayhier.index.change import delete
-from rayhier.search import level, row_codes
+from rayhier.search import flat_scan, row_codes
+from rayhier.search.flat_scan import FlatScan, coded_part
 from rayhier.search.index import index_root, open_leaf_map
-from rayhier.search.level import LevelScan, coded_part
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Level
+from rayhier.search.retrieve import Flat
 from rayhier.search.row_codes import CodeSimilarity, RowCodes, code, multiply_adds
 from rayhier.search.searcher import Searcher
 from rayhier.search.shortlist import Shortlist
@@ -87,7 +87,7 @@ def test_rows_that_faiss_leaves_out_are_no_rows(stored):
         def search(self, queries, count):
             return np.full((len(queries), count), 0.5, np.float32), np.full((len(queries), count), -1)
 
-    part = level.LevelPart(CodeSimilarity(), RowCodes(stored, Forgetful()), np.arange(N) + 7)
+    part = flat_scan.FlatPart(CodeSimilarity(), RowCodes(stored, Forgetful()), np.arange(N) + 7)
     score, row = part.best(near(2, 3), 5)
     assert (row == -1).all()
     assert (score == -np.inf).all()
@@ -101,7 +101,7 @@ def test_cost_counts_a_table_and_sums():
 @pytest.fixture
 def work(published, tmp_path, monkeypatch):
     """The published index, searched by codes, which it has although it is small; returns its folder."""
-    for module in (row_codes, level):
+    for module in (row_codes, flat_scan):
         monkeypatch.setattr(module, "FEWEST", 20)
     folder = shutil.copytree(published, tmp_path / "work")
     now = current.read(folder)
@@ -132,9 +132,9 @@ def test_results_have_exact_scores_and_all_documents_are_compared(work):
 def test_a_shortlist_by_codes_has_exact_scores_and_most_of_the_best(work):
     searcher = Searcher.open(work)
     query = CodeSimilarity().query(searcher.model.encode(TEXTS[:20]).numpy)
-    ranking = searcher.reader.read(Level(query, 30)).finished(7)
+    ranking = searcher.reader.read(Flat(query, 30)).finished(7)
     assert (ranking.scanned_Q == 30).all()
-    exact = query.level_QK @ searcher.model.encode(TEXTS).numpy.T
+    exact = query.query_QK @ searcher.model.encode(TEXTS).numpy.T
     for row in range(20):
         numbers = [int(str(ranking.ids[place])[1:]) for place in ranking.row_QK[row]]
         np.testing.assert_allclose(ranking.score_QK[row], exact[row, numbers], atol=1e-5)
@@ -158,13 +158,13 @@ def test_groups_find_together_what_one_process_finds(work):
     searcher = Searcher.open(work)
     query = CodeSimilarity().query(searcher.model.encode(TEXTS[:5]).numpy)
     there = searcher.reader.leaves
-    whole = searcher.reader.read(Level(query, 120)).finished(7)
+    whole = searcher.reader.read(Flat(query, 120)).finished(7)
     leaf_map = open_leaf_map(work, current.read(work))
     halves = [
-        Reader.open(searcher.model.spec, leaf_map, CodeSimilarity(), part).read(Level(query, 120))
+        Reader.open(searcher.model.spec, leaf_map, CodeSimilarity(), part).read(Flat(query, 120))
         for part in (range(4), range(4, len(there.leaves)))
     ]
     merged = Shortlist.merge(halves, 120).finished(7)
     np.testing.assert_allclose(merged.score_QK, whole.score_QK, atol=1e-6)
     assert (merged.visited_Q == 120).all()
-    assert isinstance(searcher.reader.levels, LevelScan)
+    assert isinstance(searcher.reader.flat, FlatScan)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.retrieve import Level, Scan, Words
+from rayhier.search.retrieve import Flat, Scan, Words
 from rayhier.serve.backend.groups import Group, ShardRange
 from rayhier.serve.errors import LostError
 from rayhier.serve.metrics import Metrics
@@ -109,7 +109,7 @@ def test_so_many_queries_are_read_together_at_most():
 
 
 def test_words_and_levels_wait_for_no_scan():
-    words, level = Words(["oak"], np.zeros((1, 2), np.float32), 5), Level(None, 3)
+    words, level = Words(["oak"], np.zeros((1, 2), np.float32), 5), Flat(None, 3)
 
     async def main():
         shards = Shards()

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError
 
-from rayhier.search.retrieve import Level, Scan
+from rayhier.search.retrieve import Flat, Scan
 from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend import handles as module
@@ -21,7 +21,7 @@ from rayhier.serve.ingress import Ingress
 from .virtual_time import run
 
 SCAN = Scan(np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64), 1)
-LEVEL = Level(None, 1)
+LEVEL = Flat(None, 1)
 
 
 class Response:

@@ -112,7 +112,7 @@ def test_a_ping_searches_the_level_where_the_spec_does(group, again, width):
     asyncio.run(group.ping())
     (level,) = asked
     query, results = level.query, level.results
-    assert (query.level_QK.tolist(), results) == ([[0.25] * 4], 1)
+    assert (query.query_QK.tolist(), results) == ([[0.25] * 4], 1)
     assert (query.again_QX is None) if width is None else query.again_QX.shape == (1, width)
 
 

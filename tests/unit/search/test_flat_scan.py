@@ -12,7 +12,7 @@ from rayhier.index.assign import Assigner
 from rayhier.index.change import delete
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.search.level import LevelScan
+from rayhier.search.flat_scan import FlatScan
 from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.reader import Reader
 from rayhier.search.request import Rules
@@ -87,7 +87,7 @@ def test_level_search_is_brute_force(there, router, level, finish):
     level_similarity = LevelSimilarity.of(spec(level=level, finish=finish).search, router)
     leaves, queries = LeafScan.mapped(there), unit(1, Q)
     listed = K if finish == "none" else 40
-    found = LevelScan.mapped(level_similarity, there, leaves, 1e9).scan(
+    found = FlatScan.mapped(level_similarity, there, leaves, 1e9).scan(
         level_similarity.query(router, Encoded.of(queries)), K, listed
     )
     coarse = similarity(router, level, queries, unit(0, N))
@@ -113,12 +113,12 @@ def test_without_sidecars_or_with_those_of_another_model(tmp_path, there, router
     write_map(tmp_path / "other", plain, 2**D, 1)
     other = LeafMap.open(tmp_path / "other")
     with pytest.raises(InputError, match=r"nodes\.parquet: was made by model other, not m"):
-        LevelScan.mapped(level_similarity, other, LeafScan.mapped(other), 1e9)
+        FlatScan.mapped(level_similarity, other, LeafScan.mapped(other), 1e9)
     (tmp_path / "none").mkdir()
     write_map(tmp_path / "none", plain.drop_columns([schemas.NODES]), 2**D, 1)
     none = LeafMap.open(tmp_path / "none")
     with pytest.raises(InputError, match=r"has no sidecar 'nodes', which levels of a tree are read from"):
-        LevelScan.mapped(level_similarity, none, LeafScan.mapped(none), 1e9)
+        FlatScan.mapped(level_similarity, none, LeafScan.mapped(none), 1e9)
 
 
 PARENTS, PASSAGES = 40, 30
@@ -145,7 +145,7 @@ def by_hand(level_similarity, router, vectors, queries, listed):
         return -0.5 * np.abs(query_QX[:, None] - document_NX).sum(axis=2) if tv else query_QX @ document_NX.T
 
     tv = level_similarity.comparison == "tv"
-    coarse = compare(query.level_QK, level_similarity.level_of(stored_NL, level_similarity.level), tv)
+    coarse = compare(query.query_QK, level_similarity.level_of(stored_NL, level_similarity.level), tv)
     last = coarse
     if level_similarity.again == "vectors":
         last = queries @ vectors.T
@@ -168,7 +168,7 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, finish,
     level_similarity, queries = LevelSimilarity.of(spec(level=3, finish=finish).search, router), unit(1, Q)
     k = listed if finish == "none" else 4
     query = level_similarity.query(router, Encoded.of(queries))
-    found = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9).scan(query, k, listed)
+    found = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9).scan(query, k, listed)
     wanted = list(by_hand(level_similarity, router, vectors, queries, listed))
     for own, scores, (documents, _) in zip(ids(found), found.score_QK, wanted, strict=True):
         assert own == sorted(documents, key=lambda name: -documents[name])[:k]
@@ -184,12 +184,12 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
     level_similarity, queries = LevelSimilarity.of(asked.search, router), unit(1, Q)
 
     def levels(leaves):
-        return LevelScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=leaves), 1e9)
+        return FlatScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=leaves), 1e9)
 
     ranges = [range(7), range(7, 20), range(20, 2**D)]
     groups = [levels(leaves) for leaves in ranges]
     model = SimpleNamespace(
-        level_query=lambda encoded: level_similarity.query(router, encoded), router=router, spec=asked, widen=None
+        flat_query=lambda encoded: level_similarity.query(router, encoded), router=router, spec=asked, widen=None
     )
     near = [Near("near", own, Here(Reader(one._leaves, None, one))) for own, one in zip(ranges, groups, strict=True)]
     rules = Rules(asked.search, 2**D, sum(there.manifest.counts), groups=len(near))
@@ -209,7 +209,7 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
 def test_only_one_shortlist_is_scored_again(there, router, monkeypatch):
     scored = []
     level_similarity = LevelSimilarity.of(spec(level=3).search, router)
-    scan = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
+    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
     for part in scan._parts.values():
         monkeypatch.setattr(part, "_again", lambda rows, again=part._again: scored.append(len(rows)) or again(rows))
     assert scan.scan(level_similarity.query(router, Encoded.of(unit(1, 1))), K, 40).scanned_Q.tolist() == [40]
@@ -220,13 +220,13 @@ def test_a_group_reads_only_shards_that_hold_its_leaves(there, router, monkeypat
     level_similarity, read, own = LevelSimilarity.of(spec(level=1).search, router), [], LeafMap.read
     leaves = LeafScan.mapped(there, leaves=range(*there.manifest.shards[1].leaves[:2]))
     monkeypatch.setattr(LeafMap, "read", lambda self, shard, *given: read.append(shard) or own(self, shard, *given))
-    LevelScan.mapped(level_similarity, there, leaves, 1e9)
+    FlatScan.mapped(level_similarity, there, leaves, 1e9)
     assert read == [there.manifest.shards[1]]
 
 
 def test_a_range_without_documents(there, router):
     level_similarity = LevelSimilarity.of(spec(level=3).search, router)
-    empty = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=range(0)), 1e9)
+    empty = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=range(0)), 1e9)
     found = empty.scan(level_similarity.query(router, Encoded.of(unit(1, Q))), K, 40)
     assert ids(found) == [[]] * Q
     assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
@@ -240,7 +240,7 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish
     queries, rows = unit(1, Q), np.random.default_rng(5).permutation(N)[: int(share * N)]
     where = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
     listed = K if finish == "none" else 40
-    scan = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
+    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
     found = scan.scan(level_similarity.query(router, Encoded.of(queries)), K, listed, where)
     assert found.visited_Q.tolist() == [len(rows)] * Q
     assert found.scanned_Q.tolist() == [0 if finish == "none" else min(len(rows), 40)] * Q
@@ -264,7 +264,7 @@ def test_passages_of_documents_that_match_are_listed(passages, router):
     level_similarity, queries = LevelSimilarity.of(spec(level=3, finish="vectors").search, router), unit(1, Q)
     kept = range(2, PARENTS, 3)
     where = OneOf("parent", tuple(f"D{n:02d}" for n in kept))
-    scan = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
+    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
     found = scan.scan(level_similarity.query(router, Encoded.of(queries)), 4, len(kept), where)
     best_QD = (queries @ vectors.T).reshape(Q, PARENTS, PASSAGES).max(axis=2)[:, list(kept)]
     assert all({int(name[1:]) for name in own} <= set(kept) and len(own) == 4 for own in ids(found))
@@ -280,7 +280,7 @@ def test_what_is_deleted_between_searches_is_not_found(there, router, finish):
 
     def search():
         leaf_map = LeafMap.open(there.root)
-        return LevelScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, 3, N)
+        return FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, 3, N)
 
     before = search()
     gone = {name for own in ids(before) for name in own}
@@ -305,7 +305,7 @@ def test_a_document_in_two_leaves_is_compared_once(tmp_path, router, write_map):
     write_map(tmp_path, rows, 2**D, 3, leaves_per_document=2)
     leaf_map, level_similarity = LeafMap.open(tmp_path), LevelSimilarity.of(spec(level=3).search, router)
     query = level_similarity.query(router, Encoded.of(unit(1, Q)))
-    found = LevelScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, K, 40)
+    found = FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, K, 40)
     assert found.visited_Q.tolist() == [N] * Q
     assert found.scanned_Q.tolist() == [40] * Q
     assert all(len(set(own)) == K for own in ids(found))

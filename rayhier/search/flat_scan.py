@@ -17,8 +17,8 @@ from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import ID, Ranking, by_name, take
 from rayhier.search import codecs
 from rayhier.search.flat import FlatSearch, flat
-from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
-from rayhier.search.row_codes import FEWEST, CodeSimilarity, RowCodes, Similarity, code
+from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
+from rayhier.search.row_codes import FEWEST, CodeSimilarity, FlatSimilarity, RowCodes, code
 from rayhier.search.scan import LeafScan, RankedRows
 from rayhier.search.shortlist import Shortlist, leading
 from rayhier.spec import InputError
@@ -34,12 +34,12 @@ MADE_AT_ONCE = 16_384
 """Documents whose numbers at a level are computed at a time."""
 
 
-class LevelPart:
+class FlatPart:
     """A part of an index's documents, searched by their numbers at a level of the tree, or by codes."""
 
     def __init__(
         self,
-        similarity: Similarity,
+        similarity: FlatSimilarity,
         search: FlatSearch,
         row_N: Ints,
         again: Callable[[Ints], Floats] | None = None,
@@ -53,13 +53,13 @@ class LevelPart:
         self.similarity, self.row_N, self._again, self._lease = similarity, row_N, again, lease
         self._search = search
 
-    def best(self, level_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
+    def best(self, query_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
         """Return similarities and rows [q, t] of the documents most similar to each query, at most `count`, in order.
 
         All documents are compared, or those where `mask_N` [n] is True.
         """
         most = count if mask_N is None else min(count, int(mask_N.sum()))
-        score_QT, place_QT = self._search(level_QK, most, mask_N)
+        score_QT, place_QT = self._search(query_QK, most, mask_N)
         return score_QT, np.where(place_QT < 0, -1, self.row_N[place_QT])
 
     def again(self, query_QX: Floats, row_QT: Ints) -> Floats:
@@ -89,16 +89,16 @@ class LevelPart:
 
 def stored_part(
     similarity: LevelSimilarity, stored_NL: npt.NDArray[Any], vector_NM: npt.NDArray[Any], row_N: Ints
-) -> LevelPart:
+) -> FlatPart:
     """Make a searchable part of documents from their leaf probabilities as stored [n, l] and their vectors [n, m]."""
     again = numbers_again(similarity, vector_NM if similarity.again == "vectors" else stored_NL)
-    return LevelPart(similarity, flat(level_of_all(similarity, stored_NL), similarity.comparison), row_N, again)
+    return FlatPart(similarity, flat(level_of_all(similarity, stored_NL), similarity.comparison), row_N, again)
 
 
-def coded_part(vector_NM: npt.NDArray[Any], row_N: Ints) -> LevelPart:
+def coded_part(vector_NM: npt.NDArray[Any], row_N: Ints) -> FlatPart:
     """Make a part of documents that is searched by codes of their vectors as stored [n, m]."""
     search = RowCodes(vector_NM, code(vector_NM) if len(vector_NM) >= FEWEST else None)
-    return LevelPart(CodeSimilarity(), search, row_N, numbers_of(vector_NM))
+    return FlatPart(CodeSimilarity(), search, row_N, numbers_of(vector_NM))
 
 
 def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
@@ -131,16 +131,16 @@ def numbers_of(vector_NM: npt.NDArray[Any]) -> Callable[[Ints], Floats]:
     return lambda places: np.asarray(torch.from_numpy(vector_NM[places]).float().numpy())
 
 
-class LevelScan:
+class FlatScan:
     """Searches all documents over the segments of an index, by a level of ReTreever's tree or by codes."""
 
-    def __init__(self, similarity: Similarity, parts: Mapping[int, LevelPart], leaves: LeafScan) -> None:
+    def __init__(self, similarity: FlatSimilarity, parts: Mapping[int, FlatPart], leaves: LeafScan) -> None:
         """Take the parts to search, by the number of each one's segment in `leaves`, which reads documents' texts."""
         self.similarity, self._leaves = similarity, leaves
         self._parts = {number: part for number, part in parts.items() if len(part.row_N)}
 
     @classmethod
-    def mapped(cls, similarity: Similarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
+    def mapped(cls, similarity: FlatSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
         """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches of all documents.
 
         Files kept on this machine stay within `cache_bytes`. InputError where a search by a level finds a shard without
@@ -162,7 +162,7 @@ class LevelScan:
         return self._leaves.intact() and all(part.intact() for part in self._parts.values())
 
     def shortlist(
-        self, query: LevelQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
+        self, query: FlatQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Shortlist:
         """List each query's best rows by the level, as many as hold `results` results, and score these rows again.
 
@@ -171,7 +171,7 @@ class LevelScan:
         """
         fetch, masks = results, self._masks(where)
         while True:
-            rows, complete = self._best(query.level_QK, fetch, masks)
+            rows, complete = self._best(query.query_QK, fetch, masks)
             _, row_QK, documents, place_QT = self._leaves.results(rows, results, with_vectors=with_vectors)
             if complete or ((row_QK >= 0).sum(axis=1) >= results).all():
                 break
@@ -184,7 +184,7 @@ class LevelScan:
         return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
 
     def scan(
-        self, query: LevelQuery, k: int, listed: int, where: Filter | None = None, *, with_vectors: bool = False
+        self, query: FlatQuery, k: int, listed: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
         """Rank the best k results of each query among the `listed` best by the level's numbers.
 
@@ -203,15 +203,15 @@ class LevelScan:
         """Count the documents of a part that are compared."""
         return len(self._parts[number].row_N) if mask_N is None else int(mask_N.sum())
 
-    def _best(self, level_QK: Floats, fetch: int, masks: Mapping[int, Bools | None]) -> tuple[RankedRows, bool]:
+    def _best(self, query_QK: Floats, fetch: int, masks: Mapping[int, Bools | None]) -> tuple[RankedRows, bool]:
         """Return each query's best rows, at least `fetch` where there are so many, and True if these are all rows.
 
         No better row of any segment is missing: rows below the last that was fetched of a longer segment are left out.
         """
-        q = len(level_QK)
+        q = len(query_QK)
         parts, least_Q1, complete = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
         for number, mask_N in masks.items():
-            score_QT, row_QT = self._parts[number].best(level_QK, fetch, mask_N)
+            score_QT, row_QT = self._parts[number].best(query_QK, fetch, mask_N)
             parts.append(RankedRows(score_QT, np.where(row_QT < 0, -1, number), row_QT))
             if self._compared(number, mask_N) > fetch:
                 least_Q1, complete = np.maximum(least_Q1, score_QT[:, -1:]), False
@@ -239,7 +239,7 @@ def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
     return nodes
 
 
-def _mapped(similarity: Similarity, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> LevelPart:
+def _mapped(similarity: FlatSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> FlatPart:
     """Open a shard's numbers or codes; they are computed once, and cached by the files' checksums."""
     files = f"{shard.file.sha256} {leaf_map.void(shard).tolist()}"
     if isinstance(similarity, LevelSimilarity):
@@ -253,12 +253,12 @@ def _mapped(similarity: Similarity, leaf_map: LeafMap, shard: Shard, leaves: ran
     if isinstance(similarity, CodeSimilarity):
         codes = lease.folder / CODES
         search: FlatSearch = RowCodes(mapped["again"], faiss.read_index(str(codes)) if codes.exists() else None)
-        return LevelPart(similarity, search, mapped["rows"], numbers_of(mapped["again"]), lease)
+        return FlatPart(similarity, search, mapped["rows"], numbers_of(mapped["again"]), lease)
     again = None if similarity.again == "none" else numbers_again(similarity, mapped["again"])
-    return LevelPart(similarity, flat(mapped["level"], similarity.comparison), mapped["rows"], again, lease)
+    return FlatPart(similarity, flat(mapped["level"], similarity.comparison), mapped["rows"], again, lease)
 
 
-def _write(folder: Path, similarity: Similarity, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
+def _write(folder: Path, similarity: FlatSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
     by_level = isinstance(similarity, LevelSimilarity)
     names = ["leaf", "rank", *([NODES] if by_level else []), *(["vector"] if similarity.again == "vectors" else [])]
     table = leaf_map.read(shard, names)
