@@ -69,30 +69,30 @@ def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[
     """Every row for the cross-encoder alone, and beside the base score."""
     both = []
     for base_weight in (0.0, weight):
-        held = Setting(world, world.chooses, base_weight, leave_one_out=True)
+        chooses = Setting(world, world.chooses, base_weight, leave_one_out=True)
         tested = Setting(world, world.tested, base_weight, leave_one_out=False)
-        found = [rows.exhaustive(tested)]
+        outcomes = [rows.exhaustive(tested)]
         for row in rows.ROWS.values():
-            found.append(measured(tested, row))
+            outcomes.append(measured(tested, row))
             report(f"beside {base_weight:g}: {row.name}")
         for name, tried in TUNED.items():
-            chosen = rows.tuned(held, tried)
+            chosen = rows.tuned(chooses, tried)
             sign, field = ("λ", "lam") if name.startswith("AXN") else ("rate", "rate")
             own = replace(chosen[0], name=f"{name}, {sign} {' / '.join(f'{getattr(row, field):g}' for row in chosen)}")
-            found.append(rows.measured_each(tested, own, chosen))
+            outcomes.append(rows.measured_each(tested, own, chosen))
             report(f"beside {base_weight:g}: {own.name}")
-        both.append(found)
+        both.append(outcomes)
     return both[0], both[1]
 
 
 def chosen_factors(world: World) -> dict[tuple[str, str], str]:
     """First round and measure -> the row of cheap factors that finds most for the held-out queries."""
-    held, found = Setting(world, world.chooses, 0.0, leave_one_out=True), {}
+    chooses, best = Setting(world, world.chooses, 0.0, leave_one_out=True), {}
     for first in ("base", "both"):
-        values = {row.name: measured(held, row) for row in rows.CHEAP if row.first == first}
+        values = {row.name: measured(chooses, row) for row in rows.CHEAP if row.first == first}
         for asked in ASKED[1:]:
-            found[first, named(*asked)] = max(values, key=lambda name: values[name].mean(named(*asked)))
-    return found
+            best[first, named(*asked)] = max(values, key=lambda name: values[name].mean(named(*asked)))
+    return best
 
 
 def gate(world: World, weight: float) -> Gate:
@@ -144,7 +144,7 @@ def curves(world: World) -> dict[str, Points]:
 
     def across(row: Row, key: str, values: Sequence[object], asked: tuple[int, int] = (100, 500)) -> list[float]:
         own = [replace(row, **{key: value}) for value in values]  # type: ignore[arg-type]
-        return [measured(tested, one, [asked]).mean(named(*asked)) for one in own]
+        return [measured(tested, changed, [asked]).mean(named(*asked)) for changed in own]
 
     lambdas, mus, rounds = (0, 0.2, 0.5, 0.8, 1), (0.01, 0.1, 1, 10, 100), (2, 3, 5, 10, 20)
     for row in (paper, rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED, rows.ADACUR):
@@ -162,7 +162,7 @@ def curves(world: World) -> dict[str, Points]:
         "documents a query": [Offline("query", count) for count in (100, 200, 500)],
     }
     kinds = {
-        f"{name}, {what}": [replace(row, offline=one) for one in made]
+        f"{name}, {what}": [replace(row, offline=offline) for offline in made]
         for name, row in (
             ("bias", replace(ridge, bias=True)),
             ("transductive", replace(ridge, vectors="transductive")),

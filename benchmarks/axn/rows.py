@@ -248,7 +248,7 @@ def distilled(matrix: Matrix, query_QM: Floats, item_NM: Floats, rate: float) ->
     head = ResidualHead(query_QM.shape[1])
     optimizer = torch.optim.AdamW(head.parameters(), lr=rate)
     query, item = torch.from_numpy(query_QM), torch.from_numpy(item_NM)
-    groups = [np.flatnonzero(matrix.query_X == one) for one in np.unique(matrix.query_X)]
+    groups = [np.flatnonzero(matrix.query_X == query) for query in np.unique(matrix.query_X)]
     for epoch in range(DISTILL_EPOCHS):
         for number in np.random.default_rng(epoch).permutation(len(groups)):
             rows = groups[number]
@@ -318,10 +318,10 @@ def exhaustive(setting: Setting) -> Found:
     return Found(Row("every document scored"), values)
 
 
-def tuned(held: Setting, tried: Sequence[Row]) -> list[Row]:
+def tuned(chooses: Setting, tried: Sequence[Row]) -> list[Row]:
     """For each measure, the row of several that finds most for the held-out queries, the first of equals."""
-    found = [measured(held, one) for one in tried]
-    return [tried[int(np.argmax([own.mean(named(*asked)) for own in found]))] for asked in ASKED]
+    outcomes = [measured(chooses, row) for row in tried]
+    return [tried[int(np.argmax([own.mean(named(*asked)) for own in outcomes]))] for asked in ASKED]
 
 
 def measured_each(setting: Setting, row: Row, chosen: Sequence[Row]) -> Found:

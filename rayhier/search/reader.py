@@ -1,4 +1,4 @@
-"""Opens the parts of a leaf map that searches read: leaves, words (BM25), all documents flat, by a level or by codes."""
+"""Opens the parts of a leaf map that searches read: leaves, words (BM25), all documents by a level or by codes."""
 
 from dataclasses import dataclass
 from typing import Self

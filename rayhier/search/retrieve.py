@@ -1,4 +1,4 @@
-"""The steps of a search: what to read in leaves, words or all documents, how results are fused, which pairs are re-ranked.
+"""The steps of a search: leaves, words or all documents to read, how results are fused, which pairs are re-ranked.
 
 `Retriever` decides and computes; it reads nothing itself. It yields rounds of work, whose pieces may be done at the
 same time, and is sent a reply to each piece:

@@ -167,8 +167,8 @@ class SearchSpec(Section):
     """Number of results of a query."""
     how: Literal["leaves", "level", "codes"] = "leaves"
     """Documents that a query is compared with. `leaves`: the documents of some leaves. `level`: all documents, by the
-    few numbers of one level of a retreever router's tree; `codes`: all documents, by four-bit codes of their vectors,
-    which up to some hundred thousand documents is faster. The best by `level` or `codes` are scored again."""
+    few numbers of one level of a retreever router's tree; `codes`: all documents, by four-bit codes of their vectors.
+    The best by `level` or `codes` are scored again."""
     level: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Level h of the tree, at which a text is 2^h numbers, for `how: level`. `auto`: 6, or the tree's depth if that is
     less."""
