@@ -2,8 +2,8 @@
 
 A vector is cut into pieces of four numbers, and each piece is replaced by the nearest of sixteen centroids. A query's
 products with the centroids are a table, from which faiss adds up a document's score in the processor's registers (André
-et al., "Cache locality is not enough", 2015). The best documents are then scored by their stored vectors. Trials of faiss
-alone over 107,525 documents answered as many queries a second as HNSW did in the same run (docs/choosing.md).
+et al., "Cache locality is not enough", 2015). The best documents are then scored by their stored vectors. Trials of
+faiss alone over 107,525 documents answered as many queries a second as HNSW did in the same run (docs/choosing.md).
 
 Shapes: N documents, M embedding size, P the embedding size rounded up to whole pieces, Q queries, T documents found.
 """

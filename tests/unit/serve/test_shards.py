@@ -43,7 +43,7 @@ def ids(group):
 class Failing:
     """A reader whose work fails so many times."""
 
-    levels = None
+    flat = None
 
     def __init__(self, reader, times):
         self.reader, self.times = reader, times
@@ -104,7 +104,7 @@ def test_a_success_between_starts_the_count_again(group):
 def test_a_ping_searches_the_level_where_the_spec_does(group, again, width):
     asked = []
     group._reader = SimpleNamespace(
-        levels=SimpleNamespace(similarity=LevelSimilarity(2, "cosine", again)),
+        flat=SimpleNamespace(similarity=LevelSimilarity(2, "cosine", again)),
         intact=lambda: True,
         read=asked.append,
     )
