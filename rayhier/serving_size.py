@@ -26,7 +26,7 @@ SCANNED = 4e9
 """Numbers of stored vectors that one core multiplies a second in a scan."""
 ROW = 12
 """Bytes that a scan holds in memory for a row, in addition to the row's vector."""
-CODED: dict[Codec, float] = {"flat": 4, "fp16": 2, "int8": 1, "pq": 1 / 8, "rabitq": 1 / 8}
+CODED: dict[Codec, float] = {"flat": 4, "fp16": 2, "pq": 1 / 8}
 """Bytes that each codec takes to store one dimension of a vector (`rayhier/search/codecs.py`)."""
 
 

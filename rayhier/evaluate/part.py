@@ -20,9 +20,9 @@ from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.exact import exact
 from rayhier.search.filter import matching
-from rayhier.search.flat_scan import FlatScan, coded_part, nodes_of, stored_part
+from rayhier.search.flat_scan import FlatScan, nodes_of, stored_part
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
-from rayhier.search.row_codes import CodeSimilarity
+from rayhier.search.row_codes import CodeScan
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
 from rayhier.search.shortlist import Shortlist
@@ -102,7 +102,7 @@ class Part:
             nodes = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in held_shards])
             stored_nodes = nodes[NODES].take(pa.array(first))
             level = stored_part(similarity, columns.as_stored(stored_nodes), part.vector_NM, first)
-            part._levels = FlatScan(similarity, {0: level}, LeafScan.memory(segment))
+            part._levels = FlatScan(similarity, [level], LeafScan.memory(segment))
         return part
 
     def count(self) -> int:
@@ -131,7 +131,7 @@ class Part:
 
     def sizes(self, name: str) -> Ints:
         """Count this part's rows in each leaf, [leaves]; `name` is the system that the leaves belong to."""
-        return self._segments[name].lists.sizes
+        return self._segments[name].lists.size_L
 
     def partition(self, name: str, centroids_LM: Floats, leaves: int) -> None:
         """Put each document into the leaf with the nearest centroid, and keep these leaves under `name`.
@@ -168,20 +168,20 @@ class Part:
             raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
         return self._levels.shortlist(query, results, self._where)
 
-    def coded(self, query: FlatQuery, results: int) -> Shortlist:
-        """Return each query's best rows among all documents by codes of their vectors, scored again by the vectors.
+    def coded(self, query_QM: Floats, k: int, listed: int) -> Ranking:
+        """Rank the best k results of each query [q, m] among all documents by codes of their vectors.
 
-        The codes are made at the first call.
+        The best `listed` rows by codes are scored by their vectors. The codes are made at the first call.
         """
-        return self._coded.shortlist(query, results, self._where)
+        return self._codes.scan(query_QM, k, self._where, listed=listed)
 
     @cached_property
-    def _coded(self) -> FlatScan:
+    def _codes(self) -> CodeScan:
         n, fields = len(self.doc_ids), self._fields
         result_N = result_numbers(self.doc_ids, self.result_ids)
         copies = None if result_N is None else Copies(result_N)
         segment = MemorySegment.of(self.result_ids, self.vector_NM, np.zeros(n, np.int64), 1, copies, fields)
-        return FlatScan(CodeSimilarity(), {0: coded_part(self.vector_NM, np.arange(n))}, LeafScan.memory(segment))
+        return CodeScan.memory(segment)
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
         """Rank the best k results of each query [q, m] by scores of all documents of this part that are searched."""

@@ -1,12 +1,10 @@
-"""Codecs in which faiss stores the vectors of a leaf, with their size and their loss of precision.
+"""Codecs in which faiss stores the vectors of a leaf, with their size.
 
     flat     4 bytes a dimension, as float32
     fp16     2 bytes; lossless for a leaf map that stores float16, and a scan reads half as much as with flat
-    int8     1 byte, between the least and the greatest value of a dimension
-    pq       4 bits for each 4 dimensions, scanned in the processor's registers (André et al., 2015)
-    rabitq   1 bit a dimension and a few numbers a vector (Gao and Long, 2024)
+    pq       4 bits for each 4 dimensions, scanned in the processor's registers (codebook.py)
 
-Rows in codecs that lose precision are scored again by their stored vectors: `AGAIN` times as many as results wanted.
+Rows in `pq` are scored again by their stored vectors.
 """
 
 import errno
@@ -16,43 +14,52 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rayhier.cluster.kmeans import CAST_ROWS, leaf_means
+from rayhier.arrays import Floats
+from rayhier.cluster.kmeans import CAST_ROWS
 from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.search.codebook import Codebook
 from rayhier.spec.search import Codec
 
-AGAIN: dict[Codec, int] = {"flat": 0, "fp16": 0, "int8": 4, "pq": 16, "rabitq": 32}
-"""Number of rows scored again for each result wanted; 0 for codecs that need no second scores."""
-FEWEST_CODED = 1_000
-"""Fewest vectors with which a codec's code is learned; fewer vectors are stored as fp16."""
-MOST_CODED = 100_000
-"""Most vectors from which a codec's code is learned."""
-PQ_DIMENSIONS = 4
-SEED = 0
 
-
-def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int64], leaves: int) -> Any:
+def fill(
+    codec: Codec,
+    vectors_NM: npt.NDArray[Any],
+    leaf_N: npt.NDArray[np.int64],
+    leaves: int,
+    codebook: Codebook | None = None,
+) -> Any:
     """Build a faiss index of vectors [n, m], of 16 or 32 bits, in `leaves` inverted lists; row i has id i.
 
-    `leaf_N` [n] is the leaf of each vector. The codec `rabitq` codes a vector relative to its leaf's mean.
+    `leaf_N` [n] is the leaf of each vector. `codebook` is needed for the codec `pq` alone.
     """
-    m = vectors_NM.shape[1]
-    quantizer: Any = faiss.IndexFlatIP(m)
-    if codec == "rabitq":
-        quantizer.add(leaf_means(vectors_NM, leaf_N, leaves))
-    index: Any = _empty(codec if len(vectors_NM) >= FEWEST_CODED or codec == "flat" else "fp16", quantizer, m, leaves)
+    if codec == "pq":
+        if codebook is None:
+            raise ValueError("codebook: got None; allowed: a codebook, where the codec is pq")
+        return codebook.lists(vectors_NM, leaf_N, leaves)
+    index = _empty(codec, vectors_NM.shape[1], leaves)
     # faiss keeps no reference: arrays that it reads need a name that outlives the call.
-    if not index.is_trained:
-        rows = np.random.default_rng(SEED).permutation(len(vectors_NM))[:MOST_CODED]
-        sample = np.ascontiguousarray(vectors_NM[np.sort(rows)], dtype=np.float32)
-        index.train(sample)
     for begin in range(0, len(vectors_NM), CAST_ROWS):
         vectors = np.ascontiguousarray(vectors_NM[begin : begin + CAST_ROWS], dtype=np.float32)
         lists = np.ascontiguousarray(leaf_N[begin : begin + CAST_ROWS], dtype=np.int64)
         ivf_tools.add_preassigned(index, vectors, lists)
-    if isinstance(index, faiss.IndexIVFPQ):
-        quantizer, index = (index, quantizer), faiss.IndexIVFPQFastScan(index)
-    index.referenced_objects = [quantizer]
     return index
+
+
+def empty_like(index: Any, leaves: int) -> Any:
+    """Make a faiss index of empty lists in the codec of another index."""
+    if isinstance(index, faiss.IndexIVFPQFastScan):
+        pieces = index.pq.M
+        centroid_GCP = faiss.vector_to_array(index.pq.centroids).reshape(pieces, -1, index.d // pieces)
+        return Codebook(index.d, centroid_GCP).empty_lists(leaves)
+    return _empty("flat" if isinstance(index, faiss.IndexIVFFlat) else "fp16", index.d, leaves)
+
+
+def queries(index: Any, query_QM: npt.NDArray[Any]) -> Floats:
+    """Convert queries [q, m] to what faiss reads: contiguous float32, zeros appended where the index is wider."""
+    missing = index.d - query_QM.shape[1]
+    if missing:
+        query_QM = np.pad(query_QM, ((0, 0), (0, missing)))
+    return np.ascontiguousarray(query_QM, dtype=np.float32)
 
 
 def write(index: Any, path: Path) -> None:
@@ -64,20 +71,14 @@ def write(index: Any, path: Path) -> None:
         raise OSError(errno.EIO, f"cannot be written ({cause}); is there space left?", str(path)) from None
 
 
-def _empty(codec: Codec, quantizer: Any, m: int, leaves: int) -> Any:
+def _empty(codec: Codec, m: int, leaves: int) -> Any:
+    quantizer: Any = faiss.IndexFlatIP(m)
     measure = faiss.METRIC_INNER_PRODUCT
-    match codec:
-        case "flat":
-            index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, measure)
-            index.is_trained = True
-        case "fp16" | "int8":
-            kind = faiss.ScalarQuantizer.QT_fp16 if codec == "fp16" else faiss.ScalarQuantizer.QT_8bit
-            index = faiss.IndexIVFScalarQuantizer(quantizer, m, leaves, kind, measure, False)
-            index.is_trained = codec == "fp16"
-        case "pq":
-            pieces = next(count for count in range(max(1, m // PQ_DIMENSIONS), 0, -1) if m % count == 0)
-            index = faiss.IndexIVFPQ(quantizer, m, leaves, pieces, 4, measure)
-            index.by_residual = False
-        case "rabitq":
-            index = faiss.IndexIVFRaBitQ(quantizer, m, leaves, measure)
+    if codec == "flat":
+        index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, measure)
+    else:
+        kind = faiss.ScalarQuantizer.QT_fp16
+        index = faiss.IndexIVFScalarQuantizer(quantizer, m, leaves, kind, measure, False)
+    index.is_trained = True
+    index.referenced_objects = [quantizer]
     return index

@@ -1,9 +1,9 @@
-"""Search of all documents: they are compared by a level of ReTreever's tree or by codes, the best are scored again.
+"""Search of all documents by a level of ReTreever's tree; the best are scored again by vectors or the deepest level.
 
 Shapes: Q queries, K numbers of a level, L leaves, X numbers that score again, T rows considered.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,13 +13,11 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import ID, Ranking, by_name, take
-from rayhier.search import codecs
 from rayhier.search.flat import FlatSearch, flat
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
-from rayhier.search.row_codes import FEWEST, CodeSimilarity, FlatSimilarity, RowCodes, code
-from rayhier.search.scan import LeafScan, RankedRows
+from rayhier.search.rows import RankedRows
+from rayhier.search.scan import LeafScan
 from rayhier.search.shortlist import Shortlist, leading
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
@@ -28,18 +26,17 @@ from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap, Shard, Sidecar
 from rayhier.storage.schemas import NODES
 
-FORMAT = 1
-CODES = "codes.faiss"
+FORMAT = 2
 MADE_AT_ONCE = 16_384
 """Documents whose numbers at a level are computed at a time."""
 
 
 class FlatPart:
-    """A part of an index's documents, searched by their numbers at a level of the tree, or by codes."""
+    """A part of an index's documents, searched by their numbers at a level of the tree."""
 
     def __init__(
         self,
-        similarity: FlatSimilarity,
+        similarity: LevelSimilarity,
         search: FlatSearch,
         row_N: Ints,
         again: Callable[[Ints], Floats] | None = None,
@@ -95,12 +92,6 @@ def stored_part(
     return FlatPart(similarity, flat(level_of_all(similarity, stored_NL), similarity.comparison), row_N, again)
 
 
-def coded_part(vector_NM: npt.NDArray[Any], row_N: Ints) -> FlatPart:
-    """Make a part of documents that is searched by codes of their vectors as stored [n, m]."""
-    search = RowCodes(vector_NM, code(vector_NM) if len(vector_NM) >= FEWEST else None)
-    return FlatPart(CodeSimilarity(), search, row_N, numbers_of(vector_NM))
-
-
 def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
     """Compute documents' numbers at the searched level h, [n, 2^h], from their stored leaf probabilities [n, l]."""
     level_NK = np.empty((len(stored_NL), 2**similarity.level), np.float32)
@@ -132,29 +123,24 @@ def numbers_of(vector_NM: npt.NDArray[Any]) -> Callable[[Ints], Floats]:
 
 
 class FlatScan:
-    """Searches all documents over the segments of an index, by a level of ReTreever's tree or by codes."""
+    """Searches all documents of an index by a level of ReTreever's tree."""
 
-    def __init__(self, similarity: FlatSimilarity, parts: Mapping[int, FlatPart], leaves: LeafScan) -> None:
-        """Take the parts to search, by the number of each one's segment in `leaves`, which reads documents' texts."""
+    def __init__(self, similarity: LevelSimilarity, parts: Sequence[FlatPart], leaves: LeafScan) -> None:
+        """Take the parts to search, one for each segment of `leaves`, which reads documents' texts."""
         self.similarity, self._leaves = similarity, leaves
-        self._parts = {number: part for number, part in parts.items() if len(part.row_N)}
+        self._parts = {number: part for number, part in enumerate(parts) if len(part.row_N)}
 
     @classmethod
-    def mapped(cls, similarity: FlatSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
+    def mapped(cls, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
         """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches of all documents.
 
-        Files kept on this machine stay within `cache_bytes`. InputError where a search by a level finds a shard without
-        a sidecar (a file beside it) of leaf probabilities, or with one that another model made.
+        Files kept on this machine stay within `cache_bytes`. InputError where a shard has no sidecar (a file beside it)
+        of leaf probabilities, or one that another model made.
         """
-        shards = leaf_map.manifest.shards
-        if isinstance(similarity, LevelSimilarity):
-            for shard in shards:
-                nodes_of(leaf_map, shard)
-        parts = {
-            number: _mapped(similarity, leaf_map, shard, leaves.leaves, cache_bytes)
-            for number, shard in enumerate(shards)
-            if any(leaf in leaves.leaves for leaf in shard.leaves)
-        }
+        for shard in leaf_map.manifest.shards:
+            nodes_of(leaf_map, shard)
+        held = [shard for shard in leaf_map.manifest.shards if any(leaf in leaves.leaves for leaf in shard.leaves)]
+        parts = [_mapped(similarity, leaf_map, shard, leaves.leaves, cache_bytes) for shard in held]
         return cls(similarity, parts, leaves)
 
     def intact(self) -> bool:
@@ -172,7 +158,7 @@ class FlatScan:
         fetch, masks = results, self._masks(where)
         while True:
             rows, complete = self._best(query.query_QK, fetch, masks)
-            _, row_QK, documents, place_QT = self._leaves.results(rows, results, with_vectors=with_vectors)
+            _, row_QK, documents, place_QT = self._leaves.rows.results(rows, results, with_vectors=with_vectors)
             if complete or ((row_QK >= 0).sum(axis=1) >= results).all():
                 break
             fetch *= 2  # several rows belong to one result
@@ -196,8 +182,13 @@ class FlatScan:
         """Return masks [n] of the documents to compare in each part, None for all; leaves out parts with none."""
         if where is None:
             return dict.fromkeys(self._parts)
-        masks = {number: self._leaves.mask(number, where)[part.row_N] for number, part in self._parts.items()}
+        mask_N = self._leaves.mask(where)
+        masks = {number: mask_N[self._begin(number) + part.row_N] for number, part in self._parts.items()}
         return {number: mask_N for number, mask_N in masks.items() if mask_N.any()}
+
+    def _begin(self, number: int) -> int:
+        """Return the number, among all rows, of a part's first row."""
+        return int(self._leaves.rows.begin_S[number])
 
     def _compared(self, number: int, mask_N: Bools | None) -> int:
         """Count the documents of a part that are compared."""
@@ -212,7 +203,7 @@ class FlatScan:
         parts, least_Q1, complete = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
         for number, mask_N in masks.items():
             score_QT, row_QT = self._parts[number].best(query_QK, fetch, mask_N)
-            parts.append(RankedRows(score_QT, np.where(row_QT < 0, -1, number), row_QT))
+            parts.append(RankedRows(score_QT, np.where(row_QT < 0, -1, row_QT + self._begin(number))))
             if self._compared(number, mask_N) > fetch:
                 least_Q1, complete = np.maximum(least_Q1, score_QT[:, -1:]), False
         rows = RankedRows.joined(parts)
@@ -221,8 +212,10 @@ class FlatScan:
     def _again(self, query_QX: Floats, rows: RankedRows) -> Floats:
         """Score rows again, by vectors or the deepest level: [q, t]."""
         score_QT = np.full_like(rows.score_QT, -np.inf)
+        begin_S = self._leaves.rows.begin_S
         for number, part in self._parts.items():
-            row_QT = np.where(rows.segment_QT == number, rows.row_QT, -1)
+            in_part_QT = (rows.row_QT >= begin_S[number]) & (rows.row_QT < begin_S[number + 1])
+            row_QT = np.where(in_part_QT, rows.row_QT - begin_S[number], -1)
             score_QT = np.maximum(score_QT, part.again(query_QX, row_QT))
         return score_QT
 
@@ -239,41 +232,30 @@ def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
     return nodes
 
 
-def _mapped(similarity: FlatSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> FlatPart:
-    """Open a shard's numbers or codes; they are computed once, and cached by the files' checksums."""
-    files = f"{shard.file.sha256} {leaf_map.void(shard).tolist()}"
-    if isinstance(similarity, LevelSimilarity):
-        nodes = nodes_of(leaf_map, shard)
-        files = f"{shard.file.sha256} {nodes.file.sha256} {nodes.maker} {leaf_map.void(shard).tolist()}"
+def _mapped(similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> FlatPart:
+    """Open a shard's numbers at a level; they are computed once, and cached by the files' checksums."""
+    nodes = nodes_of(leaf_map, shard)
+    files = f"{shard.file.sha256} {nodes.file.sha256} {nodes.maker} {leaf_map.void(shard).tolist()}"
     made_of = f"level {FORMAT} {similarity} {files} {leaves}"
     lease = cache.get_or_build(
         "levels", made_of, lambda place: _write(place, similarity, leaf_map, shard, leaves), limit
     )
     mapped = {path.stem: np.load(path, mmap_mode="r") for path in lease.folder.glob("*.npy")}
-    if isinstance(similarity, CodeSimilarity):
-        codes = lease.folder / CODES
-        search: FlatSearch = RowCodes(mapped["again"], faiss.read_index(str(codes)) if codes.exists() else None)
-        return FlatPart(similarity, search, mapped["rows"], numbers_of(mapped["again"]), lease)
     again = None if similarity.again == "none" else numbers_again(similarity, mapped["again"])
     return FlatPart(similarity, flat(mapped["level"], similarity.comparison), mapped["rows"], again, lease)
 
 
-def _write(folder: Path, similarity: FlatSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
-    by_level = isinstance(similarity, LevelSimilarity)
-    names = ["leaf", "rank", *([NODES] if by_level else []), *(["vector"] if similarity.again == "vectors" else [])]
+def _write(folder: Path, similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
+    names = ["leaf", "rank", NODES, *(["vector"] if similarity.again == "vectors" else [])]
     table = leaf_map.read(shard, names)
     leaf_N, rank_N = (table[name].to_numpy() for name in ("leaf", "rank"))
     row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
     rows = table.take(pa.array(row_N))
-    np.save(folder / "rows.npy", row_N)
-    if similarity.again == "vectors":
-        vector_NM = columns.as_stored(rows["vector"])
-        np.save(folder / "again.npy", vector_NM)
-    if isinstance(similarity, CodeSimilarity):
-        if len(vector_NM) >= FEWEST:
-            codecs.write(code(vector_NM), folder / CODES)
-        return
     stored_NL = columns.as_stored(rows[NODES])
+    np.save(folder / "rows.npy", row_N)
     np.save(folder / "level.npy", level_of_all(similarity, stored_NL))
-    if similarity.again == "level":
-        np.save(folder / "again.npy", stored_NL)
+    match similarity.again:
+        case "vectors":
+            np.save(folder / "again.npy", columns.as_stored(rows["vector"]))
+        case "level":
+            np.save(folder / "again.npy", stored_NL)

@@ -15,7 +15,8 @@ from rayhier.dataset.documents import document_texts, result_numbers
 from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined
 from rayhier.search.bm25 import Words
 from rayhier.search.exact import best_results
-from rayhier.search.scan import LeafScan, RankedRows
+from rayhier.search.rows import RankedRows
+from rayhier.search.scan import LeafScan
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import HybridSpec
@@ -42,12 +43,11 @@ class WordScan:
         """Count the words of all documents whose first leaf `leaves` holds."""
         self._leaves = leaves
         parts = list(leaves.documents())
-        self._segment_N = np.repeat([number for number, _, _ in parts], [len(row_N) for _, row_N, _ in parts])
-        self._row_N = np.concatenate([np.zeros(0, np.int64), *(row_N for _, row_N, _ in parts)])
-        texts = [text for _, _, table in parts for text in document_texts(table)]
+        self._row_N = np.concatenate([np.zeros(0, np.int64), *(row_N for row_N, _ in parts)])
+        texts = [text for _, table in parts for text in document_texts(table)]
         self._words, self._result_N = Words(texts), None
-        if parts and DOC_ID in parts[0][2].column_names:
-            ids = [pa.concat_tables([table for _, _, table in parts])[name] for name in (DOC_ID, ID)]
+        if parts and DOC_ID in parts[0][1].column_names:
+            ids = [pa.concat_tables([table for _, table in parts])[name] for name in (DOC_ID, ID)]
             self._result_N = result_numbers(*(column.combine_chunks() for column in ids))
 
     def scan(
@@ -62,12 +62,8 @@ class WordScan:
         score_QK, place_QK = best_results(
             lambda fetch: self._words.best(texts, fetch, mask_N), self._result_N, self._words.count, k
         )
-        segment_QK, row_QK = (
-            np.where(place_QK >= 0, np.append(number_N, -1)[place_QK], -1)
-            for number_N in (self._segment_N, self._row_N)
-        )
-        rows = RankedRows(score_QK, segment_QK, row_QK)
-        score_QK, row_QK, table, _ = self._leaves.results(rows, k, with_vectors=True)
+        rows = RankedRows(score_QK, np.append(self._row_N, -1)[place_QK])
+        score_QK, row_QK, table, _ = self._leaves.rows.results(rows, k, with_vectors=True)
         vector_NM = columns.matrix(table[VECTOR]) if table.num_rows else np.zeros((0, query_QM.shape[1]), np.float32)
         base_QK = np.full(row_QK.shape, -np.inf, np.float32)
         for query, row_K in enumerate(row_QK):
@@ -80,11 +76,7 @@ class WordScan:
 
     def _mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the documents: True where a document meets the filter."""
-        mask_N = np.zeros(len(self._row_N), dtype=bool)
-        for number in np.unique(self._segment_N).tolist():
-            in_segment_N = self._segment_N == number
-            mask_N[in_segment_N] = self._leaves.mask(number, where)[self._row_N[in_segment_N]]
-        return mask_N
+        return self._leaves.mask(where)[self._row_N]
 
 
 def fused(dense: Ranking, parts: Sequence[Lexical], k: int, fusion: HybridSpec, listed: int | None = None) -> Ranking:

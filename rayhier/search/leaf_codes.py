@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rayhier.arrays import Floats
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.row_codes import CENTROIDS, PIECE, code, multiply_adds
+from rayhier.search.codebook import CENTROIDS, PIECE, Codebook, multiply_adds
 
 FEWEST = 39 * CENTROIDS
 """Fewest leaves that are coded, 39 for each centroid as faiss asks: fewer are compared in full at once."""
@@ -35,7 +35,7 @@ class LeafCodes:
         coded_LD = np.zeros((self.leaves, self.pieces * PIECE), np.float32)
         coded_LD[:, : self.dimension] = weight_LM - weight_LM.mean(axis=0)
         coded_LD[:, self.dimension] = bias_L - bias_L.mean()
-        self._index = code(coded_LD)
+        self._index = Codebook.train(coded_LD).flat(coded_LD)
 
     @classmethod
     def of(cls, router: LearnedIvfRouter) -> Self:

@@ -1,13 +1,17 @@
-"""Inverted lists of faiss, one for each leaf: rows are scored in the lists of the leaves that a router chose.
+"""Inverted lists of faiss, one for each leaf of a file: rows are scored in the lists of the leaves a router chose.
 
-With a filter, faiss skips the rows that do not meet it, and they are not counted.
+The lists of all files lie behind one faiss index, so that a scan is one call, however many files there are. Rows are
+numbered file after file, and in a file list after list. With a filter, faiss skips the rows that do not meet it, and
+they are not counted.
 
-Shapes: N rows, M embedding size, Q queries, B leaves probed (beam), K results, R leaves a document.
+Shapes: N rows, M embedding size, L lists, Q queries, B leaves probed (beam), K results, R leaves a document.
 """
 
+import copy
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -19,78 +23,122 @@ from rayhier.dataset.ranking import once, take
 from rayhier.search import codecs
 
 COUNTED = 4_000_000
-"""Approximate number of rows that are counted at a time."""
+"""Approximate number of groups of rows that are counted at a time."""
 FEWEST_A_THREAD = 4
 """Fewest queries for which another thread is used."""
+OFFSET = (1 << 32) - 1
+"""Bits of a faiss label that are the row's place in its list; the bits above are the list."""
 
 
 class Places:
     """Positions of leaves among some leaves, for instance those that one file holds."""
 
-    def __init__(self, leaf_L: Ints) -> None:
-        """Take the numbers of the leaves [l], in ascending order."""
+    def __init__(self, leaf_L: Ints, place_L: Ints | None = None) -> None:
+        """Take the numbers of the leaves [l], in ascending order, and their positions [l], by default 0, 1, 2, …"""
         # The first and the last entry stay -1: leaves below and above the range are looked up there.
         self._before = int(leaf_L[0]) - 1 if len(leaf_L) else 0
         self._place = np.full(int(leaf_L[-1]) - self._before + 2 if len(leaf_L) else 1, -1)
-        self._place[leaf_L - self._before] = np.arange(len(leaf_L))
+        self._place[leaf_L - self._before] = np.arange(len(leaf_L)) if place_L is None else place_L
 
     def __call__(self, leaves: Ints) -> Ints:
         """Return each leaf's position among the leaves that the constructor took; -1 for any other leaf."""
         return self._place.take(leaves - self._before, mode="clip")
 
 
-class LeafLists:
-    """Rows in the inverted lists of a faiss index, a list for each leaf; a document in r leaves has r rows."""
+@dataclass(frozen=True)
+class FileLists:
+    """Inverted lists of the rows of one file, a list for each of its leaves."""
 
-    def __init__(
-        self,
-        index: Any,
-        size_L: Ints,
-        copies: Copies | None = None,
-        list_N: Ints | None = None,
-        place: Places | None = None,
-        chosen: "Chosen | None" = None,
-    ) -> None:
-        """Wrap a faiss index, whose lists hold `size_L` [l] rows.
-
-        List i holds leaf i, or the leaf whose position in `place` is i. Row n lies in list `list_N[n]`; where `list_N`
-        is None, rows are in the order of lists. `copies` tell which rows belong to one result. All rows are scanned,
-        or those that are `chosen`.
-        """
-        self.copies, self._chosen = copies, chosen
-        self.index, self._place = index, place
-        self._held_L, self._list_N = size_L, list_N
-        self.sizes = size_L if chosen is None else chosen.sizes(self._list_of_rows(), len(size_L))
-        """Number of rows in each list [l] that are scanned."""
-        self._again = None
-        if copies is not None and copies.lower_NR is not None:
-            mask_N = None if chosen is None else chosen.mask_N
-            self._again = _Again.of(self._list_of_rows(), copies.lower_NR, len(size_L), mask_N)
+    index: Any
+    """faiss's index of the lists."""
+    leaf_L: Ints
+    """Leaf [l] of each list, ascending."""
+    size_L: Ints
+    """Number of rows [l] of each list."""
+    copies: Copies | None = None
+    """Which rows belong to one result; None where every row is one."""
+    list_N: Ints | None = None
+    """List [n] of each row; None where rows are numbered list after list."""
 
     @classmethod
     def build(cls, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> Self:
         """Build lists in memory from vectors [n, m] without compression; `leaf_N` [n] is the leaf of each."""
         size_L = np.bincount(leaf_N, minlength=n_leaves).astype(np.int64)
-        return cls(codecs.fill("flat", vectors_NM, leaf_N, n_leaves), size_L, copies, leaf_N)
+        index = codecs.fill("flat", vectors_NM, leaf_N, n_leaves)
+        return cls(index, np.arange(n_leaves), size_L, copies, leaf_N)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.size_L.sum())
+
+    def vectors(self, rows: Ints) -> Floats:
+        """Read the vectors [n, m] of rows; needs a codec without loss (flat, fp16), and rows numbered list by list."""
+        end_L = np.cumsum(self.size_L)
+        list_N = np.searchsorted(end_L, rows, side="right")
+        place_N, width = rows - (end_L - self.size_L)[list_N], self.index.code_size
+        kind = np.float32 if width == 4 * self.index.d else np.float16
+        vector_NM = np.empty((len(rows), self.index.d), np.float32)
+        for leaf in np.unique(list_N).tolist():
+            in_leaf_N = list_N == leaf
+            codes = faiss.rev_swig_ptr(self.index.invlists.get_codes(leaf), int(self.size_L[leaf]) * width)
+            vector_NM[in_leaf_N] = codes.view(kind).reshape(-1, self.index.d)[place_N[in_leaf_N]]
+        return vector_NM
+
+
+class LeafLists:
+    """Rows in inverted lists, a list for each leaf of a file; a document in r leaves has r rows."""
+
+    def __init__(self, files: Sequence[FileLists], leaves: range | None = None) -> None:
+        """Put the lists of files, in the same codec, behind one index.
+
+        Of a range of `leaves`, lists of other leaves are never scanned or counted.
+        """
+        self._files = list(files)
+        self._first_F = np.cumsum([0, *(len(file.size_L) for file in files)])
+        self._row_F = np.cumsum([0, *(file.rows for file in files)])
+        held_L = np.concatenate([np.zeros(0, np.int64), *(file.size_L for file in files)])
+        leaf_L = np.concatenate([np.zeros(0, np.int64), *(file.leaf_L for file in files)])
+        in_range_L = np.ones(len(leaf_L), bool) if leaves is None else _among(leaf_L, leaves)
+        self._begin_L, self._held_L = np.cumsum(held_L) - held_L, held_L
+        self.sizes = np.where(in_range_L, held_L, 0)
+        """Number of rows in each list [l] that are scanned."""
+        self._layers = _layers(leaf_L, in_range_L, self._first_F)
+        self.copies = _joined([file.copies for file in files], [file.rows for file in files])
+        self._chosen: list[Chosen] | None = None
+        self._mask_N: Bools | None = None
+        self._index, self._numbered = _stacked(self._files, self._row_F)
+
+    @classmethod
+    def build(cls, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> Self:
+        """Build lists in memory from vectors [n, m] without compression; `leaf_N` [n] is the leaf of each."""
+        return cls([FileLists.build(vectors_NM, leaf_N, n_leaves, copies)])
 
     def where(self, mask_N: Bools) -> "LeafLists":
         """Return lists of which only the rows where `mask_N` [n] is True are scanned and counted."""
-        return LeafLists(self.index, self._held_L, self.copies, self._list_N, self._place, Chosen(mask_N))
+        lists = copy.copy(self)
+        lists.__dict__.pop("_again", None)
+        lists._mask_N = mask_N
+        chosen = np.bincount(self._list_of_rows()[mask_N], minlength=len(self.sizes)).astype(np.int64)
+        lists.sizes = np.where(self.sizes > 0, chosen, 0)
+        cuts = [0, len(mask_N)] if self._numbered else self._row_F.tolist()
+        lists._chosen = [Chosen(mask_N[begin:end]) for begin, end in zip(cuts, cuts[1:], strict=False)]
+        return lists
 
     @property
     def rows(self) -> int:
         """Number of rows, scanned or not."""
-        return int(self._held_L.sum())
+        return int(self._row_F[-1])
 
     @property
     def mask(self) -> Bools:
         """Mask [n], True for rows that are scanned."""
-        return np.ones(self.rows, dtype=bool) if self._chosen is None else self._chosen.mask_N
+        return np.ones(self.rows, dtype=bool) if self._mask_N is None else self._mask_N
 
     @property
     def documents(self) -> int:
         """Number of distinct documents that are scanned; of passages where documents are cut into them."""
-        return int(self.sizes.sum()) - (0 if self._again is None else len(self._again.lower_AR))
+        return int(self.sizes.sum()) - (0 if self._again is None else self._again.rows)
 
     def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
         """Return scores [q, k] and rows [q, k] of the best results in each query's leaves [q, β], each result once.
@@ -111,65 +159,84 @@ class LeafLists:
         """Return scores and rows [q, k] of the best rows in each query's leaves [q, β]; a result may have several."""
         return self._best(query_QM, self._lists(leaves_QB), k)
 
-    def vectors(self, rows: Ints) -> Floats:
-        """Read the vectors [n, m] of rows; needs a codec without loss (flat, fp16), and rows numbered list by list."""
-        end_L = np.cumsum(self._held_L)
-        list_N = np.searchsorted(end_L, rows, side="right")
-        place_N, width = rows - (end_L - self._held_L)[list_N], self.index.code_size
-        kind = np.float32 if width == 4 * self.index.d else np.float16
-        vector_NM = np.empty((len(rows), self.index.d), np.float32)
-        for leaf in np.unique(list_N).tolist():
-            in_leaf_N = list_N == leaf
-            codes = faiss.rev_swig_ptr(self.index.invlists.get_codes(leaf), int(self._held_L[leaf]) * width)
-            vector_NM[in_leaf_N] = codes.view(kind).reshape(-1, self.index.d)[place_N[in_leaf_N]]
-        return vector_NM
-
-    def count(self, leaves_QB: Ints, elsewhere_QB: Ints) -> tuple[Ints, Ints]:
+    def count(self, leaves_QB: Ints) -> tuple[Ints, Ints]:
         """Count the distinct documents [q] and the rows [q] that are scored for each query in its leaves [q, β].
 
-        `elsewhere_QB` [q, β] are all leaves of the query, also those of other lists: a document is not counted where
-        one of them, before this one in the document's order of leaves, holds it too.
+        A document is not counted here where one of the query's leaves, before this one in the document's order of
+        leaves, holds it too, whether or not that leaf's list is among these.
         """
         list_QB = self._lists(leaves_QB)
         scanned_Q = self._scanned(list_QB)
-        return scanned_Q - (0 if self._again is None else self._again.count(list_QB, elsewhere_QB)), scanned_Q
+        return scanned_Q - (0 if self._again is None else self._again.count(list_QB, leaves_QB)), scanned_Q
+
+    @cached_property
+    def _again(self) -> "_Again | None":
+        if self.copies is None or self.copies.lower_NR is None:
+            return None
+        counted_N = None if (self.sizes == self._held_L).all() else self.mask & (self.sizes > 0)[self._list_of_rows()]
+        return _Again.of(self._list_of_rows(), self.copies.lower_NR, len(self.sizes), counted_N)
 
     def _list_of_rows(self) -> Ints:
         """Return the list [n] of each row."""
-        return np.repeat(np.arange(len(self._held_L)), self._held_L) if self._list_N is None else self._list_N
+        named = self._files[0].list_N if len(self._files) == 1 else None
+        return np.repeat(np.arange(len(self._held_L)), self._held_L) if named is None else named
 
     def _lists(self, leaves_QB: Ints) -> Ints:
-        """Return the list of each leaf; -1 where no list holds the leaf."""
-        return leaves_QB if self._place is None else self._place(leaves_QB)
+        """Return the lists of each query's leaves [q, β · layers]; -1 where a layer of files has none."""
+        if len(self._layers) == 1:
+            return self._layers[0](leaves_QB)
+        return np.concatenate([leaves_QB[:, :0], *(layer(leaves_QB) for layer in self._layers)], axis=1)
 
     def _scanned(self, list_QB: Ints) -> Ints:
         return np.asarray(np.where(list_QB < 0, 0, self.sizes[list_QB]).sum(axis=1))
 
     def _best(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
+        if not len(self.sizes):
+            return np.full((len(query_QM), k), -np.inf, np.float32), np.full((len(query_QM), k), -1)
         if list_QB.shape[1] > len(self.sizes):
             # faiss takes no more columns than lists: put the lists that exist first.
             order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, : len(self.sizes)]
             list_QB = take(list_QB, order_QB)
-        if self._chosen is not None:
-            list_QB = np.where(self.sizes[list_QB] == 0, -1, list_QB)  # -1 reads the last size, and stays
-        queries = np.ascontiguousarray(query_QM, dtype=np.float32)
-        lists = np.ascontiguousarray(list_QB, dtype=np.int64)
-        scores, rows = _in_threads(self.index, self._chosen, queries, lists, k)
-        scores[rows < 0] = -np.inf
-        for query in np.flatnonzero((rows >= 0).sum(axis=1) < np.minimum(k, self._scanned(lists))).tolist():
-            self._add_forgotten(scores[query], rows[query], lists[query])
-        return scores, rows
+        queries, lists = codecs.queries(self._index, query_QM), np.ascontiguousarray(list_QB, dtype=np.int64)
+        if self._chosen is None:
+            score_QK, row_QK = _in_threads(self._index, None, queries, lists, k, pairs=not self._numbered)
+            if not self._numbered:
+                row_QK = np.where(row_QK < 0, -1, self._begin_L[row_QK >> 32] + (row_QK & OFFSET))
+        else:
+            score_QK, row_QK = self._best_chosen(self._chosen, queries, lists, k)
+        score_QK[row_QK < 0] = -np.inf
+        for query in np.flatnonzero((row_QK >= 0).sum(axis=1) < np.minimum(k, self._scanned(lists))).tolist():
+            self._add_forgotten(score_QK[query], row_QK[query], lists[query])
+        return score_QK, row_QK
+
+    def _best_chosen(self, chosen: "Sequence[Chosen]", query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
+        """Scan the rows that are chosen: file by file where faiss knows rows by their numbers in their files."""
+        list_QB = np.where(self.sizes[list_QB] == 0, -1, list_QB)  # -1 reads the last size, and stays
+        if len(chosen) == 1:
+            return _in_threads(self._index, chosen[0], query_QM, list_QB, k)
+        found = [(np.full((len(query_QM), k), -np.inf, np.float32), np.full((len(query_QM), k), -1))]
+        for number, part in enumerate(chosen):
+            first, last = self._first_F[number : number + 2]
+            own_QB = np.where((list_QB >= first) & (list_QB < last), list_QB, -1)
+            if (own_QB >= 0).any():
+                score_QK, row_QK = _in_threads(self._index, part, query_QM, own_QB, k)
+                found.append((score_QK, np.where(row_QK < 0, -1, row_QK + self._row_F[number])))
+        score_QF, row_QF = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
+        order_QK = np.argsort(-score_QF, axis=1, kind="stable")[:, :k]
+        return take(score_QF, order_QK), take(row_QF, order_QK)
 
     def _add_forgotten(self, score_K: Floats, row_K: Ints, list_B: Ints) -> None:
         """Append the rows that faiss' fast scan of pq leaves out because their sums are the least of its 8 bits."""
         count = int((row_K >= 0).sum())
-        lists, sizes = self.index.invlists, self._held_L
+        lists = self._index.invlists
         ids_of_lists = [
-            faiss.rev_swig_ptr(lists.get_ids(leaf), int(sizes[leaf])) for leaf in list_B[list_B >= 0].tolist()
+            faiss.rev_swig_ptr(lists.get_ids(leaf), int(self._held_L[leaf]))
+            for leaf in list_B[list_B >= 0].tolist()
+            if self._held_L[leaf]
         ]
         row_H = np.concatenate(ids_of_lists)
-        if self._chosen is not None:
-            row_H = row_H[self._chosen.mask_N[row_H]]
+        if self._mask_N is not None:
+            row_H = row_H[self._mask_N[row_H]]
         forgotten = np.setdiff1d(row_H, row_K[:count])[: len(row_K) - count]
         row_K[count : count + len(forgotten)] = forgotten
         score_K[count : count + len(forgotten)] = score_K[count - 1] if count else 0
@@ -177,7 +244,7 @@ class LeafLists:
     def _short(self, row_QK: Ints, list_QB: Ints, fetched: int) -> bool:
         """Return True if a query has too few results although its leaves hold rows that were not fetched."""
         few = row_QK[:, -1] < 0
-        return bool((self._scanned(list_QB[few]) > fetched).any())
+        return bool(few.any() and (self._scanned(list_QB[few]) > fetched).any())
 
 
 class Chosen:
@@ -185,39 +252,118 @@ class Chosen:
 
     def __init__(self, mask_N: Bools) -> None:
         """Choose the rows where a mask [n] is True."""
-        self.mask_N = mask_N
         # faiss keeps no reference: the bits need a name that outlives its selector.
         self._bits = np.packbits(mask_N, bitorder="little")
         self.selector = faiss.IDSelectorBitmap(len(self._bits), faiss.swig_ptr(self._bits))
         """faiss's object that says which rows to score."""
 
-    def sizes(self, list_N: Ints, lists: int) -> Ints:
-        """Count the chosen rows of each list [l]; row n lies in list `list_N[n]`."""
-        return np.bincount(list_N[self.mask_N], minlength=lists).astype(np.int64)
+
+def _among(leaf_L: Ints, leaves: range) -> Bools:
+    return np.asarray((leaf_L >= leaves.start) & (leaf_L < leaves.stop))
 
 
-def _in_threads(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
+def _layers(leaf_L: Ints, in_range_L: Bools, first_F: Ints) -> list[Places]:
+    """Group files into layers, in each of which a leaf has one list at most; a layer finds a leaf's list.
+
+    The files of a build are one layer; a file of documents that were added later has rows of any leaf.
+    """
+    layers: list[list[Ints]] = []
+    taken: list[set[int]] = []
+    for first, last in zip(first_F[:-1].tolist(), first_F[1:].tolist(), strict=True):
+        list_A = first + np.flatnonzero(in_range_L[first:last])
+        own = set(leaf_L[list_A].tolist())
+        number = next((number for number, leaves in enumerate(taken) if not leaves & own), len(taken))
+        if number == len(taken):
+            layers.append([])
+            taken.append(set())
+        layers[number].append(list_A)
+        taken[number] |= own
+    places = []
+    for parts in layers:
+        list_A = np.concatenate(parts)
+        list_A = list_A[np.argsort(leaf_L[list_A], kind="stable")]
+        places.append(Places(leaf_L[list_A], list_A))
+    return places
+
+
+def _joined(parts: Sequence[Copies | None], rows: Sequence[int]) -> Copies | None:
+    """Join which rows belong to one result, file after file; rows of different files never do."""
+    if all(part is None for part in parts):
+        return None
+    if len(parts) == 1:
+        return parts[0]
+    results, begin = [], 0
+    kind = np.int32 if sum(rows) <= np.iinfo(np.int32).max else np.int64
+    for part, count in zip(parts, rows, strict=True):
+        result_N = np.arange(count) if part is None else np.asarray(part.result_N)
+        results.append((result_N + begin).astype(kind))
+        begin += int(result_N.max(initial=-1)) + 1
+    lower = [None if part is None else part.lower_NR for part in parts]
+    width = max((lower_NR.shape[1] for lower_NR in lower if lower_NR is not None), default=0)
+    if not width:
+        return Copies(np.concatenate(results))
+    lower_NR = np.full((sum(rows), width), -1, np.int32)
+    for part_NR, end, count in zip(lower, np.cumsum(rows).tolist(), rows, strict=True):
+        if part_NR is not None:
+            lower_NR[end - count : end, : part_NR.shape[1]] = part_NR
+    return Copies(np.concatenate(results), lower_NR)
+
+
+def _stacked(files: Sequence[FileLists], row_F: Ints) -> tuple[Any, bool]:
+    """Put the lists of files behind one faiss index; returns it, and True where its ids are rows of all files.
+
+    Lists that are mapped have ids of their own files; scans then ask faiss for a row's list and its place in it.
+    """
+    if len(files) == 1:
+        return files[0].index, True
+    if not files:
+        return None, True
+    numbered = isinstance(files[0].index, faiss.IndexIVFFastScan)
+    if numbered:  # these lists are in memory, and faiss's fast scan tells no places
+        for file, begin in zip(files, row_F.tolist(), strict=False):
+            for number in np.flatnonzero(file.size_L).tolist():
+                ids = faiss.rev_swig_ptr(file.index.invlists.get_ids(number), int(file.size_L[number]))
+                ids += begin
+    lists = faiss.InvertedListsPtrVector()
+    for file in files:
+        lists.push_back(file.index.invlists)
+    stack = faiss.VStackInvertedLists(len(files), lists.data())
+    index = codecs.empty_like(files[0].index, sum(len(file.size_L) for file in files))
+    index.replace_invlists(stack, False)  # noqa: FBT003
+    index.ntotal = int(row_F[-1])
+    index.referenced_objects = [*index.referenced_objects, stack, *(file.index for file in files)]
+    return index, numbered
+
+
+def _in_threads(
+    index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int, *, pairs: bool = False
+) -> tuple[Floats, Ints]:
     """Scan with as many threads as faiss may use; faiss itself uses a single thread where lists are given."""
     threads = min(faiss.omp_get_max_threads(), len(query_QM) // FEWEST_A_THREAD)
     if threads < 2:
-        return _scan(index, chosen, query_QM, list_QB, k)
+        return _scan(index, chosen, query_QM, list_QB, k, pairs=pairs)
     parts = zip(np.array_split(query_QM, threads), np.array_split(list_QB, threads), strict=True)
-    scans = [_pool(threads).submit(_scan, index, chosen, query, lists, k) for query, lists in parts]
+    scans = [_pool(threads).submit(_scan, index, chosen, query, lists, k, pairs=pairs) for query, lists in parts]
     scores, rows = zip(*(scan.result() for scan in scans), strict=True)
     return np.concatenate(scores), np.concatenate(rows)
 
 
-def _scan(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
-    """Scan each query's lists [q, β] with faiss; returns scores and rows [q, k] of the best rows."""
-    score_QK, row_QK = np.empty((len(query_QM), k), np.float32), np.empty((len(query_QM), k), np.int64)
+def _scan(
+    index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int, *, pairs: bool
+) -> tuple[Floats, Ints]:
+    """Scan each query's lists [q, β] with faiss; returns scores and labels [q, k] of the best rows.
+
+    A label is the row's id, or with `pairs` the row's list and its place in it.
+    """
+    score_QK, label_QK = np.empty((len(query_QM), k), np.float32), np.empty((len(query_QM), k), np.int64)
     unread_QB = np.zeros(list_QB.shape, np.float32)  # distances to centroids, which no codec here reads
     selector = None if chosen is None else chosen.selector
     library: Any = faiss  # its type hints lack these names
     parameters = library.SearchParametersIVF(sel=selector, nprobe=list_QB.shape[1])
-    arrays = [faiss.swig_ptr(array) for array in (query_QM, list_QB, unread_QB, score_QK, row_QK)]
-    query, lists, unread, scores, rows = arrays
-    index.search_preassigned_c(len(query_QM), query, k, lists, unread, scores, rows, False, parameters)
-    return score_QK, row_QK
+    arrays = [faiss.swig_ptr(array) for array in (query_QM, list_QB, unread_QB, score_QK, label_QK)]
+    query, lists, unread, scores, labels = arrays
+    index.search_preassigned_c(len(query_QM), query, k, lists, unread, scores, labels, pairs, parameters)
+    return score_QK, label_QK
 
 
 @cache
@@ -228,28 +374,41 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 @dataclass(frozen=True)
 class _Again:
-    """Documents' rows of rank above 0, by list: not counted where the document's leaf of lower rank is visited too."""
+    """Rows of rank above 0, in groups: of one list, and with the same leaves of lower rank.
 
+    A group's documents are not counted where one of these leaves is visited too.
+    """
+
+    rows: int
+    """Number of rows of rank above 0."""
     begin_L: Ints
-    """Begin of each list's rows in `lower_AR`; the last entry is the number of rows."""
+    """Begin of each list's groups in `lower_GR`; the last entry is the number of groups."""
     leaves: int
     """Number of distinct leaves of lower rank."""
     place: Places
     """Positions of the leaves of lower rank."""
-    lower_AR: Ints
-    """Positions of each row's leaves of lower rank; -1 where a row has fewer."""
+    lower_GR: Ints
+    """Positions of each group's leaves of lower rank; -1 where it has fewer."""
+    size_G: Ints
+    """Number of rows of each group."""
 
     @classmethod
     def of(cls, list_N: Ints, lower_NR: Ints, n_lists: int, mask_N: Bools | None = None) -> "_Again":
         """Take the rows of rank above 0: of all rows, or of those where a mask [n] is True."""
         again_N = (lower_NR >= 0).any(axis=1)
         rows = np.flatnonzero(again_N if mask_N is None else again_N & mask_N)
-        rows = rows[np.argsort(list_N[rows], kind="stable")]
-        counts = np.bincount(list_N[rows], minlength=n_lists)
         leaf_U = np.unique(lower_NR[rows])
-        place = Places(leaf_U[leaf_U >= 0])
+        place = Places(leaf_U[leaf_U >= 0].astype(np.int64))
+        key_AC = np.concatenate([list_N[rows, None], place(lower_NR[rows])], axis=1)
+        order = np.lexsort(key_AC.T[::-1])
+        key_AC = key_AC[order]
+        new_A = np.ones(len(rows), bool)
+        new_A[1:] = (key_AC[1:] != key_AC[:-1]).any(axis=1)
+        first_G = np.flatnonzero(new_A)
+        size_G = np.diff(np.append(first_G, len(rows)))
+        counts = np.bincount(key_AC[first_G, 0], minlength=n_lists)
         begin_L = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(begin_L, int((leaf_U >= 0).sum()), place, place(lower_NR[rows]))
+        return cls(len(rows), begin_L, int((leaf_U >= 0).sum()), place, key_AC[first_G, 1:], size_G)
 
     def count(self, list_QB: Ints, leaves_QB: Ints) -> Ints:
         """Count the rows [q] in each query's lists whose document another of its leaves holds at a lower rank."""
@@ -271,7 +430,8 @@ class _Again:
         probed[width - 1 :: width] = False
         size_P, begin_P = size_QB[query_P, probe_P], self.begin_L[list_QB[query_P, probe_P]]
         end_P = np.cumsum(size_P)
-        row_A = np.arange(end_P[-1]) + np.repeat(begin_P - end_P + size_P, size_P)
+        group_A = np.arange(end_P[-1]) + np.repeat(begin_P - end_P + size_P, size_P)
         first_A = np.repeat(width * query_P, size_P)
-        again_A = probed[self.lower_AR[row_A] + first_A[:, None]].any(axis=1)
-        return np.bincount(first_A[again_A] // width, minlength=q).astype(np.int64)
+        again_A = probed[self.lower_GR[group_A] + first_A[:, None]].any(axis=1)
+        size_A = self.size_G[group_A[again_A]]
+        return np.bincount(first_A[again_A] // width, weights=size_A, minlength=q).astype(np.int64)

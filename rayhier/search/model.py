@@ -17,7 +17,6 @@ from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
 from rayhier.search.leaf_codes import FEWEST, LeafCodes
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
-from rayhier.search.row_codes import CodeSimilarity, FlatSimilarity
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
@@ -96,26 +95,16 @@ class Model:
             raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 
     @cached_property
-    def flat_similarity(self) -> FlatSimilarity | None:
-        """The rule by which searches compare all documents, by a level or by codes; None where they visit leaves."""
-        match self.spec.search.how:
-            case "level":
-                return LevelSimilarity.of(self.spec.search, self.tree)
-            case "codes":
-                return CodeSimilarity()
-        return None
+    def flat_similarity(self) -> LevelSimilarity | None:
+        """The rule by which searches compare all documents by a level of a tree; None where they do not."""
+        return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     def flat_query(self, encoded: Encoded) -> FlatQuery | None:
-        """Compute queries' numbers for a search of all documents; None where searches visit leaves.
+        """Compute queries' numbers for a search of all documents by a level; None where there is no such search.
 
         InputError where the router reads tokens and only vectors are known.
         """
-        match self.flat_similarity:
-            case LevelSimilarity() as similarity:
-                return similarity.query(self.tree, encoded)
-            case CodeSimilarity() as similarity:
-                return similarity.query(encoded.numpy)
-        return None
+        return None if self.flat_similarity is None else self.flat_similarity.query(self.tree, encoded)
 
     @property
     def tree(self) -> RetreeverRouter:

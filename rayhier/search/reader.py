@@ -6,8 +6,9 @@ from typing import Self
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.flat_scan import FlatScan
 from rayhier.search.hybrid import Lexical, WordScan
-from rayhier.search.retrieve import Flat, Reading, Scan, Words
-from rayhier.search.row_codes import FlatSimilarity
+from rayhier.search.level_similarity import LevelSimilarity
+from rayhier.search.retrieve import Coded, Flat, Reading, Scan, Words
+from rayhier.search.row_codes import CodeScan
 from rayhier.search.scan import LeafScan
 from rayhier.search.shortlist import Shortlist
 from rayhier.spec import JobSpec
@@ -21,24 +22,26 @@ class Reader:
     leaves: LeafScan
     words: WordScan | None = None
     flat: FlatScan | None = None
+    codes: CodeScan | None = None
 
     @classmethod
     def open(
         cls,
         spec: JobSpec,
         leaf_map: LeafMap,
-        similarity: FlatSimilarity | None,
+        similarity: LevelSimilarity | None = None,
         leaves: range | None = None,
     ) -> Self:
-        """Open a leaf map's leaves, by default all, as a spec searches them; flat where `similarity` is given.
+        """Open a leaf map's leaves, by default all, as a spec searches them: with `similarity` by a level of a tree.
 
         Raises InputError where a file is not as published, or lacks the leaf probabilities from which the level is
         read.
         """
-        cache_bytes, codec = spec.search.cache_gb * 1e9, spec.search.codec
-        scan = LeafScan.mapped(leaf_map, None if codec == "auto" else codec, leaves, cache_bytes)
+        cache_bytes, listed = spec.search.cache_gb * 1e9, spec.search.shortlisted
+        scan = LeafScan.mapped(leaf_map, spec.search.row_codec, leaves, cache_bytes, listed)
         flat = None if similarity is None else FlatScan.mapped(similarity, leaf_map, scan, cache_bytes)
-        return cls(scan, WordScan(scan) if spec.search.words else None, flat)
+        codes = CodeScan.mapped(leaf_map, scan, listed, cache_bytes) if spec.search.how == "codes" else None
+        return cls(scan, WordScan(scan) if spec.search.words else None, flat, codes)
 
     def read(self, work: Reading) -> Ranking | Lexical | Shortlist:
         """Do a piece of a search's work: scan leaves, score by BM25, or compare all documents.
@@ -59,6 +62,17 @@ class Reader:
                     raise ValueError("flat: got a query for an index whose spec searches leaves")
                 return self.flat.shortlist(work.query, work.results, work.where, with_vectors=work.with_vectors)
 
+            case Coded():
+                if self.codes is None:
+                    raise ValueError("codes: got a query for an index whose spec does not search by codes")
+                return self.codes.scan(work.query_QM, work.k, work.where, with_vectors=work.with_vectors)
+
+    def open_files(self) -> None:
+        """Open every file that searches read now; InputError where one is not as published."""
+        if self.flat is None and self.codes is None:
+            self.leaves.open()
+
     def intact(self) -> bool:
         """Return True if the files of all open segments are unchanged since they were opened."""
-        return self.leaves.intact() if self.flat is None else self.flat.intact()
+        opened = self.flat or self.codes or self.leaves
+        return opened.intact()

@@ -5,7 +5,8 @@ same time, and is sent a reply to each piece:
 
     [Scan]            the leaves that queries visit; more leaves in further rounds where few documents match a filter
     [Scan, Words]     and BM25 over all documents, where a search is hybrid
-    [Flat]            all documents, by a level of ReTreever's tree or by codes of their vectors
+    [Flat]            all documents, by a level of ReTreever's tree
+    [Coded]           all documents, by codes of their vectors
     [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
 
 Its drivers decide where the work is done: `Searcher` in this process, `serve.backend.engine` over shard groups,
@@ -62,11 +63,21 @@ class Words:
 
 @dataclass(frozen=True)
 class Flat:
-    """A piece of a search's work: compare all documents, by a level or by codes. The answer is a `Shortlist`."""
+    """A piece of a search's work: compare all documents by a level of a tree. The answer is a `Shortlist`."""
 
     query: FlatQuery
     results: int
     """Number of results that the shortlist needs to hold."""
+    where: Filter | None = None
+    with_vectors: bool = False
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A piece of a search's work: compare all documents by codes of their vectors. The answer is a `Ranking`."""
+
+    query_QM: Floats
+    k: int
     where: Filter | None = None
     with_vectors: bool = False
 
@@ -79,7 +90,7 @@ class Score:
     documents: Sequence[str]
 
 
-Reading = Scan | Words | Flat
+Reading = Scan | Words | Flat | Coded
 """A piece of a search's work that reads the index."""
 Work = Reading | Score
 
@@ -162,9 +173,16 @@ class Retriever:
 
     def _near(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
         """Retrieve the best `fetch` documents by vectors, in the leaves visited or among all documents."""
-        if routes.flat is None:
-            return self._in_leaves(request, routes, fetch)
-        return self._flat(request, routes, routes.flat, fetch)
+        if routes.flat is not None:
+            return self._flat(request, routes, routes.flat, fetch)
+        if self.rules.search.how == "codes":
+            return self._coded(request, routes, fetch)
+        return self._in_leaves(request, routes, fetch)
+
+    def _coded(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
+        q = len(routes.encoded)
+        (reply,) = yield [Coded(routes.encoded.numpy, fetch, request.where, request.pool is not None)]
+        return Found(_merged(reply.parts, fetch, q), routes.leaves_QB, reply.names(q))
 
     def _flat(self, request: Request, routes: Routes, query: FlatQuery, fetch: int) -> Retrieval:
         results, q = self.rules.search.shortlisted(fetch), len(routes.encoded)

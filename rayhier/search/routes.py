@@ -1,4 +1,4 @@
-"""Encoded queries with the leaves that they visit, or with the numbers by which all documents are compared."""
+"""Encoded queries with the leaves that they visit, or with their numbers at a level of a tree."""
 
 import time
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class Routes:
     """Log densities [q, β] of the leaves (probability of an answer / number of documents), by which they are ordered;
     None where the router does not know the leaves' sizes."""
     flat: FlatQuery | None = None
-    """Queries' numbers for a search that compares all documents, by a level or by codes, and visits no leaf."""
+    """Queries' numbers for a search that compares all documents by a level of a tree, and visits no leaf."""
     encode_ms: float = 0.0
     """Milliseconds that encoding took, for all queries together."""
     route_ms: float = 0.0

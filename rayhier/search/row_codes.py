@@ -1,115 +1,149 @@
 """Search of all documents by four-bit codes of their vectors, without leaves: `search.how: codes`.
 
-A vector is cut into pieces of four numbers, and each piece is replaced by the nearest of sixteen centroids. A query's
-products with the centroids are a table, from which faiss adds up a document's score in the processor's registers (André
-et al., "Cache locality is not enough", 2015). The best documents are then scored by their stored vectors. Trials of
-faiss alone over 107,525 documents answered as many queries a second as HNSW did in the same run (docs/choosing.md).
+Codes find the best documents, whose stored vectors are then compared with the query. Documents that a filter chooses
+are compared by their stored vectors at once: faiss skips no codes.
 
-Shapes: N documents, M embedding size, P the embedding size rounded up to whole pieces, Q queries, T documents found.
+Shapes: N rows, D documents (rows of their first leaf), M embedding size, Q queries, T rows considered, K results.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from rayhier.arrays import Bools, Floats, Ints
+from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
-from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
+from rayhier.dataset.ranking import Ranking
+from rayhier.search import codecs
+from rayhier.search.codebook import FEWEST, Codebook, codebook_of
+from rayhier.search.rows import AT_ONCE, RankedRows, Rows, lacks
+from rayhier.search.scan import LeafScan
+from rayhier.search.segment import MappedSegment, MemorySegment
+from rayhier.spec.filter import Filter
+from rayhier.spec.search import SearchSpec
+from rayhier.storage import cache
+from rayhier.storage.cache import Lease
+from rayhier.storage.leaf_map import LeafMap
 
-PIECE = 4
-"""Numbers of a vector that one code of four bits stands for."""
-CENTROIDS = 16
-"""Centroids of a piece: what four bits can tell apart."""
-ADDED = 128
-"""Dimensions of a vector whose table entries are added in the time of one multiply-add."""
-FEWEST = 1_000
-"""Fewest documents that are coded: fewer are compared by their stored vectors."""
-MOST_TAUGHT = 100_000
-"""Most documents from which the centroids are computed."""
-AT_ONCE = 16_384
-"""Documents that are compared by their stored vectors at a time."""
-SEED = 0
+FORMAT = 1
+CODES, DOCUMENTS = "codes.faiss", "documents.npy"
 
 
-@dataclass(frozen=True)
-class CodeSimilarity:
-    """The rule of a search by codes: the inner product by codes, then that of the stored vectors."""
+class CodeScan:
+    """Searches all documents of an index, or of a range of its leaves, by codes of their vectors."""
 
-    comparison: Literal["cosine"] = "cosine"
-    again: Literal["vectors"] = "vectors"
+    def __init__(
+        self,
+        leaves: LeafScan,
+        row_D: Ints,
+        index: Any,
+        listed: Callable[[int], int] | None = None,
+        leases: tuple[Lease, ...] = (),
+    ) -> None:
+        """Take the documents' rows in `leaves`, ascending, and faiss's index of their codes, None: few documents.
+
+        `listed` tells the number of rows to score again for a number of results, None: as many as by the spec's
+        defaults. `leases` keep cached files on this machine while this object lives.
+        """
+        self._leaves, self._row_D, self._index, self._leases = leaves, row_D, index, leases
+        self._listed = listed or SearchSpec().shortlisted
+
+    @classmethod
+    def mapped(
+        cls, leaf_map: LeafMap, leaves: LeafScan, listed: Callable[[int], int], cache_bytes: float
+    ) -> Self:
+        """Open the documents whose first leaf is among those of `leaves`; their codes are made once, and cached."""
+        codebook, rows, parts, leases = codebook_of(leaf_map, cache_bytes), [np.zeros(0, np.int64)], [], []
+        for begin, segment in zip(leaves.rows.begin_S.tolist(), leaves.segments, strict=False):
+            if not isinstance(segment, MappedSegment):
+                raise TypeError("codes: got rows in memory; allowed: of mapped segments")
+            if codebook is None:
+                rows.append(begin + segment.first_rows(leaves.leaves))
+                continue
+            lease = _coded(segment, codebook, leaves.leaves, cache_bytes)
+            rows.append(begin + np.load(lease.folder / DOCUMENTS))
+            parts.append(faiss.read_index(str(lease.folder / CODES)))
+            leases.append(lease)
+        return cls(leaves, np.concatenate(rows), reduce(_merged, parts) if parts else None, listed, tuple(leases))
+
+    @classmethod
+    def memory(cls, segment: MemorySegment) -> Self:
+        """Code the rows of a segment in memory, of which each is a document of its own."""
+        vector_NM = segment.vector_NM
+        index = Codebook.train(vector_NM).flat(vector_NM) if len(vector_NM) >= FEWEST else None
+        return cls(LeafScan.memory(segment), np.arange(len(vector_NM)), index)
 
     @property
-    def numbers(self) -> str:
-        """Say in words by what documents are compared."""
-        return "codes of their vectors"
+    def documents(self) -> int:
+        """Number of documents that are compared."""
+        return len(self._row_D)
 
-    def query(self, query_QM: Floats) -> FlatQuery:
-        """Make a query of vectors [q, m], which are compared with codes first and with stored vectors again."""
-        return FlatQuery(query_QM, query_QM)
+    def intact(self) -> bool:
+        """Return True if the mapped files are unchanged since they were opened."""
+        return self._leaves.intact() and all(lease.intact() for lease in self._leases)
 
+    def scan(
+        self,
+        query_QM: Floats,
+        k: int,
+        where: Filter | None = None,
+        *,
+        with_vectors: bool = False,
+        listed: int | None = None,
+    ) -> Ranking:
+        """Rank the best k results of each query [q, m] among all documents, or those that meet a filter.
 
-FlatSimilarity = LevelSimilarity | CodeSimilarity
-"""A rule by which all documents are compared, and the best of them scored again."""
-
-
-def multiply_adds(documents: int, dimension: int) -> int:
-    """Count the multiply-adds of comparing a query with all documents' codes: its table, and sums by their time."""
-    padded = -(-dimension // PIECE) * PIECE
-    return CENTROIDS * padded + documents * padded // ADDED
-
-
-def code(vector_NM: npt.NDArray[Any]) -> Any:
-    """Code n vectors [n, m], n at least 624; returns faiss's index of the codes. Equal vectors give equal codes."""
-    n, m = vector_NM.shape
-    padded = -(-m // PIECE) * PIECE
-    index: Any = faiss.IndexPQFastScan(padded, padded // PIECE, 4, faiss.METRIC_INNER_PRODUCT)
-    taught = np.sort(np.random.default_rng(SEED).permutation(n)[:MOST_TAUGHT])
-    index.train(_padded(vector_NM[taught], padded))
-    for begin in range(0, n, MOST_TAUGHT):
-        index.add(_padded(vector_NM[begin : begin + MOST_TAUGHT], padded))
-    return index
-
-
-class RowCodes:
-    """Documents of a part of an index, compared by their codes; a `FlatSearch`."""
-
-    def __init__(self, vector_NM: npt.NDArray[Any], index: Any = None) -> None:
-        """Take stored vectors [n, m], in memory or mapped, and their codes; without codes vectors are compared."""
-        self._vector_NM, self._index = vector_NM, index
-
-    def __call__(self, query_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Return scores and rows [q, t] of the `count` documents with the highest scores by code, in order.
-
-        With a mask [n], the documents where it is True are compared by their stored vectors: faiss skips no codes. So
-        are all documents where all are wanted: of the worst ones faiss leaves some out, and where it finds fewer than
-        `count`, the rest is row -1 and score -inf.
+        The best `listed` rows by codes are scored again; None: as many as the constructor's function tells. With `with_vectors`, the ranking's documents have the columns `doc_id` and `vector` too.
         """
-        if mask_N is not None or self._index is None or count >= len(self._vector_NM):
-            return self._by_vectors(query_QK, count, np.arange(len(self._vector_NM)) if mask_N is None else mask_N)
-        queries = _padded(query_QK, self._index.d)
-        score_QT, row_QT = self._index.search(queries, min(count, len(self._vector_NM)))
-        score_QT[row_QT < 0] = -np.inf
-        return score_QT, row_QT
+        rows, fetch = self._leaves.rows, listed or self._listed(k)
+        row_D = self._row_D if where is None else self._row_D[self._leaves.mask(where)[self._row_D]]
+        while True:
+            ranked, scored = self._best(rows, query_QM, row_D, fetch, coded=where is None)
+            score_QK, row_QK, documents, _ = rows.results(ranked, k, with_vectors=with_vectors)
+            if fetch >= len(row_D) or not lacks(row_QK, k).any():
+                break
+            fetch *= 2  # many rows belong to few results
+        zero_Q = np.zeros(len(query_QM), dtype=np.int64)
+        return Ranking(score_QK, row_QK, documents, zero_Q + len(row_D), zero_Q + scored, zero_Q)
 
-    def _by_vectors(self, query_QM: Floats, count: int, chosen: npt.NDArray[Any]) -> tuple[Floats, Ints]:
-        row_A = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
-        query_MQ = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).T
-        best: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for begin in range(0, len(row_A), AT_ONCE):
-            row_B = row_A[begin : begin + AT_ONCE]
-            score_BQ = torch.from_numpy(np.asarray(self._vector_NM[row_B])).float() @ query_MQ
-            score_TQ, place_TQ = score_BQ.topk(min(count, len(row_B)), dim=0)
-            best.append((score_TQ, torch.from_numpy(row_B)[place_TQ]))
-        score_FQ, row_FQ = (torch.cat(parts) for parts in zip(*best, strict=True))
-        score_TQ, place_TQ = score_FQ.topk(min(count, len(score_FQ)), dim=0)
-        return score_TQ.T.numpy(), row_FQ.gather(0, place_TQ).T.numpy()
+    def _best(self, rows: Rows, query_QM: Floats, row_D: Ints, fetch: int, *, coded: bool) -> tuple[RankedRows, int]:
+        """Return each query's best `fetch` rows by their stored vectors, and how many of these were compared."""
+        if not coded or self._index is None or fetch >= len(row_D):
+            return _exact(rows, query_QM, row_D, fetch), len(row_D)
+        _, place_QT = self._index.search(codecs.queries(self._index, query_QM), fetch)
+        row_QT = np.where(place_QT < 0, -1, row_D[place_QT])  # faiss leaves out some of the worst
+        return RankedRows(rows.scores(query_QM, row_QT), row_QT).ordered(), fetch
 
 
-def _padded(vector_NM: npt.NDArray[Any], size: int) -> Floats:
-    """Convert vectors to float32 with `size` numbers, the added ones 0."""
-    vector_NP = np.zeros((len(vector_NM), size), np.float32)
-    vector_NP[:, : vector_NM.shape[1]] = vector_NM
-    return vector_NP
+def _exact(rows: Rows, query_QM: Floats, row_D: Ints, count: int) -> RankedRows:
+    """Find the `count` best of some rows for each query by their stored vectors, best first."""
+    query_MQ = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).T
+    best = [RankedRows.none(len(query_QM))]
+    for begin in range(0, len(row_D), AT_ONCE):
+        row_B = row_D[begin : begin + AT_ONCE]
+        score_TQ, place_TQ = (rows.vectors(row_B) @ query_MQ).topk(min(count, len(row_B)), dim=0)
+        best.append(RankedRows(score_TQ.T.numpy(), row_B[place_TQ.T.numpy()]))
+    return RankedRows.joined(best).first(count)
+
+
+def _coded(segment: MappedSegment, codebook: Codebook, leaves: range, cache_bytes: float) -> Lease:
+    """Code the documents of a segment whose first leaf is in a range of leaves."""
+
+    def write(folder: Path) -> None:
+        row_D = segment.first_rows(leaves)
+        index = codebook.flat(np.zeros((0, codebook.dimension), np.float32))
+        for begin in range(0, len(row_D), AT_ONCE):
+            index.add(codebook.padded(segment.vectors(row_D[begin : begin + AT_ONCE]).numpy()))
+        np.save(folder / DOCUMENTS, row_D)
+        codecs.write(index, folder / CODES)
+
+    made_of = f"codes {FORMAT} {segment.folder.name} {codebook.name} {leaves}"
+    return cache.get_or_build("codes", made_of, write, cache_bytes)
+
+
+def _merged(first: Any, second: Any) -> Any:
+    first.merge_from(second, first.ntotal)
+    return first

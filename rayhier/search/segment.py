@@ -3,14 +3,15 @@
 A mapped segment is a shard of a leaf map in the form that a search needs: faiss lists and rows in local files. These
 are made once from the shard's verified bytes, and cached by its checksum, the codec and the rows that later versions
 removed. A search then reads only the leaves that a query visits, so an index may be larger than memory. Only the lists
-of `pq` are read completely; they are the second smallest.
+of `pq` are read completely: an eighth of a byte for each dimension, and eight bytes for each row.
 """
 
 import json
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -18,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import ID
 from rayhier.search import codecs
+from rayhier.search.codebook import Codebook
 from rayhier.search.filter import matching
-from rayhier.search.lists import LeafLists, Places
+from rayhier.search.lists import FileLists
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import Codec
 from rayhier.storage import cache, columns
@@ -32,27 +34,29 @@ from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap, Shard, key_of
 
 LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
-FORMAT = 2
+FORMAT = 3
 DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
-KEPT_FILTERS = 4
-"""Number of filters whose matching rows a segment remembers."""
 
 
 class Segment(Protocol):
     """Interface of a segment: rows of a leaf map that are scanned together, in an inverted list for each leaf."""
 
     @property
-    def lists(self) -> LeafLists:
+    def lists(self) -> FileLists:
         """Inverted lists of the rows."""
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
 
     @property
     def holds_passages(self) -> bool:
         """True where several rows may belong to one result."""
 
-    def matching(self, where: Filter) -> LeafLists:
-        """Return inverted lists in which only the rows that meet a filter are scanned and counted."""
+    def mask(self, where: Filter) -> Bools:
+        """Return a mask [n] of the rows: True where a row meets the filter."""
 
     def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
         """Read column `id` and results' other columns of some rows; `with_vectors` adds `doc_id` and `vector`."""
@@ -66,8 +70,8 @@ class Segment(Protocol):
     def ids(self) -> pa.ChunkedArray:
         """Return the ids of all rows' results."""
 
-    def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
-        """Compute the inner products [a] of queries [a, m] with the stored vectors of rows [a]."""
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """Read the stored vectors [n, m] of some rows, as float32."""
 
     def intact(self) -> bool:
         """Return True if the files or arrays that hold the rows are unchanged since they were opened."""
@@ -77,7 +81,7 @@ class Segment(Protocol):
 class MemorySegment:
     """A segment in memory: vectors [n, m] in uncompressed lists, and a table of the columns that results show."""
 
-    lists: LeafLists
+    lists: FileLists
     vector_NM: Floats
     table: pa.Table
     """Table with column `id` and the other columns that results show, row for row."""
@@ -97,19 +101,20 @@ class MemorySegment:
 
         `leaves` is the number of leaves; `copies` tell which rows belong to one result, None where every row is one.
         """
-        lists, table = LeafLists.build(vector_NM, leaf_N, leaves, copies), pa.table({ID: ids})
+        lists, table = FileLists.build(vector_NM, leaf_N, leaves, copies), pa.table({ID: ids})
         if fields is not None:
             for name in fields.column_names:
                 table = table.append_column(name, fields[name])
         return cls(lists, vector_NM, table, holds_passages=copies is not None)
 
-    def matching(self, where: Filter) -> LeafLists:
-        """Return inverted lists in which only the rows that meet a filter are scanned and counted."""
-        return self._matching(where)
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.table.num_rows
 
-    @cached_property
-    def _matching(self) -> Callable[[Filter], LeafLists]:
-        return _remembered(self.lists, self.table)
+    def mask(self, where: Filter) -> Bools:
+        """Return a mask [n] of the rows: True where a row meets the filter."""
+        return matching(self.table, where)
 
     def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
         """Return column `id`, and the other columns that results show, of some rows.
@@ -128,9 +133,9 @@ class MemorySegment:
         """Return the ids of all rows' results."""
         return self.table[ID]
 
-    def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
-        """Compute the inner products [a] of queries [a, m] with the vectors of rows [a]."""
-        return np.asarray(np.einsum("am,am->a", query_AM, self.vector_NM[row_A]))
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """Return the vectors [n, m] of some rows."""
+        return torch.from_numpy(self.vector_NM[rows])
 
     def intact(self) -> bool:
         """Return True: no other program writes this program's memory."""
@@ -162,16 +167,21 @@ class MappedSegment:
     lease: Lease
 
     @classmethod
-    def open(cls, leaf_map: LeafMap, shard: Shard, codec: Codec, limit: float = math.inf) -> Self:
+    def open(
+        cls, leaf_map: LeafMap, shard: Shard, codec: Codec, limit: float = math.inf, codebook: Codebook | None = None
+    ) -> Self:
         """Open a shard's rows at the leaf map's version; InputError where the file is not as the manifest lists it.
 
-        The segment's files may displace other cached files: all stay within `limit` bytes, except those that are
+        `codebook` is needed for the codec `pq` alone. The segment's files may displace other cached files: all stay within `limit` bytes, except those that are
         mapped.
         """
         void_V = leaf_map.void(shard)
-        made_of = f"mapped {FORMAT} {codec} {shard.file.sha256} {void_V.tolist()}"
+        coded = codec if codebook is None else f"{codec} {codebook.name}"
+        made_of = f"mapped {FORMAT} {coded} {shard.file.sha256} {void_V.tolist()}"
         return cls(
-            cache.get_or_build("lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec), limit)
+            cache.get_or_build(
+                "lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec, codebook), limit
+            )
         )
 
     @property
@@ -182,6 +192,11 @@ class MappedSegment:
     def intact(self) -> bool:
         """Return True if the mapped files are unchanged since they were opened."""
         return self.lease.intact()
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.table.num_rows
 
     @cached_property
     def table(self) -> pa.Table:
@@ -201,22 +216,18 @@ class MappedSegment:
         return "parent" in self.table.column_names
 
     @cached_property
-    def lists(self) -> LeafLists:
+    def lists(self) -> FileLists:
         """Inverted lists of the rows."""
         about = json.loads((self.folder / ABOUT).read_bytes())
         index = faiss.read_index(str(self.folder / LISTS), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         result_N, lower_NR = self._array("result"), self._array("lower")
         copies = None if result_N is None else Copies(result_N, lower_NR)
         leaf_L, size_L = (np.array(about[name], dtype=np.int64) for name in ("leaves", "sizes"))
-        return LeafLists(index, size_L, copies, place=Places(leaf_L))
+        return FileLists(index, leaf_L, size_L, copies)
 
-    def matching(self, where: Filter) -> LeafLists:
-        """Return inverted lists in which only the rows that meet a filter are scanned and counted."""
-        return self._matching(where)
-
-    @cached_property
-    def _matching(self) -> Callable[[Filter], LeafLists]:
-        return _remembered(self.lists, self.table)
+    def mask(self, where: Filter) -> Bools:
+        """Return a mask [n] of the rows: True where a row meets the filter."""
+        return matching(self.table, where)
 
     def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
         """Read column `id`, leaf, title, text and the corpus's declared fields of some rows.
@@ -226,17 +237,21 @@ class MappedSegment:
         shown = self._shown.take(pa.array(rows))
         if not with_vectors:
             return shown
-        vectors = columns.vector_column(self._stored(rows), pa.float32())
+        vectors = columns.vector_column(self.vectors(rows).numpy(), pa.float32())
         shown = shown.append_column(DOC_ID, self.table[DOC_ID].take(pa.array(rows)))
         return shown.append_column(VECTOR, pa.chunked_array([vectors]))
+
+    def first_rows(self, leaves: range) -> Ints:
+        """Return the rows [n], ascending, of documents whose first leaf is among `leaves`: one for each document."""
+        leaf_N, rank_N = (self.table[name].to_numpy() for name in ("leaf", "rank"))
+        return np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
 
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:
         """Return the rows [n] of documents whose first leaf is among `leaves`, and a table of these documents' texts.
 
         The table has the columns that `LeafScan.documents` lists.
         """
-        leaf_N, rank_N = (self.table[name].to_numpy() for name in ("leaf", "rank"))
-        row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
+        row_N = self.first_rows(leaves)
         shown = self._shown if not self.holds_passages else self._shown.append_column(DOC_ID, self.table[DOC_ID])
         names = ["title", "text", *((DOC_ID, ID) if self.holds_passages else ())]
         return row_N, shown.select(names).take(pa.array(row_N))
@@ -245,20 +260,21 @@ class MappedSegment:
         """Return the ids of all rows' results."""
         return self._shown[ID]
 
-    def _stored(self, rows: Ints) -> Floats:
+    def vectors(self, rows: Ints) -> torch.Tensor:
         """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""
-        vectors = self._vectors
-        return self.lists.vectors(rows) if vectors is None else np.asarray(vectors[rows], dtype=np.float32)
-
-    def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
-        """Compute the inner products [a] of queries [a, m] with the stored vectors of rows [a]."""
+        if self._vectors is None:
+            return torch.from_numpy(self.lists.vectors(rows))
         # Reading float16 is ten times as fast with torch as with numpy.
-        vector_AM = torch.from_numpy(self._vectors[row_A]).float()
-        return np.asarray(torch.einsum("am,am->a", torch.from_numpy(query_AM), vector_AM).numpy())
+        return self._vectors[torch.from_numpy(rows)].float()
 
     @cached_property
-    def _vectors(self) -> Any:
-        return self._array("vectors")
+    def _vectors(self) -> torch.Tensor | None:
+        mapped = self._array("vectors")
+        if mapped is None:
+            return None
+        with warnings.catch_warnings():  # torch warns of arrays that it may not write
+            warnings.simplefilter("ignore")
+            return torch.from_numpy(mapped)
 
     def _array(self, name: str) -> Any:
         """Map the array of this name; None where the segment has none."""
@@ -266,19 +282,14 @@ class MappedSegment:
         return np.load(path, mmap_mode="r") if path.exists() else None
 
 
-def _remembered(lists: LeafLists, table: pa.Table) -> Callable[[Filter], LeafLists]:
-    """Return a function that applies a filter over a table's columns to lists of its rows, and remembers a few."""
-    return lru_cache(KEPT_FILTERS)(lambda where: lists.where(matching(table, where)))
-
-
-def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
+def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | None) -> None:
     leaf_L, list_N, size_L = np.unique(table["leaf"].to_numpy(), return_inverse=True, return_counts=True)
     vector_NM, rank_N = columns.as_stored(table["vector"]), table["rank"].to_numpy()
     rows = table.drop_columns(["vector"])
-    if codecs.AGAIN[codec]:
+    if codec == "pq":
         np.save(folder / "vectors.npy", vector_NM)
     del table  # it would hold a shard's vectors in memory a second time
-    codecs.write(codecs.fill(codec, vector_NM, list_N, len(leaf_L)), folder / LISTS)
+    codecs.write(codecs.fill(codec, vector_NM, list_N, len(leaf_L), codebook), folder / LISTS)
     copies = copies_of(rows, rank_N.astype(np.int64))
     if copies is not None:
         np.save(folder / "result.npy", copies.result_N)

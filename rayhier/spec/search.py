@@ -24,7 +24,7 @@ POOLED = 10_000
 instead."""
 
 
-Codec = Literal["flat", "fp16", "int8", "pq", "rabitq"]
+Codec = Literal["flat", "fp16", "pq"]
 LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
 """Number format of the stored vectors -> the codec that keeps such vectors without loss."""
 
@@ -176,8 +176,8 @@ class SearchSpec(Section):
     """Second score of the best documents by `level`: `none`, by the tree's deepest `level`, or by the encoder's
     `vectors`."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of documents that are scored again after a comparison by `level` or `codes`. `auto`: three for each
-    result, at least 300."""
+    """Number of documents that are scored again after a comparison by `level` or `codes`, or in leaves of codec `pq`.
+    `auto`: three for each result, at least 300."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | MassBeam = "auto"
     """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all
     leaves, at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's probabilities."""
@@ -186,9 +186,9 @@ class SearchSpec(Section):
     `k` documents match, and as many as `beam` leaves hold on average; at `widest` leaves the search ends with what it
     found."""
     codec: Codec | Literal["auto"] = "auto"
-    """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `int8` 1, `pq` and
-    `rabitq` an eighth of a byte. After a lossy codec the best rows are scored again by the stored vectors. `auto`: the
-    precision of the stored vectors, without loss."""
+    """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `pq` an eighth of a
+    byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: the precision of the
+    stored vectors, without loss."""
     cache_gb: Annotated[float, Field(gt=0)] = 50
     """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes. The least recently used index is
     removed first; an index that a search has open is never removed."""
@@ -207,9 +207,9 @@ class SearchSpec(Section):
             raise ValueError("finish: vectors, where mode or hybrid is given: BM25 is added to scores by vectors")
         if self.how != "level":
             self.refuse("level", "finish", where="only where how is level")
-        if self.how == "leaves":
-            self.refuse("shortlist", where="only where how is level or codes")
-        else:
+        if self.how == "leaves" and self.codec != "pq":
+            self.refuse("shortlist", where="only where how is level or codes, or codec is pq")
+        if self.how != "leaves":
             self.refuse("beam", "widest", where="only where how is leaves")
         if self.finish == "none":
             self.refuse("shortlist", where="only where finish is not none")
@@ -226,6 +226,13 @@ class SearchSpec(Section):
     def at_level(self, depth: int) -> int:
         """Return the level by which documents are compared, in a tree of the given depth."""
         return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
+
+    @property
+    def row_codec(self) -> Codec | None:
+        """Codec of the rows that a search opens; None: the precision of the stored vectors."""
+        if self.how == "codes":
+            return "pq"
+        return None if self.codec == "auto" else self.codec
 
     @property
     def visits_leaves(self) -> bool:

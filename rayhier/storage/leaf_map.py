@@ -189,6 +189,15 @@ class LeafMap:
             table = table.filter(pc.invert(pc.is_in(table[key], removed_ids)))
         return table.select(chosen)
 
+    def vectors(self, shard: Shard, first: int, last: int) -> pa.ChunkedArray:
+        """Read the vectors of a shard's rows [first, last), removed ones too.
+
+        InputError where the file differs from the manifest's entry.
+        """
+        check(self.root, shard.file, MEND)
+        with _named(path := self.root / shard.file.name):
+            return files.read_rows(path, ["vector"], first, last)["vector"]
+
     def _read(self, shard: Shard, file: File, names: list[str], leaves: range | None) -> pa.Table:
         with _named(path := self.root / file.name):
             if leaves is None:

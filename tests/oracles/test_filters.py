@@ -12,10 +12,9 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search import codecs
 from rayhier.search.lists import LeafLists
 from rayhier.search.scan import LeafScan
-from rayhier.search.segment import KEPT_FILTERS
+from rayhier.search.scan import KEPT_FILTERS
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import Bound, Exists, Not, OneOf, parse
 from rayhier.storage import schemas
@@ -26,8 +25,8 @@ from ..draws import unit
 N, M, L, Q, K, SHARDS = 6000, 32, 24, 20, 10, 3
 FIELDS = {"n": "int", "even": "bool", "letter": "string"}
 LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-CODECS = list(codecs.AGAIN)
-FOUND = {"flat": 1, "fp16": 1, "int8": 0.99, "pq": 0.9, "rabitq": 0.85}
+CODECS = ["flat", "fp16", "pq"]
+FOUND = {"flat": 1, "fp16": 1, "pq": 0.9}
 """Least share of the ten best that a codec keeps, with random directions: the hardest there are to code."""
 FILTERS = {
     "half": {"even": True},
@@ -179,16 +178,16 @@ def test_what_was_removed_does_not_match_and_what_was_added_does(root, assign, v
     assert found.visited_Q.tolist() == [len(kept)] * Q
 
 
-def test_a_segment_remembers_the_last_filters(root, monkeypatch):
+def test_a_scan_remembers_the_last_filters(root, monkeypatch):
     leaves, made, own = LeafScan.mapped(LeafMap.open(root)), [], LeafLists.where
     monkeypatch.setattr(LeafLists, "where", lambda self, mask_N: made.append(1) or own(self, mask_N))
     filters = [Bound("n", "lt", 100 * n) for n in range(1, KEPT_FILTERS + 2)]
     for where in [*filters[:-1], *filters[:-1]]:
         leaves.scan(unit(2, Q, M), EVERY, K, where)
-    assert len(made) == SHARDS * KEPT_FILTERS
+    assert len(made) == KEPT_FILTERS
     for where in (filters[-1], filters[0]):
         leaves.scan(unit(2, Q, M), EVERY, K, where)
-    assert len(made) == SHARDS * (KEPT_FILTERS + 2)
+    assert len(made) == KEPT_FILTERS + 2
 
 
 PARENTS, PASSAGES = 60, 100
@@ -232,7 +231,7 @@ def test_lists_of_documents_in_three_leaves(seed, n, beam, k, share):
     assert lists.documents == mask.sum()
     probed = np.stack([rng.permutation(6)[:beam] for _ in range(5)])
     scores, rows = lists.scan(queries, probed, k)
-    visited, scanned = lists.count(probed, probed)
+    visited, scanned = lists.count(probed)
     for row in range(5):
         inside = np.isin(leaves, probed[row]) & mask[:, None]
         members = np.flatnonzero(inside.any(axis=1))

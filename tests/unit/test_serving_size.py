@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from rayhier.plan import make_plan
-from rayhier.search.codecs import AGAIN
 from rayhier.serving_size import CODED, PROCESS, ROW, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
 from rayhier.spec import JobSpec, load
+from rayhier.spec.search import Codec
 
 from .test_estimate import SCIFACT
 
@@ -29,8 +30,8 @@ def test_a_groups_memory_is_its_share_of_coded_vectors(spec: Callable[..., JobSp
     ingress, group = deployments(one, MILLIONS, WEIGHTS, READER)
     assert group.memory == SCANNING_PROCESS + held(one, MILLIONS) / 2
     assert ingress.memory >= PROCESS + WEIGHTS
-    assert held(spec("index.leaves_per_document=1", "search.codec=int8"), MILLIONS) == 10_000_000 * (384 + ROW)
-    assert set(CODED) == set(AGAIN)
+    assert held(spec("index.leaves_per_document=1", "search.codec=pq"), MILLIONS) == 10_000_000 * (48 + ROW)
+    assert set(CODED) == set(get_args(Codec))
 
 
 def test_words_and_second_leaves_take_memory_too(spec: Callable[..., JobSpec]) -> None:

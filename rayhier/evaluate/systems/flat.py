@@ -3,25 +3,25 @@
 from functools import cache
 
 from rayhier.arrays import Floats
-from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.ranking import Ranking, merge
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import System
 from rayhier.evaluate.part import Part
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.row_codes import CodeSimilarity, multiply_adds
+from rayhier.search.codebook import multiply_adds
 from rayhier.search.shortlist import Shortlist
 
 
 def code_system(name: str, collection: Collection, query_QM: Floats, k: int, listed: int) -> System:
-    """Make a system with a single point: codes of all documents are compared, `listed` results are scored again."""
+    """Make a system with a single point: codes of all documents are compared, `listed` rows of each part are scored again."""
     dimension, documents = query_QM.shape[1], collection.matching
-    query = collection.parts.send(CodeSimilarity().query(query_QM))
+    queries = collection.parts.send(query_QM)
 
     @cache
-    def rank(results: int) -> Ranking:
-        return Shortlist.merge(collection.parts.call(Part.coded, query, results), results).finished(k)
+    def rank(rows: int) -> Ranking:
+        return merge(collection.parts.call(Part.coded, queries, k, rows), k)
 
     return System(name, documents, [listed], rank, lambda _: multiply_adds(documents, dimension) / dimension)
 

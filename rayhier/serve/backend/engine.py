@@ -20,6 +20,7 @@ from rayhier.search.request import Queries, Request, Rules
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
     RERANKER,
+    Coded,
     Flat,
     Found,
     Reading,
@@ -175,7 +176,7 @@ class Engine:
                 queries = len(work.query_QM)
                 needs = [_within(work.leaves_QB, group.leaves) for group in self.groups]
                 pieces = [_queries(work, need_Q) for need_Q in needs]
-            case Words() | Flat():
+            case Words() | Flat() | Coded():
                 needs = [np.ones(queries, dtype=bool)] * len(self.groups)
                 pieces = [work] * len(self.groups)
             case Score():

@@ -18,8 +18,7 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.search.hybrid import Lexical
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Flat, Reading, Scan
-from rayhier.search.row_codes import CodeSimilarity, FlatSimilarity
+from rayhier.search.retrieve import Coded, Flat, Reading, Scan
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
@@ -72,14 +71,12 @@ class ShardGroup:
 
     def _load(self) -> None:
         spec, depth = self._version.now.spec, 0
-        similarity: FlatSimilarity | None = None
+        similarity: LevelSimilarity | None = None
         if spec.search.how == "level":
             model = self._version.model()
             similarity, depth = model.flat_similarity, model.tree.levels
-        elif spec.search.how == "codes":
-            similarity = CodeSimilarity()
         reader = Reader.open(spec, self._there, similarity, self._range)
-        reader.leaves.open()
+        reader.open_files()
         # Rows of each leaf that this group holds; the last entry is for leaf -1, no leaf.
         rows_L = np.append(np.array(self._there.manifest.counts, dtype=np.int64), 0)
         rows_L[: self._range.start] = rows_L[self._range.stop :] = 0
@@ -122,13 +119,13 @@ class ShardGroup:
         m = self._there.manifest.dimension
         query_QM = np.full((1, m), m**-0.5, np.float32)
         flat = self._reader.flat
-        if flat is None:
-            self._reader.read(Scan(query_QM, self._probed, 1))
-        else:
+        if flat is not None:
             again_QX = {"none": None, "vectors": query_QM, "level": _even(self._depth)}[flat.similarity.again]
-            similarity = flat.similarity
-            query_QK = _even(similarity.level) if isinstance(similarity, LevelSimilarity) else query_QM
-            self._reader.read(Flat(FlatQuery(query_QK, again_QX), 1))
+            self._reader.read(Flat(FlatQuery(_even(flat.similarity.level), again_QX), 1))
+        elif self._reader.codes is not None:
+            self._reader.read(Coded(query_QM, 1))
+        else:
+            self._reader.read(Scan(query_QM, self._probed, 1))
 
 
 class LocalShards:

@@ -33,7 +33,7 @@ class DevMeasure:
         curve = [Measured({}, np.zeros(len(now.dev_QM)))]
         for beam in doublings(now.router.n_leaves):
             leaves_QB = now.leaves(now.dev_QM, beam)
-            visited_Q = now.lists.count(leaves_QB, leaves_QB)[0]
+            visited_Q = now.lists.count(leaves_QB)[0]
             ranking = whole_scan(*now.lists.scan(now.dev_QM, leaves_QB, DEPTH), self.result_ids, visited_Q)
             visited.append(float(visited_Q.mean()) / now.lists.documents)
             curve.append(self.judge.measured(ranking))

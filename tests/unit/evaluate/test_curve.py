@@ -23,7 +23,7 @@ from rayhier.evaluate.curve import (
 from rayhier.evaluate.part import Part
 from rayhier.evaluate.systems.ivf import faiss_ivf
 from rayhier.evaluate.workers import LocalParts
-from rayhier.search.lists import LeafLists
+from rayhier.search.lists import FileLists, LeafLists
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment
 
@@ -40,7 +40,7 @@ def system(name, lists, ids, queries, k, probe, routing):
     scan = LeafScan.memory(MemorySegment(lists, None, pa.table({"id": ids})))
     return System(
         name,
-        lists.documents,
+        LeafLists([lists]).documents,
         beams(len(lists.sizes)),
         lambda beam: scan.scan(queries.vector_QM, probe(beam), k),
         routing,
@@ -150,7 +150,7 @@ ORDER = np.array([[0, 1, 2], [2, 0, 1]])
 @pytest.fixture
 def small():
     vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32)
-    lists = LeafLists.build(vectors, np.array([0, 0, 0, 2]), 3)
+    lists = FileLists.build(vectors, np.array([0, 0, 0, 2]), 3)
     queries = Queries(["q0", "q1"], np.array([[1, 0], [0, 1]], np.float32), {"q0": {"d0": 1}, "q1": {"d2": 1}})
     ids = ["d0", "d1", "d2", "d3"]
     return system("s", lists, ids, queries, 2, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
@@ -187,7 +187,7 @@ def test_all_leaves_are_exact(leaves):
     own = pa.array(ids)
     collection = Collection.of(LocalParts([Part(own, own, vectors)]))
     wanted = judge.mean(collection.exact(queries.vector_QM, 100))
-    by_chance = LeafLists.build(vectors, rng.integers(0, leaves, 300), leaves)
+    by_chance = FileLists.build(vectors, rng.integers(0, leaves, 300), leaves)
     orders = np.stack([rng.permutation(leaves) for _ in range(20)])
     for measured in [
         system("chance", by_chance, ids, queries, 100, lambda beam: orders[:, :beam], lambda _: 0.0),

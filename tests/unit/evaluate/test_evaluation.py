@@ -12,7 +12,7 @@ from rayhier.evaluate.workers import LocalParts, LocalWorkers
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
 from rayhier.search import flat_scan
-from rayhier.search.row_codes import multiply_adds
+from rayhier.search.codebook import multiply_adds
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, pins, schemas
 

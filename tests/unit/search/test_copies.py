@@ -14,12 +14,12 @@ M, L = 4, 6
 
 def visited(lists, leaves):
     """Documents of all the leaves, counted by the lists."""
-    return lists.count(leaves, leaves)[0]
+    return lists.count(leaves)[0]
 
 
 def scanned(lists, leaves):
     """Rows of all the leaves, counted by the lists."""
-    return lists.count(leaves, leaves)[1]
+    return lists.count(leaves)[1]
 
 
 def unit(rng, n):

@@ -14,12 +14,12 @@ LEAVES = np.array([0, 2, 0, 2, 2])
 
 def visited(lists, leaves):
     """Documents of all the leaves, counted by the lists."""
-    return lists.count(leaves, leaves)[0]
+    return lists.count(leaves)[0]
 
 
 def scanned(lists, leaves):
     """Rows of all the leaves, counted by the lists."""
-    return lists.count(leaves, leaves)[1]
+    return lists.count(leaves)[1]
 
 
 @pytest.fixture

@@ -80,6 +80,6 @@ def test_a_range_of_leaves_is_read_alone(leaf_map, vectors, leaf_of):
     assert set(words.ids) == set(given.ids)
 
 
-@pytest.mark.parametrize(("codec", "opened"), [("auto", "flat"), ("int8", "int8")])
+@pytest.mark.parametrize(("codec", "opened"), [("auto", "flat"), ("fp16", "fp16")])
 def test_the_specs_codec_is_used(leaf_map, codec, opened):
     assert Reader.open(spec_of(codec=codec), leaf_map, None).leaves.codec == opened

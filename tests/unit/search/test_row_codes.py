@@ -3,105 +3,106 @@
 import shutil
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from rayhier.dataset.documents import Copies
+from rayhier.dataset.ranking import merge
 from rayhier.index.change import delete
-from rayhier.search import flat_scan, row_codes
-from rayhier.search.flat_scan import FlatScan, coded_part
+from rayhier.search import codebook, row_codes, rows
 from rayhier.search.index import index_root, open_leaf_map
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Flat
-from rayhier.search.row_codes import CodeSimilarity, RowCodes, code, multiply_adds
+from rayhier.search.retrieve import Coded
+from rayhier.search.row_codes import CodeScan
 from rayhier.search.searcher import Searcher
-from rayhier.search.shortlist import Shortlist
+from rayhier.search.segment import MemorySegment
 from rayhier.spec import InputError
+from rayhier.spec.filter import OneOf
 from rayhier.spec.search import SearchSpec
 from rayhier.storage import current
 
 from ..serve.conftest import TEXTS, published
+from .test_codebook import M, N, Q, near
 
 __all__ = ["published"]  # fixture
-N, Q, M = 3_000, 40, 30
 
 
-def near(rows, seed):
-    """Vectors that lie close together in groups of ten, with a number of dimensions that is no multiple of 4."""
-    numbers = np.random.default_rng(seed)
-    centre = np.random.default_rng(1).normal(size=(300, M))
-    x = centre[numbers.integers(0, 300, rows)] + 0.5 * numbers.normal(size=(rows, M))
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+def held(vectors, fields=None, copies=None):
+    ids = pa.array([f"d{row}" for row in range(len(vectors))])
+    return MemorySegment.of(ids, vectors, np.zeros(len(vectors), np.int64), 1, copies, fields)
 
 
-@pytest.fixture(scope="module", params=["float32", "float16"])
-def stored(request):
-    return near(N, 2).astype(request.param)
+def numbers(ranking):
+    return [[int(ranking.ids[row][1:]) for row in row_K if row >= 0] for row_K in ranking.row_QK]
 
 
-def test_scores_are_those_of_the_decoded_vectors(stored):
-    index, queries = code(stored), near(Q, 3)
-    score, row = RowCodes(stored, index)(queries, 50)
-    decoded = index.reconstruct_n(0, N)[:, :M]
-    exact = queries @ decoded.T
-    np.testing.assert_allclose(score, np.take_along_axis(exact, row, axis=1), atol=0.02)
-    assert (np.diff(score, axis=1) <= 0).all()
-    least = np.sort(exact, axis=1)[:, -50]
-    assert (np.take_along_axis(exact, row, axis=1).min(axis=1) >= least - 0.04).all(), "no better one is left out"
+@pytest.fixture(scope="module")
+def vectors():
+    return near(N, 2)
 
 
-def test_equal_vectors_have_equal_codes(stored):
-    first, second = (RowCodes(stored, code(stored))(near(Q, 3), 20) for _ in range(2))
-    np.testing.assert_array_equal(first[1], second[1])
-
-
-def test_the_best_by_codes_hold_the_best_by_vectors(stored):
+def test_the_best_by_codes_hold_the_best_by_vectors(vectors):
     queries = near(Q, 3)
-    _, row = RowCodes(stored, code(stored))(queries, 100)
-    best = np.argsort(-(queries @ stored.astype(np.float32).T), axis=1)[:, :10]
-    held = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(row.tolist(), best.tolist(), strict=True)])
-    assert held > 0.95
+    ranking = CodeScan.memory(held(vectors)).scan(queries, 10, listed=100)
+    best = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
+    share = np.mean([len({*a} & {*b}) / 10 for a, b in zip(numbers(ranking), best.tolist(), strict=True)])
+    assert 0.95 < share < 1, "100 of 3,000 are scored again"
+    np.testing.assert_allclose(
+        ranking.score_QK, np.take_along_axis(queries @ vectors.T, np.array(numbers(ranking)), axis=1), atol=1e-5
+    )
+    assert (ranking.visited_Q == N).all()
 
 
-@pytest.mark.parametrize("coded", [True, False])
-def test_a_mask_leaves_only_what_it_names_and_scores_it_by_vectors(stored, coded, monkeypatch):
-    monkeypatch.setattr(row_codes, "AT_ONCE", 100)
-    queries, mask = near(Q, 3), np.random.default_rng(4).random(N) < 0.2
-    score, row = RowCodes(stored, code(stored) if coded else None)(queries, 30, mask)
-    exact = np.where(mask, queries @ stored.astype(np.float32).T, -np.inf)
-    np.testing.assert_allclose(score, -np.sort(-exact, axis=1)[:, :30], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(score, np.take_along_axis(exact, row, axis=1), rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("rows_held", [200, N])
+def test_where_all_are_listed_or_few_are_held_the_answer_is_exact(vectors, rows_held):
+    few, queries = vectors[:rows_held], near(Q, 3)
+    ranking = CodeScan.memory(held(few)).scan(queries, 10, listed=None if rows_held == 200 else N)
+    assert numbers(ranking) == np.argsort(-(queries @ few.T), axis=1, kind="stable")[:, :10].tolist()
 
 
-def test_few_documents_are_compared_by_their_vectors(stored):
-    few, queries = stored[:200], near(Q, 3)
-    part = coded_part(few, np.arange(200))
-    score, row = part.best(queries, 10)
-    exact = queries @ few.astype(np.float32).T
-    np.testing.assert_array_equal(row, np.argsort(-exact, axis=1, kind="stable")[:, :10])
-    np.testing.assert_allclose(score, -np.sort(-exact, axis=1)[:, :10], rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("at_once", [100, 100_000])
+def test_a_filter_leaves_only_what_it_names_and_scores_it_by_vectors(vectors, at_once, monkeypatch):
+    for module in (row_codes, rows):
+        monkeypatch.setattr(module, "AT_ONCE", at_once)
+    queries, colour = near(Q, 3), np.random.default_rng(4).integers(0, 5, N)
+    scan = CodeScan.memory(held(vectors, pa.table({"colour": colour})))
+    ranking = scan.scan(queries, 30, OneOf("colour", (3,)))
+    exact = np.where(colour == 3, queries @ vectors.T, -np.inf)
+    np.testing.assert_allclose(ranking.score_QK, -np.sort(-exact, axis=1)[:, :30], rtol=1e-5, atol=1e-6)
+    assert (ranking.visited_Q == (colour == 3).sum()).all()
+    nothing = scan.scan(queries, 30, OneOf("colour", (9,)))
+    assert nothing.documents.num_rows == 0
 
 
-def test_rows_that_faiss_leaves_out_are_no_rows(stored):
+def test_as_many_documents_as_are_asked_for_where_passages_are_alike(vectors):
+    """Of 3,000 passages the best 300 belong to three documents."""
+    parent = np.arange(N) // 100
+    queries = near(1, 3)
+    close = vectors.copy()
+    close[:300] = queries + 0.01 * close[:300]
+    ids = pa.array([f"d{row}" for row in parent])
+    segment = MemorySegment.of(ids, close, np.zeros(N, np.int64), 1, Copies(parent))
+    (found,) = numbers(CodeScan.memory(segment).scan(queries, 10, listed=50))
+    assert len(set(found)) == 10
+    assert set(found) >= {0, 1, 2}
+
+
+def test_rows_that_faiss_leaves_out_are_no_rows(vectors):
     class Forgetful:
-        d = 32
+        d = M
 
         def search(self, queries, count):
             return np.full((len(queries), count), 0.5, np.float32), np.full((len(queries), count), -1)
 
-    part = flat_scan.FlatPart(CodeSimilarity(), RowCodes(stored, Forgetful()), np.arange(N) + 7)
-    score, row = part.best(near(2, 3), 5)
-    assert (row == -1).all()
-    assert (score == -np.inf).all()
-
-
-def test_cost_counts_a_table_and_sums():
-    assert multiply_adds(128_000, 384) == 16 * 384 + 128_000 * 3
-    assert multiply_adds(128, 382) == 16 * 384 + 384
+    scan = CodeScan.memory(held(vectors))
+    scan._index = Forgetful()
+    assert numbers(scan.scan(near(2, 3), 5, listed=50)) == [list(row) for row in numbers(scan.scan(near(2, 3), 5, listed=N))]
 
 
 @pytest.fixture
 def work(published, tmp_path, monkeypatch):
     """The published index, searched by codes, which it has although it is small; returns its folder."""
-    for module in (row_codes, flat_scan):
+    for module in (codebook, row_codes):
         monkeypatch.setattr(module, "FEWEST", 20)
     folder = shutil.copytree(published, tmp_path / "work")
     now = current.read(folder)
@@ -131,10 +132,10 @@ def test_results_have_exact_scores_and_all_documents_are_compared(work):
 
 def test_a_shortlist_by_codes_has_exact_scores_and_most_of_the_best(work):
     searcher = Searcher.open(work)
-    query = CodeSimilarity().query(searcher.model.encode(TEXTS[:20]).numpy)
-    ranking = searcher.reader.read(Flat(query, 30)).finished(7)
+    query_QM = searcher.model.encode(TEXTS[:20]).numpy
+    ranking = searcher.reader.codes.scan(query_QM, 7, listed=30)
     assert (ranking.scanned_Q == 30).all()
-    exact = query.query_QK @ searcher.model.encode(TEXTS).numpy.T
+    exact = query_QM @ searcher.model.encode(TEXTS).numpy.T
     for row in range(20):
         numbers = [int(str(ranking.ids[place])[1:]) for place in ranking.row_QK[row]]
         np.testing.assert_allclose(ranking.score_QK[row], exact[row, numbers], atol=1e-5)
@@ -156,15 +157,20 @@ def test_filters_and_removals(work):
 
 def test_groups_find_together_what_one_process_finds(work):
     searcher = Searcher.open(work)
-    query = CodeSimilarity().query(searcher.model.encode(TEXTS[:5]).numpy)
-    there = searcher.reader.leaves
-    whole = searcher.reader.read(Flat(query, 120)).finished(7)
-    leaf_map = open_leaf_map(work, current.read(work))
+    asked = Coded(searcher.model.encode(TEXTS[:5]).numpy, 7)
+    whole = searcher.reader.read(asked)
+    leaf_map, leaves = open_leaf_map(work, current.read(work)), len(searcher.reader.leaves.leaves)
     halves = [
-        Reader.open(searcher.model.spec, leaf_map, CodeSimilarity(), part).read(Flat(query, 120))
-        for part in (range(4), range(4, len(there.leaves)))
+        Reader.open(searcher.model.spec, leaf_map, leaves=part).read(asked) for part in (range(4), range(4, leaves))
     ]
-    merged = Shortlist.merge(halves, 120).finished(7)
+    merged = merge(halves, 7)
     np.testing.assert_allclose(merged.score_QK, whole.score_QK, atol=1e-6)
     assert (merged.visited_Q == 120).all()
-    assert isinstance(searcher.reader.flat, FlatScan)
+
+
+def test_files_that_change_are_noticed(work, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    reader = Searcher.open(work).reader
+    assert reader.intact()
+    next((tmp_path / "cache" / "codes").rglob("codes.faiss")).touch()
+    assert not reader.intact()

@@ -53,7 +53,7 @@ def test_rows_of_a_segment_in_memory_belong_together(leaf_map, vectors, leaf_of)
     assert sorted(rows) == list(range(N))
     assert np.array_equal(segment.vector_NM, vectors[rows])
     assert segment.table["id"].to_pylist() == table["doc_id"].to_pylist() == table["id"].to_pylist()
-    assert segment.lists.sizes.tolist() == np.bincount(leaf_of, minlength=L).tolist()
+    assert segment.lists.size_L.tolist() == np.bincount(leaf_of, minlength=L).tolist()
 
 
 def test_the_shell_says_where_no_index_is(tmp_path, capsys):

@@ -33,7 +33,7 @@ def printed(monkeypatch, capsys):
         searcher = SimpleNamespace(
             model=model,
             rules=Rules(SearchSpec(hybrid=HybridSpec()), 9, 10, fields),
-            reader=SimpleNamespace(flat=None),
+            reader=SimpleNamespace(flat=None, codes=None),
             answer=answered,
             manifest=SimpleNamespace(documents=10),
         )

@@ -1,0 +1,160 @@
+"""Four-bit codes of vectors, which faiss scans in the processor's registers.
+
+A vector is cut into pieces of four numbers, and each piece is replaced by the nearest of sixteen centroids. A query's
+products with the centroids are a table, from which faiss adds up the vector's score (André et al., "Cache locality is
+not enough", 2015). Scores by codes are near, not exact: the best rows are scored again by the stored vectors.
+
+Shapes: N vectors, M embedding size, P the embedding size rounded up to whole pieces, G = P / 4 pieces, L lists.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.storage import cache, columns
+from rayhier.storage.leaf_map import LeafMap, Shard
+
+PIECE, BITS = 4, 4
+"""Numbers of a vector that one code stands for, and bits of a code."""
+CENTROIDS = 1 << BITS
+"""Centroids of a piece: what four bits can tell apart."""
+ADDED = 128
+"""Dimensions of a vector whose table entries are added in the time of one multiply-add."""
+FEWEST = 1_000
+"""Fewest vectors for which a codebook is trained: fewer are compared as they are stored."""
+MOST = 100_000
+"""Most vectors from which the centroids are computed."""
+AT_ONCE = 65_536
+"""Vectors that are converted and coded at a time."""
+SEED = 0
+FORMAT, FILE = 1, "codebook.npy"
+RUNS = 8
+"""Runs of consecutive rows that are sampled from a shard. Rows are sorted by leaf, so that a run is of few leaves."""
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """The centroids of all pieces, by which vectors of a dimension are coded."""
+
+    dimension: int
+    centroid_GCP: Floats
+    """Centroids [pieces, 16, 4]."""
+
+    @classmethod
+    def train(cls, vector_NM: npt.NDArray[Any]) -> Self:
+        """Compute centroids of vectors [n, m], at least 624 as faiss asks. Equal vectors give equal centroids."""
+        n, m = vector_NM.shape
+        rows = np.sort(np.random.default_rng(SEED).permutation(n)[:MOST])
+        book = cls(m, np.zeros((-(-m // PIECE), CENTROIDS, PIECE), np.float32))
+        quantizer = book._quantizer()
+        quantizer.train(book.padded(vector_NM[rows]))
+        return cls(m, faiss.vector_to_array(quantizer.centroids).reshape(book.centroid_GCP.shape))
+
+    @property
+    def pieces(self) -> int:
+        """Number of pieces, G, each with a code."""
+        return len(self.centroid_GCP)
+
+    @cached_property
+    def name(self) -> str:
+        """Digest of the centroids: equal for equal codebooks."""
+        return hashlib.sha256(self.centroid_GCP.tobytes()).hexdigest()[:16]
+
+    def save(self, path: Path) -> None:
+        """Write the centroids to a file of numpy's format."""
+        np.save(path, self.centroid_GCP)
+
+    @classmethod
+    def load(cls, path: Path, dimension: int) -> Self:
+        """Read the centroids that `save` wrote."""
+        return cls(dimension, np.load(path))
+
+    def padded(self, vector_NM: npt.NDArray[Any]) -> Floats:
+        """Convert vectors to contiguous float32 [n, p], zeros appended up to whole pieces."""
+        width = self.pieces * PIECE
+        if vector_NM.shape[1] == width:
+            return np.ascontiguousarray(vector_NM, dtype=np.float32)
+        vector_NP = np.zeros((len(vector_NM), width), np.float32)
+        vector_NP[:, : vector_NM.shape[1]] = vector_NM
+        return vector_NP
+
+    def decoded(self, vector_NM: npt.NDArray[Any]) -> Floats:
+        """Return for vectors [n, m] what their codes stand for, [n, m]."""
+        quantizer = self._quantizer()
+        return np.asarray(quantizer.decode(quantizer.compute_codes(self.padded(vector_NM)))[:, : self.dimension])
+
+    def flat(self, vector_NM: npt.NDArray[Any]) -> Any:
+        """Code vectors [n, m]; returns faiss's index of their codes, in which vector i has id i."""
+        index: Any = faiss.IndexPQFastScan(self.pieces * PIECE, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)
+        index.pq, index.is_trained = self._quantizer(), True
+        for begin in range(0, len(vector_NM), AT_ONCE):
+            index.add(self.padded(vector_NM[begin : begin + AT_ONCE]))
+        return index
+
+    def lists(self, vector_NM: npt.NDArray[Any], leaf_N: Ints, leaves: int) -> Any:
+        """Code vectors [n, m] into inverted lists, in which vector i has id i and lies in list `leaf_N[i]`."""
+        quantizer: Any = faiss.IndexFlatIP(self.pieces * PIECE)
+        size = self.pieces * PIECE
+        coded: Any = faiss.IndexIVFPQ(quantizer, size, leaves, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)
+        coded.by_residual, coded.pq, coded.is_trained = False, self._quantizer(), True
+        for begin in range(0, len(vector_NM), AT_ONCE):
+            vectors = self.padded(vector_NM[begin : begin + AT_ONCE])
+            lists = np.ascontiguousarray(leaf_N[begin : begin + AT_ONCE], dtype=np.int64)
+            ivf_tools.add_preassigned(coded, vectors, lists)
+        index = faiss.IndexIVFPQFastScan(coded)
+        index.referenced_objects = [coded, quantizer]  # faiss keeps no reference
+        return index
+
+    def empty_lists(self, leaves: int) -> Any:
+        """Make faiss's index of empty lists."""
+        return self.lists(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64), leaves)
+
+    def _quantizer(self) -> Any:
+        quantizer = faiss.ProductQuantizer(self.pieces * PIECE, self.pieces, BITS)
+        faiss.copy_array_to_vector(np.ascontiguousarray(self.centroid_GCP.ravel()), quantizer.centroids)
+        return quantizer
+
+
+def multiply_adds(vectors: int, dimension: int) -> int:
+    """Count the multiply-adds of comparing a query with vectors' codes: its table, and sums by the time they take."""
+    padded = -(-dimension // PIECE) * PIECE
+    return CENTROIDS * padded + vectors * padded // ADDED
+
+
+def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf) -> Codebook | None:
+    """Return the codebook of a leaf map, computed once on this machine from a sample of its oldest shards' rows.
+
+    Versions with the same oldest shards have the same codebook. None where these hold fewer than 1,000 rows.
+    InputError where a file is not as published.
+    """
+    manifest = leaf_map.manifest
+    oldest = min((shard.since for shard in manifest.shards), default=0)
+    shards = [shard for shard in manifest.shards if shard.since == oldest]
+    if sum(shard.rows for shard in shards) < FEWEST:
+        return None
+    made_of = f"codebook {FORMAT} {[shard.file.sha256 for shard in shards]}"
+    lease = cache.get_or_build("codebooks", made_of, lambda folder: _train(folder, leaf_map, shards), cache_bytes)
+    return Codebook.load(lease.folder / FILE, manifest.dimension)
+
+
+def _train(folder: Path, leaf_map: LeafMap, shards: list[Shard]) -> None:
+    share = min(1.0, MOST / sum(shard.rows for shard in shards))
+    sample_NM = np.concatenate([_sampled(leaf_map, shard, share) for shard in shards])
+    Codebook.train(sample_NM).save(folder / FILE)
+
+
+def _sampled(leaf_map: LeafMap, shard: Shard, share: float) -> npt.NDArray[Any]:
+    """Read a share of a shard's vectors, removed ones too, as they are stored."""
+    cuts = np.linspace(0, shard.rows, RUNS + 1).astype(int).tolist()
+    spans = [(begin, begin + math.ceil(share * (end - begin))) for begin, end in zip(cuts, cuts[1:], strict=False)]
+    if share == 1:
+        spans = [(0, shard.rows)]
+    return np.concatenate([columns.as_stored(leaf_map.vectors(shard, *span)) for span in spans])

@@ -1,0 +1,154 @@
+"""Rows of an index under one numbering, file after file: their ids, what results show of them, and their vectors.
+
+Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S segments.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.dataset.ranking import ID, by_name, once, take
+from rayhier.search.segment import Segment
+from rayhier.spec.filter import Filter
+
+AT_ONCE = 16_384
+"""Vectors that are read at a time."""
+
+
+@dataclass(frozen=True)
+class RankedRows:
+    """Rows found for every query [q, t], highest score first, with their scores; -inf and -1 for none."""
+
+    score_QT: Floats
+    row_QT: Ints
+
+    @classmethod
+    def none(cls, q: int, columns: int = 0) -> Self:
+        """Make `columns` empty columns for q queries: score -inf, row -1."""
+        return cls(np.full((q, columns), -np.inf, dtype=np.float32), np.full((q, columns), -1))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[RankedRows]") -> "RankedRows":
+        """Join the rows that several parts found for the same queries, highest score first."""
+        if len(parts) == 1:
+            return parts[0]
+        score_QT, row_QT = (
+            np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("score_QT", "row_QT")
+        )
+        return cls(score_QT, row_QT).ordered()
+
+    def ordered(self) -> "RankedRows":
+        """Put the rows of each query in the order of their scores, highest first."""
+        return self.take(np.argsort(-self.score_QT, axis=1, kind="stable"))
+
+    def take(self, place_QK: Ints) -> "RankedRows":
+        """Reorder or select each query's rows by their places [q, k]."""
+        return RankedRows(take(self.score_QT, place_QK), take(self.row_QT, place_QK))
+
+    def first(self, count: int) -> "RankedRows":
+        """Return the first `count` rows of every query."""
+        return RankedRows(self.score_QT[:, :count], self.row_QT[:, :count])
+
+    def without(self, gone_QT: Bools) -> "RankedRows":
+        """Empty the rows where `gone_QT` [q, t] is True: score -inf, row -1."""
+        return RankedRows(np.where(gone_QT, np.float32(-np.inf), self.score_QT), np.where(gone_QT, -1, self.row_QT))
+
+    def once(self, result_N: Ints | None) -> "RankedRows":
+        """Keep only the first row of each result; `result_N` [n] numbers the results of rows, None: every row is one."""
+        return self if result_N is None else RankedRows(*once(self.score_QT, self.row_QT, result_N, len(self.row_QT.T)))
+
+
+class Rows:
+    """Rows of an index's segments, numbered segment after segment."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        """Take opened segments."""
+        self._segments = list(segments)
+        self.begin_S = np.cumsum([0, *(segment.count for segment in segments)])
+        """Number of each segment's first row [s + 1]; the last entry is the number of rows."""
+
+    @property
+    def hold_passages(self) -> bool:
+        """True where several rows may belong to one result, besides those of a document's further leaves."""
+        return any(segment.holds_passages for segment in self._segments)
+
+    def mask(self, where: Filter) -> Bools:
+        """Return a mask [n] of the rows: True where a row meets a filter."""
+        return np.concatenate([np.zeros(0, bool), *(segment.mask(where) for segment in self._segments)])
+
+    def vectors(self, row_N: Ints) -> torch.Tensor:
+        """Read the stored vectors [n, m] of rows, as float32."""
+        if len(self._segments) == 1:
+            return self._segments[0].vectors(row_N)
+        order = np.argsort(row_N, kind="stable")
+        sorted_N = row_N[order]
+        cuts = np.searchsorted(sorted_N, self.begin_S).tolist()
+        parts = [
+            segment.vectors(sorted_N[begin:end] - first)
+            for segment, first, begin, end in zip(
+                self._segments, self.begin_S.tolist(), cuts, cuts[1:], strict=False
+            )
+            if begin < end
+        ]
+        vector_NM = torch.cat(parts)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return vector_NM[torch.from_numpy(back)]
+
+    def scores(self, query_QM: Floats, row_QT: Ints) -> Floats:
+        """Compute inner products [q, t] of queries [q, m] and the stored vectors of rows [q, t]; -inf for row -1."""
+        (q, t), m = row_QT.shape, query_QM.shape[1]
+        score_QT = np.full((q, t), -np.inf, np.float32)
+        query_QM1 = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).unsqueeze(2)
+        step = max(1, AT_ONCE // max(t, 1))
+        for begin in range(0, q if len(self.begin_S) > 1 and t else 0, step):
+            row_BT = row_QT[begin : begin + step]
+            vector_BTM = self.vectors(np.maximum(row_BT, 0).reshape(-1)).view(len(row_BT), t, m)
+            score_BT = torch.bmm(vector_BTM, query_QM1[begin : begin + step]).squeeze(2).numpy()
+            np.copyto(score_QT[begin : begin + step], score_BT, where=row_BT >= 0)
+        return score_QT
+
+    def results(self, rows: RankedRows, k: int, *, with_vectors: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
+        """Rank the best k results of each query, ties by id, among its best rows.
+
+        Returns scores [q, k]; rows [q, k] of a table; this table, of documents; and rows [q, t] of the table for the
+        best of `rows`, several of which may belong to one result. With `with_vectors`, the table has the columns
+        `doc_id` and `vector` too.
+        """
+        many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
+        while True:
+            some = rows.first(taken)
+            table, place_QT = self._take(some.row_QT, with_vectors=with_vectors)
+            number_N = by_name(table[ID])
+            # The appended number is the one that row -1 looks up.
+            order = np.lexsort((np.append(number_N, len(number_N))[place_QT], -some.score_QT), axis=1)
+            score_QK, place_QK = once(take(some.score_QT, order), take(place_QT, order), number_N, k)
+            # A result may lie in several files.
+            if not (lacks(place_QK, k) & (many_Q > taken)).any():
+                return score_QK, place_QK, table, place_QT
+            taken *= 2
+
+    def _take(self, row_QT: Ints, *, with_vectors: bool) -> tuple[pa.Table, Ints]:
+        """Return a table of the rows' documents, and the place [q, t] in it of each row's document."""
+        distinct, place = np.unique(row_QT, return_inverse=True)
+        none = int((distinct < 0).sum())
+        distinct, place_QT = distinct[none:], np.reshape(place, row_QT.shape) - none
+        cuts = np.searchsorted(distinct, self.begin_S).tolist()
+        tables = [
+            segment.take(distinct[begin:end] - first, with_vectors=with_vectors)
+            for segment, first, begin, end in zip(
+                self._segments, self.begin_S.tolist(), cuts, cuts[1:], strict=False
+            )
+            if begin < end
+        ]
+        return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})]), place_QT
+
+
+def lacks(row_QK: Ints, k: int) -> Bools:
+    """Mark the queries [q] that have fewer than k rows."""
+    return np.asarray((row_QK >= 0).sum(axis=1) < k)

@@ -1,0 +1,59 @@
+"""Four-bit codes against what they stand for, and the codebook of a leaf map over its versions."""
+
+import numpy as np
+import pytest
+
+from rayhier.search.codebook import Codebook, multiply_adds
+from rayhier.search.lists import FileLists, LeafLists
+
+N, Q, M = 3_000, 40, 30
+
+
+def near(rows, seed):
+    """Vectors that lie close together in groups of ten, with a number of dimensions that is no multiple of 4."""
+    numbers = np.random.default_rng(seed)
+    centre = np.random.default_rng(1).normal(size=(300, M))
+    x = centre[numbers.integers(0, 300, rows)] + 0.5 * numbers.normal(size=(rows, M))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module", params=["float32", "float16"])
+def stored(request):
+    return near(N, 2).astype(request.param)
+
+
+def test_scores_are_those_of_the_decoded_vectors(stored):
+    book, queries = Codebook.train(stored), near(Q, 3)
+    score, row = book.flat(stored).search(book.padded(queries), 50)
+    exact = queries @ book.decoded(stored).T
+    np.testing.assert_allclose(score, np.take_along_axis(exact, row, axis=1), atol=0.02)
+    assert (np.diff(score, axis=1) <= 0).all()
+    least = np.sort(exact, axis=1)[:, -50]
+    assert (np.take_along_axis(exact, row, axis=1).min(axis=1) >= least - 0.04).all(), "no better one is left out"
+
+
+def test_lists_and_all_rows_have_the_same_codes(stored):
+    book, queries = Codebook.train(stored), near(Q, 3)
+    held = FileLists(book.lists(stored, np.arange(N) % 7, 7), np.arange(7), np.bincount(np.arange(N) % 7))
+    score, row = LeafLists([held]).scan(queries, np.tile(np.arange(7), (Q, 1)), 20)
+    np.testing.assert_allclose(score, book.flat(stored).search(book.padded(queries), 20)[0], atol=0.02)
+    decoded = queries @ book.decoded(stored).T
+    np.testing.assert_allclose(score, np.take_along_axis(decoded, row, axis=1), atol=0.02)
+
+
+def test_equal_vectors_have_equal_centroids(stored):
+    first, second = Codebook.train(stored), Codebook.train(stored)
+    np.testing.assert_array_equal(first.centroid_GCP, second.centroid_GCP)
+    assert first.name == second.name != Codebook.train(stored[:2000]).name
+
+
+def test_a_codebook_is_read_as_it_was_written(stored, tmp_path):
+    book = Codebook.train(stored)
+    book.save(tmp_path / "book.npy")
+    again = Codebook.load(tmp_path / "book.npy", M)
+    np.testing.assert_array_equal(book.decoded(stored), again.decoded(stored))
+
+
+def test_cost_counts_a_table_and_sums():
+    assert multiply_adds(128_000, 384) == 16 * 384 + 128_000 * 3
+    assert multiply_adds(128, 382) == 16 * 384 + 384
