@@ -41,7 +41,7 @@ def system(name, lists, ids, queries, k, probe, routing):
     return System(
         name,
         LeafLists([lists]).documents,
-        beams(len(lists.sizes)),
+        beams(len(lists.size_L)),
         lambda beam: scan.scan(queries.vector_QM, probe(beam), k),
         routing,
     )
