@@ -19,7 +19,7 @@ from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
 from rayhier.search import codecs
 from rayhier.search.codebook import FEWEST, Codebook, codebook_of
-from rayhier.search.rows import AT_ONCE, RankedRows, Rows, lacks
+from rayhier.search.rows import RankedRows, Rows, lacks
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MappedSegment, MemorySegment
 from rayhier.spec.filter import Filter
@@ -28,6 +28,8 @@ from rayhier.storage import cache
 from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap
 
+AT_ONCE = 16_384
+"""Vectors that are read at a time."""
 FORMAT = 1
 CODES, DOCUMENTS = "codes.faiss", "documents.npy"
 
@@ -115,7 +117,7 @@ class CodeScan:
             return _exact(rows, query_QM, row_D, fetch), len(row_D)
         _, place_QT = self._index.search(codecs.queries(self._index, query_QM), fetch)
         row_QT = np.where(place_QT < 0, -1, row_D[place_QT])  # faiss leaves out some of the worst
-        return RankedRows(rows.scores(query_QM, row_QT), row_QT).ordered(), fetch
+        return rows.scored(query_QM, row_QT), fetch
 
 
 def _exact(rows: Rows, query_QM: Floats, row_D: Ints, count: int) -> RankedRows:

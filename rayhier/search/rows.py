@@ -3,7 +3,7 @@
 Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S segments.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,9 +15,6 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, by_name, once, take
 from rayhier.search.segment import Segment
 from rayhier.spec.filter import Filter
-
-AT_ONCE = 16_384
-"""Vectors that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,7 @@ class Rows:
         self._segments = list(segments)
         self.begin_S = np.cumsum([0, *(segment.count for segment in segments)])
         """Number of each segment's first row [s + 1]; the last entry is the number of rows."""
+        self._first: list[int] = self.begin_S.tolist()
 
     @property
     def hold_passages(self) -> bool:
@@ -82,36 +80,42 @@ class Rows:
         return np.concatenate([np.zeros(0, bool), *(segment.mask(where) for segment in self._segments)])
 
     def vectors(self, row_N: Ints) -> torch.Tensor:
-        """Read the stored vectors [n, m] of rows, as float32."""
-        if len(self._segments) == 1:
-            return self._segments[0].vectors(row_N)
-        order = np.argsort(row_N, kind="stable")
-        sorted_N = row_N[order]
-        cuts = np.searchsorted(sorted_N, self.begin_S).tolist()
+        """Read the stored vectors [n, m] of rows, in ascending order, as float32."""
+        cuts = np.searchsorted(row_N, self.begin_S).tolist()
         parts = [
-            segment.vectors(sorted_N[begin:end] - first)
-            for segment, first, begin, end in zip(
-                self._segments, self.begin_S.tolist(), cuts, cuts[1:], strict=False
-            )
-            if begin < end
+            segment.vectors(row_N[begin:end] - first)
+            for segment, first, begin, end in self._spans(cuts)
         ]
-        vector_NM = torch.cat(parts)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return vector_NM[torch.from_numpy(back)]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
-    def scores(self, query_QM: Floats, row_QT: Ints) -> Floats:
-        """Compute inner products [q, t] of queries [q, m] and the stored vectors of rows [q, t]; -inf for row -1."""
-        (q, t), m = row_QT.shape, query_QM.shape[1]
-        score_QT = np.full((q, t), -np.inf, np.float32)
-        query_QM1 = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).unsqueeze(2)
-        step = max(1, AT_ONCE // max(t, 1))
-        for begin in range(0, q if len(self.begin_S) > 1 and t else 0, step):
-            row_BT = row_QT[begin : begin + step]
-            vector_BTM = self.vectors(np.maximum(row_BT, 0).reshape(-1)).view(len(row_BT), t, m)
-            score_BT = torch.bmm(vector_BTM, query_QM1[begin : begin + step]).squeeze(2).numpy()
-            np.copyto(score_QT[begin : begin + step], score_BT, where=row_BT >= 0)
-        return score_QT
+    def scored(self, query_QM: Floats, row_QT: Ints) -> RankedRows:
+        """Score rows [q, t] by inner products of queries [q, m] and stored vectors; returns the rows, best first."""
+        row_QT = np.sort(row_QT, axis=1)
+        score_QT = np.full(row_QT.shape, -np.inf, np.float32)
+        if not row_QT.size or not self._segments:
+            return RankedRows(score_QT, row_QT)
+        # Buffers that stay in the processor's cache: five times as fast as one product over all queries' rows.
+        kind = self._segments[0].matrix.dtype
+        stored_TM = torch.empty(row_QT.shape[1], query_QM.shape[1], dtype=kind)
+        vector_TM = stored_TM if kind == torch.float32 else torch.empty_like(stored_TM, dtype=torch.float32)
+        queries = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).unbind()
+        scores = torch.from_numpy(score_QT).unbind()
+        for query_M, score_T, row_T in zip(queries, scores, row_QT, strict=True):
+            cuts = np.searchsorted(row_T, self.begin_S).tolist()
+            for segment, first, begin, end in self._spans(cuts):
+                row_A = torch.from_numpy(row_T[begin:end] - first)
+                torch.index_select(segment.matrix, 0, row_A, out=stored_TM[begin:end])
+            here = slice(cuts[0], None)  # rows -1 come first
+            if kind != torch.float32:
+                vector_TM[here].copy_(stored_TM[here])
+            torch.mv(vector_TM[here], query_M, out=score_T[here])
+        return RankedRows(score_QT, row_QT).ordered()
+
+    def _spans(self, cuts: list[int]) -> Iterator[tuple[Segment, int, int, int]]:
+        """Yield the segments of sorted rows: each with its first row, and where its rows begin and end among these."""
+        for segment, first, begin, end in zip(self._segments, self._first, cuts, cuts[1:], strict=False):
+            if begin < end:
+                yield segment, first, begin, end
 
     def results(self, rows: RankedRows, k: int, *, with_vectors: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
         """Rank the best k results of each query, ties by id, among its best rows.
@@ -141,10 +145,7 @@ class Rows:
         cuts = np.searchsorted(distinct, self.begin_S).tolist()
         tables = [
             segment.take(distinct[begin:end] - first, with_vectors=with_vectors)
-            for segment, first, begin, end in zip(
-                self._segments, self.begin_S.tolist(), cuts, cuts[1:], strict=False
-            )
-            if begin < end
+            for segment, first, begin, end in self._spans(cuts)
         ]
         return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})]), place_QT
 

@@ -173,7 +173,7 @@ class LeafScan:
         whole_Q = lacks(ranked.row_QT, fetch)
         if self.codec == "pq":
             # Only the stored vectors tell which passage of a document is the best.
-            ranked = RankedRows(self.rows.scores(query_QM, ranked.row_QT), ranked.row_QT).ordered()
+            ranked = self.rows.scored(query_QM, ranked.row_QT)
         result_N = None if lists.copies is None else lists.copies.result_N
         visited_Q, scanned_Q = lists.count(leaves_QB)
         return Candidates(ranked.once(result_N), visited_Q, scanned_Q, whole_Q)

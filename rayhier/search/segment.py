@@ -70,6 +70,10 @@ class Segment(Protocol):
     def ids(self) -> pa.ChunkedArray:
         """Return the ids of all rows' results."""
 
+    @property
+    def matrix(self) -> torch.Tensor:
+        """Stored vectors [n, m] of all rows, in memory or mapped; ValueError where lists alone hold them."""
+
     def vectors(self, rows: Ints) -> torch.Tensor:
         """Read the stored vectors [n, m] of some rows, as float32."""
 
@@ -133,9 +137,14 @@ class MemorySegment:
         """Return the ids of all rows' results."""
         return self.table[ID]
 
+    @cached_property
+    def matrix(self) -> torch.Tensor:
+        """Vectors [n, m] of all rows."""
+        return torch.from_numpy(self.vector_NM)
+
     def vectors(self, rows: Ints) -> torch.Tensor:
         """Return the vectors [n, m] of some rows."""
-        return torch.from_numpy(self.vector_NM[rows])
+        return self.matrix[torch.from_numpy(rows)]
 
     def intact(self) -> bool:
         """Return True: no other program writes this program's memory."""
@@ -260,21 +269,21 @@ class MappedSegment:
         """Return the ids of all rows' results."""
         return self._shown[ID]
 
-    def vectors(self, rows: Ints) -> torch.Tensor:
-        """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""
-        if self._vectors is None:
-            return torch.from_numpy(self.lists.vectors(rows))
-        # Reading float16 is ten times as fast with torch as with numpy.
-        return self._vectors[torch.from_numpy(rows)].float()
-
     @cached_property
-    def _vectors(self) -> torch.Tensor | None:
+    def matrix(self) -> torch.Tensor:
+        """Stored vectors [n, m] of all rows, mapped; ValueError where the codec keeps them in the lists alone."""
         mapped = self._array("vectors")
         if mapped is None:
-            return None
+            raise ValueError(f"matrix: got rows of {self.folder}, whose lists hold the vectors; allowed: of codec pq")
         with warnings.catch_warnings():  # torch warns of arrays that it may not write
             warnings.simplefilter("ignore")
             return torch.from_numpy(mapped)
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""
+        if (self.folder / "vectors.npy").exists():
+            return self.matrix[torch.from_numpy(rows)].float()
+        return torch.from_numpy(self.lists.vectors(rows))
 
     def _array(self, name: str) -> Any:
         """Map the array of this name; None where the segment has none."""

@@ -33,7 +33,7 @@ def matrix(column: pa.ChunkedArray) -> Floats:
 def as_stored(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """Convert a column of n fixed-size lists of m numbers to an array [n, m] of the number type it is stored in."""
     chunks = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
-    flat = np.concatenate(chunks) if chunks else np.empty(0, np.float32)
+    flat = np.concatenate(chunks) if chunks else np.empty(0, column.type.value_type.to_pandas_dtype())
     return np.asarray(flat.reshape(-1, column.type.list_size))
 
 

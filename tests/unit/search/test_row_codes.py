@@ -9,7 +9,7 @@ import pytest
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import merge
 from rayhier.index.change import delete
-from rayhier.search import codebook, row_codes, rows
+from rayhier.search import codebook, row_codes
 from rayhier.search.index import index_root, open_leaf_map
 from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Coded
@@ -62,7 +62,7 @@ def test_where_all_are_listed_or_few_are_held_the_answer_is_exact(vectors, rows_
 
 @pytest.mark.parametrize("at_once", [100, 100_000])
 def test_a_filter_leaves_only_what_it_names_and_scores_it_by_vectors(vectors, at_once, monkeypatch):
-    for module in (row_codes, rows):
+    for module in (row_codes,):
         monkeypatch.setattr(module, "AT_ONCE", at_once)
     queries, colour = near(Q, 3), np.random.default_rng(4).integers(0, 5, N)
     scan = CodeScan.memory(held(vectors, pa.table({"colour": colour})))
