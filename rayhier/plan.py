@@ -45,7 +45,7 @@ STAGES = {
     "test": Stage("test", 1, "evaluate"),
     "cross_encoder": Stage("cross_encoder", 1, "train"),
     "scores": Stage("scores", 1, "scores"),
-    "train": Stage("model", 8, "train"),
+    "train": Stage("model", 9, "train"),
     "index": Stage("index", 5, "index"),
     "factors": Stage("factors", 2, "train"),
     "evaluate": Stage("evaluate", 6, "evaluate"),
@@ -320,7 +320,7 @@ class _Steps:
         evaluate = _fields(self.spec.evaluate, *unfiltered)
         unused = (*(("widest",) if unfiltered else ()), *(() if self.spec.search.words else ("mode", "hybrid")))
         search = _fields(self.spec.search, "codec", "cache_gb", *unused)
-        codes: dict[str, Any] = {"first_pass": "codes"} if self.spec.router.codes_first else {}
+        codes: dict[str, Any] = {"first_pass": "none"} if not self.spec.router.codes_first else {}
         return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **codes)
 
     def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:

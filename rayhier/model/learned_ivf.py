@@ -5,19 +5,16 @@ is an answer. Density times the leaf's size is the leaf's probability, which tra
 order of density, because the cost of a search is the number of documents, not of leaves. W begins at 20 x the centroids
 and U at 0, which is k-means IVF.
 
-With many small leaves a search visits fewer documents, but scoring all leaves would cost more than that saves. So a
-flat router (height 1) first compares a query with all leaves cheaply, the first pass or screen, then scores the best
-leaves in full. The first pass is a product in few dimensions, or a `FirstPass` that a search makes of the weights. A
-taller router has weights at every node and keeps the best nodes of each level; inner nodes only exclude leaves, and the
-remaining leaves are scored as in a flat router.
+A taller router has weights at every node and keeps the best nodes of each level; inner nodes only exclude leaves, and
+the remaining leaves are scored as in a flat router (height 1), which scores all. Searches give a flat router with many
+leaves a cheap first comparison with all of them (search/coded_router.py).
 
 Documents are placed by centroids alone (cells.py).
 
-Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, S screened, P projection, R rank, C
-leaves of a document.
+Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, R rank, C leaves of a document.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +24,6 @@ from rayhier.model.cells import SCALE, Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.tree import TreeRouter
 
-SHORTLIST = 4
-"""Number of leaves that are scored in full after the first pass, for each leaf that a query visits."""
 SHARES = 100
 """Number of intervals between the quantiles that `calibrate` stores."""
 CALIBRATED = 1024
@@ -37,37 +32,20 @@ WIDER = 2
 """Number of inner nodes kept at each level, for each leaf that a query visits."""
 
 
-class FirstPass(Protocol):
-    """A cheap comparison of queries with all leaves of a router, which finds the leaves to score in full."""
-
-    def __call__(self, y_NM: Tensor, count: int) -> Tensor:
-        """Choose `count` leaves [n, count] for transformed queries `y_NM`; -1 stands where it finds fewer leaves."""
-
-    def multiply_adds(self) -> int:
-        """Count the multiply-adds of comparing one query with all leaves."""
-
-
 class LearnedIvfRouter(TreeRouter):
     """The learned IVF's router: learned weights choose the leaves for queries, centroids the leaves for documents.
 
     The tree has `branching` children a node and `height` levels. `rank` is the number of hidden units that transform
-    queries; `screen` the dimensions of the first pass over all leaves (0: none); `groups` the number of groups of
-    centroids among which a document's nearest are found (0: all centroids are compared).
+    queries; `groups` the number of groups of centroids among which a document's nearest are found (0: all centroids are
+    compared).
     """
 
-    first_pass: FirstPass | None = None
-    """First pass instead of the projection; not saved, a search makes it of the weights."""
     log_size_L: Tensor
-    screen_PM: Tensor
-    screened_LP: Tensor
     reach_T: Tensor
 
-    def __init__(
-        self, dimension: int, branching: int, height: int, rank: int, screen: int = 0, groups: int = 0
-    ) -> None:
+    def __init__(self, dimension: int, branching: int, height: int, rank: int, groups: int = 0) -> None:
         super().__init__(dimension, branching, height)
         self.rank = rank
-        self.screen = screen if height == 1 else 0
         sizes = [branching**level for level in range(1, height + 1)]
         self.W = nn.ParameterList(nn.Parameter(torch.zeros(size, dimension)) for size in sizes)
         self.b = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
@@ -75,14 +53,12 @@ class LearnedIvfRouter(TreeRouter):
         self.U = nn.Parameter(torch.zeros(dimension, rank))
         self.cells = Cells(sizes[-1], dimension, groups)
         self.register_buffer("log_size_L", torch.zeros(sizes[-1]))
-        self.register_buffer("screen_PM", torch.zeros(self.screen, dimension))
-        self.register_buffer("screened_LP", torch.zeros(sizes[-1], self.screen))
         self.register_buffer("reach_T", torch.full((SHARES + 1,), torch.inf))
 
     def config(self) -> dict[str, Any]:
         """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
-        return {"type": "learned_ivf", **shape, "rank": self.rank, "screen": self.screen, "groups": self.cells.groups}
+        return {"type": "learned_ivf", **shape, "rank": self.rank, "groups": self.cells.groups}
 
     @torch.no_grad()
     def begin(self, centroid_LM: Tensor, scale: float = SCALE) -> None:
@@ -96,16 +72,6 @@ class LearnedIvfRouter(TreeRouter):
             W.copy_(scale * level_KM)
             b.zero_()
             level_KM = F.normalize(level_KM.view(-1, self.branching, self.dimension).mean(dim=1), dim=1)
-        self.finish()
-
-    @torch.no_grad()
-    def finish(self) -> None:
-        """Prepare the first pass, once training is over: project the leaves' weights on their principal components."""
-        if self.screen:
-            W = self.W[-1].double()
-            directions_MM = torch.linalg.eigh(W.T @ W).eigenvectors.flip(1)
-            self.screen_PM.copy_(directions_MM[:, : self.screen].T)
-            self.screened_LP.copy_(self.W[-1] @ self.screen_PM.T)
 
     @property
     def calibrated(self) -> bool:
@@ -159,63 +125,13 @@ class LearnedIvfRouter(TreeRouter):
     def multiply_adds(self, beam: int) -> int:
         """Count the multiply-adds of routing one query that visits `beam` leaves."""
         bend = 2 * self.rank * self.dimension
-        if self.height == 1:
-            return bend + self._screened(min(beam, self.n_leaves))
         expanded = [1, *(min(WIDER * beam, int(self.branching**level)) for level in range(1, self.height))]
         return bend + sum(expanded) * self.branching * self.dimension
 
-    def _screened(self, beam: int) -> int:
-        if self._codes(beam) is not None:
-            return self._coded(beam)
-        if not self._screens(beam):
-            return self.n_leaves * self.dimension
-        projection = self.screen * self.dimension
-        return projection + self.n_leaves * self.screen + SHORTLIST * beam * self.dimension
-
-    def _coded(self, beam: int) -> int:
-        """Multiply-adds of the first pass, and of scoring in full the leaves that it finds."""
-        first = 0 if self.first_pass is None else self.first_pass.multiply_adds()
-        return first + SHORTLIST * beam * self.dimension
-
-    def _codes(self, beam: int) -> FirstPass | None:
-        """Return the first pass that a search gave to the router; None where scoring all leaves in full costs less."""
-        return self.first_pass if self._coded(beam) < self.n_leaves * self.dimension else None
-
-    def _screens(self, beam: int) -> bool:
-        """Return True if a comparison in few dimensions first costs less than scoring all leaves in full."""
-        full = self.n_leaves * self.dimension
-        two = self.screen * (self.dimension + self.n_leaves) + SHORTLIST * beam * self.dimension
-        return self.screen > 0 and two < full
-
     def _flat(self, y_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-        W, b = self.W[0], self.b[0]
-        if (codes := self._codes(beam)) is not None:
-            return self._behind(codes, y_NM, beam)
-        if self._screens(beam):
-            all_NL = (y_NM @ self.screen_PM.T) @ self.screened_LP.T + b
-            leaf_NS = all_NL.topk(SHORTLIST * beam, dim=1).indices
-            score_NS = _given(y_NM, leaf_NS, W, b)
-            all_NL = all_NL.scatter(1, leaf_NS, score_NS)  # exact scores replace estimates in the sum
-            score_NK, place_NK = score_NS.topk(beam, dim=1)
-            leaf_NK = leaf_NS.gather(1, place_NK)
-        else:
-            all_NL = y_NM @ W.T + b
-            score_NK, leaf_NK = all_NL.topk(beam, dim=1)
+        all_NL = y_NM @ self.W[0].T + self.b[0]
+        score_NK, leaf_NK = all_NL.topk(beam, dim=1)
         total_N1 = torch.logsumexp(all_NL + self.log_size_L, dim=1, keepdim=True)
-        return leaf_NK, score_NK + self.log_size_L[leaf_NK] - total_N1
-
-    def _behind(self, first_pass: FirstPass, y_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-        """Score in full the leaves that a first pass finds; the softmax's sum is that over these leaves."""
-        leaf_NS = first_pass(y_NM, SHORTLIST * beam)
-        missing_NS = leaf_NS < 0
-        if bool((missing_NS.sum(dim=1) > leaf_NS.shape[1] - beam).any()):
-            leaf_NS = torch.arange(self.n_leaves, device=y_NM.device).expand(len(y_NM), -1)
-            missing_NS = torch.zeros_like(leaf_NS, dtype=torch.bool)
-        leaf_NS = leaf_NS.clamp(min=0)
-        score_NS = _given(y_NM, leaf_NS, self.W[0], self.b[0]).masked_fill(missing_NS, -torch.inf)
-        score_NK, place_NK = score_NS.topk(beam, dim=1)
-        leaf_NK = leaf_NS.gather(1, place_NK)
-        total_N1 = torch.logsumexp(score_NS + self.log_size_L[leaf_NS], dim=1, keepdim=True)
         return leaf_NK, score_NK + self.log_size_L[leaf_NK] - total_N1
 
     def _tree(self, y_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:

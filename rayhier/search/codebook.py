@@ -63,6 +63,11 @@ class Codebook:
         """Number of pieces, G, each with a code."""
         return len(self.centroid_GCP)
 
+    @property
+    def width(self) -> int:
+        """Numbers of a padded vector, P."""
+        return self.pieces * PIECE
+
     @cached_property
     def name(self) -> str:
         """Digest of the centroids: equal for equal codebooks."""
@@ -79,10 +84,9 @@ class Codebook:
 
     def padded(self, vector_NM: npt.NDArray[Any]) -> Floats:
         """Convert vectors to contiguous float32 [n, p], zeros appended up to whole pieces."""
-        width = self.pieces * PIECE
-        if vector_NM.shape[1] == width:
+        if vector_NM.shape[1] == self.width:
             return np.ascontiguousarray(vector_NM, dtype=np.float32)
-        vector_NP = np.zeros((len(vector_NM), width), np.float32)
+        vector_NP = np.zeros((len(vector_NM), self.width), np.float32)
         vector_NP[:, : vector_NM.shape[1]] = vector_NM
         return vector_NP
 
@@ -93,7 +97,7 @@ class Codebook:
 
     def flat(self, vector_NM: npt.NDArray[Any]) -> Any:
         """Code vectors [n, m]; returns faiss's index of their codes, in which vector i has id i."""
-        index: Any = faiss.IndexPQFastScan(self.pieces * PIECE, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)
+        index: Any = faiss.IndexPQFastScan(self.width, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)
         index.pq, index.is_trained = self._quantizer(), True
         for begin in range(0, len(vector_NM), AT_ONCE):
             index.add(self.padded(vector_NM[begin : begin + AT_ONCE]))
@@ -101,9 +105,8 @@ class Codebook:
 
     def lists(self, vector_NM: npt.NDArray[Any], leaf_N: Ints, leaves: int) -> Any:
         """Code vectors [n, m] into inverted lists, in which vector i has id i and lies in list `leaf_N[i]`."""
-        quantizer: Any = faiss.IndexFlatIP(self.pieces * PIECE)
-        size = self.pieces * PIECE
-        coded: Any = faiss.IndexIVFPQ(quantizer, size, leaves, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)
+        quantizer: Any = faiss.IndexFlatIP(self.width)
+        coded: Any = faiss.IndexIVFPQ(quantizer, self.width, leaves, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)
         coded.by_residual, coded.pq, coded.is_trained = False, self._quantizer(), True
         for begin in range(0, len(vector_NM), AT_ONCE):
             vectors = self.padded(vector_NM[begin : begin + AT_ONCE])
@@ -118,7 +121,7 @@ class Codebook:
         return self.lists(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64), leaves)
 
     def _quantizer(self) -> Any:
-        quantizer = faiss.ProductQuantizer(self.pieces * PIECE, self.pieces, BITS)
+        quantizer = faiss.ProductQuantizer(self.width, self.pieces, BITS)
         faiss.copy_array_to_vector(np.ascontiguousarray(self.centroid_GCP.ravel()), quantizer.centroids)
         return quantizer
 

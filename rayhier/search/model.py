@@ -15,7 +15,7 @@ from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
-from rayhier.search.leaf_codes import FEWEST, LeafCodes
+from rayhier.search.coded_router import CodedRouter, first_pass_before
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
@@ -37,11 +37,8 @@ class Model:
 
         The head is None where the transformer trained too, so that texts must be encoded.
         """
-        self.router, self.spec, self._open, self._head = router, spec, text_encoder, head
-        # A beam by probability needs the sum over all leaves, which codes of the best do not tell.
-        coded = spec.router.codes_first and spec.search.reach is None
-        if coded and isinstance(router, LearnedIvfRouter) and router.n_leaves >= FEWEST:
-            router.first_pass = LeafCodes.of(router)
+        self.trained, self.spec, self._open, self._head = router, spec, text_encoder, head
+        self.router = first_pass_before(router) if spec.router.codes_first else router
 
     @classmethod
     def open(cls, model: Artifact, spec: JobSpec, device: torch.device | None = None) -> Self:
@@ -67,8 +64,8 @@ class Model:
     def text_encoder(self) -> TextEncoder:
         """The trained encoder with its transformer, loaded at first use; token-reading routers move to its device."""
         encoder = self._open()
-        if self.router.reader is not None and isinstance(self.router, torch.nn.Module):
-            self.router.to(encoder.device)
+        if self.trained.reader is not None and isinstance(self.trained, torch.nn.Module):
+            self.trained.to(encoder.device)
         return encoder
 
     @property
@@ -90,7 +87,7 @@ class Model:
         if target is None:
             return self.router
         try:
-            return own_beams(self.router, target)
+            return own_beams(self.trained, target, self.router)
         except ValueError as error:
             raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 
@@ -109,9 +106,9 @@ class Model:
     @property
     def tree(self) -> RetreeverRouter:
         """The router as ReTreever's tree, whose levels represent texts; InputError where it is of another type."""
-        if not isinstance(self.router, RetreeverRouter):
+        if not isinstance(self.trained, RetreeverRouter):
             raise InputError(f"search.how: got level, but the router is of type {self.spec.router.type}")
-        return self.router
+        return self.trained
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode texts as the router reads them; unit vectors where similarity is cosine."""
@@ -148,13 +145,15 @@ class Model:
 
         None where the router does not know the leaves' sizes: it then visits leaves in the order of probability.
         """
-        if not isinstance(self.router, LearnedIvfRouter):
+        if not isinstance(self.trained, LearnedIvfRouter):
             return None
-        log_size_L = self.router.log_size_L.cpu().numpy()
+        log_size_L = self.trained.log_size_L.cpu().numpy()
         return np.asarray(log_prob_QB - log_size_L[leaves_QB])  # stays -inf for leaf -1, which is no leaf
 
 
 def _route(router: Router, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
+    if isinstance(router, CodedRouter):
+        return router.route_vectors(encoded.numpy, beam)
     try:
         leaves_QB, log_prob_QB = route_all(router, encoded, beam)
     except ValueError as error:

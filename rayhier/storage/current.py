@@ -10,7 +10,7 @@ from rayhier.storage.artifact import OLDER, Artifact
 from rayhier.storage.paths import Location
 
 NAME = "current.json"
-FORMAT = 2
+FORMAT = 3
 
 
 class Current(BaseModel):

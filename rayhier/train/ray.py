@@ -279,7 +279,7 @@ def _say_what_teaches(spec: JobSpec, *, supervised: bool, dev_queries: int) -> N
     if not supervised and spec.train.routes:
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")
     elif not supervised:
-        say("  no train judgements are used: the encoder stays unchanged, the router is k-means with a screen")
+        say("  no train judgements are used: the encoder stays unchanged, the router is k-means")
     if not has_dev and (supervised or spec.train.routes):
         say("  no dev judgements: the best epoch is picked by held-out documents that search for their neighbours")
 

@@ -155,12 +155,12 @@ def tree(micro_batch, settings):
 
 
 def router_phase(micro_batch):
-    """The router after a contrast of two epochs, over a flat screened router; every worker has its own draws."""
-    return taught(micro_batch, {"type": "learned_ivf", "branching": 9, "screen": 3})
+    """The router after a contrast of two epochs, over a flat router; every worker has its own draws."""
+    return taught(micro_batch, {"type": "learned_ivf", "branching": 9})
 
 
 def tall(micro_batch):
-    """The router over a tree of two levels, without a screen."""
+    """The router over a tree of two levels."""
     return taught(micro_batch, {"type": "learned_ivf", "branching": 3, "height": 2})
 
 

@@ -137,7 +137,7 @@ CHANGES = {
     "index.second_leaf=next_best": STAGES[3:],
     "index.spilled=0.25": STAGES[3:],
     "index.vectors=float16": STAGES[4:],
-    "router.first_pass=codes": STAGES[5:],
+    "router.first_pass=none": STAGES[5:],
     "search.beam=3": STAGES[5:],
     "evaluate.lists=4": STAGES[5:],
 }
@@ -256,11 +256,11 @@ def test_a_workdir_of_another_format_is_refused(tiny_spec: Callable[..., Path], 
     work = tmp_path / "older"
     work.mkdir()
     (work / "current.json").write_text('{"format": 1}')
-    with pytest.raises(InputError, match=r"current\.json: format 1, not 2: .* use another workdir"):
+    with pytest.raises(InputError, match=r"current\.json: format 1, not 3: .* use another workdir"):
         make_plan(load(tiny_spec(), [f"workdir={work}"]))
 
 
-@pytest.mark.parametrize("key", ["screen", "rank"])
+@pytest.mark.parametrize("key", ["rank"])
 def test_more_dimensions_than_the_vectors_have_are_refused(key: str, tiny_spec: Callable[..., Path]) -> None:
     most = make_plan(load(tiny_spec())).model.dimension
     make_plan(load(tiny_spec(), [f"router.{key}={most}", "router.height=1"]))

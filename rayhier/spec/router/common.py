@@ -8,6 +8,9 @@ from rayhier.spec.base import Section
 Reads = Literal["vectors", "tokens"]
 """Part of an encoded text that routing needs: `vectors`, the text's vector; `tokens`, also its tokens' vectors."""
 
+FirstPass = Literal["auto", "none"]
+"""Comparison of a query with all leaves before the best are scored in full."""
+
 
 class Routing(Section):
     """Settings of a router: number of leaves, and how texts are routed to them."""

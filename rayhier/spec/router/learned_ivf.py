@@ -6,25 +6,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from rayhier.spec.base import Rate, Section, Weight
+from rayhier.spec.router.common import FirstPass
 from rayhier.spec.router.tree import TreeSpec
 
-FEWEST_SCREENED = 256
-"""Least number of leaves for which an automatic `screen` makes a first pass."""
-SCREEN = 48
-"""Dimensions of the first pass where `screen` is auto."""
 DOCUMENTS_A_QUERY = 8
 """Most documents that teach the router as queries, for each judged query: more would outweigh judged queries."""
 DOCUMENTS_A_LEAF = 4
 LEAVES_A_ROOT = 25
-
-
-def automatic_screen(leaves: int) -> int:
-    """Return the dimensions of the first pass over a number of leaves where `screen` is auto; 0: no first pass.
-
-    >>> automatic_screen(255), automatic_screen(256)
-    (0, 48)
-    """
-    return SCREEN if leaves >= FEWEST_SCREENED else 0
 
 
 class Teaching(Section):
@@ -62,28 +50,16 @@ class LearnedIvfRouting(TreeSpec):
     rank: Annotated[int, Field(ge=0, le=4096)] = 16
     """Rows of the matrix V in x + U ReLU(V x), the learned change of a query's vector x before it is compared with
     leaves; 0: no change."""
-    screen: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = "auto"
-    """Dimensions of the first pass, a cheap comparison with all leaves, for height 1 only; 0: no first pass. `auto`: 48
-    from 256 leaves on."""
-    first_pass: Literal["projection", "codes"] = "projection"
-    """Cheap comparison of a query with all leaves, for height 1; the best leaves are then scored in full. `projection`:
-    by `screen` dimensions. `codes`: by four-bit codes of the leaves' weights, made when an index is opened; with fewer
-    than 624 leaves all are scored in full, and a beam of type mass takes the projection all the same."""
+    first_pass: FirstPass = "auto"
+    """Comparison of a query with all leaves before the best are scored in full. `auto`: by four-bit codes of the leaves'
+    weights, made when an index is opened, for height 1 from 624 leaves on; `none`: all leaves are scored in full."""
     teaching: Teaching = Teaching()
     """Training of the router by judged queries, once the leaves exist."""
 
-    @model_validator(mode="after")
-    def _screen_is_flat(self) -> Self:
-        if self.screen not in ("auto", 0) and self.height > 1:
-            raise ValueError("screen 0 or auto where height is above 1")
-        if self.first_pass == "codes" and self.height > 1:
-            raise ValueError("first_pass projection where height is above 1: inner nodes choose the leaves")
-        return self
-
     @property
     def codes_first(self) -> bool:
-        """Return True if a search first compares queries with codes of the leaves."""
-        return self.first_pass == "codes"
+        """Return True if a search first compares queries with codes of the leaves, where there are many."""
+        return self.first_pass == "auto"
 
     @property
     def spills(self) -> bool:
@@ -106,7 +82,7 @@ class LearnedIvfRouting(TreeSpec):
     def auto_leaves(self, documents: int) -> float:
         """Return the number of leaves where `branching` is auto: one for four documents, at most 25 √N for N documents.
 
-        The first pass makes routing cheap, and with small leaves a search visits fewer documents.
+        Codes make routing cheap, and with small leaves a search visits fewer documents.
         """
         return min(documents / DOCUMENTS_A_LEAF, LEAVES_A_ROOT * math.sqrt(documents))
 
@@ -116,11 +92,5 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """Keys of the section that count dimensions, `rank` and `screen` -> values; 0 where `screen` is `auto`."""
-        return {"rank": self.rank, "screen": 0 if self.screen == "auto" else self.screen}
-
-    def screened(self, documents: int) -> int:
-        """Return the dimensions of the first pass in an index over `documents` documents; 0: no first pass."""
-        if self.screen != "auto":
-            return self.screen
-        return automatic_screen(self.leaves(documents)) if self.height == 1 else 0
+        """Key of the section that counts dimensions, `rank` -> its value."""
+        return {"rank": self.rank}

@@ -62,10 +62,9 @@ def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: 
     branching = spec.children(documents)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        screen = min(spec.screened(documents), dimension)
         leaves = branching**spec.height
         groups = round(leaves**0.5) if leaves >= FEWEST_GROUPED else 0
-        return LearnedIvfRouter(dimension, branching, spec.height, spec.rank, screen, groups)
+        return LearnedIvfRouter(dimension, branching, spec.height, spec.rank, groups)
 
 
 def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, *, sampled: bool = False) -> Ints:

@@ -108,8 +108,7 @@ class RouterPhase:
         return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
 
     def finish(self) -> None:
-        """Prepare the router's first pass; the first worker also stores the densities of leaves with dev answers."""
-        self.router.finish()
+        """Store, in the first worker, the densities of leaves with dev answers."""
         if self.epochs and self.learner.group.rank == 0:
             query_P = torch.from_numpy(self.dev.pair_P2[:, 0])
             self.router.calibrate(torch.from_numpy(self.dev.vector_TM), query_P, self.dev_PR)

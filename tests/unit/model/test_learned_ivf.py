@@ -1,4 +1,4 @@
-"""The taught router: as k-means at the start, by hand where it is screened or a tree, and back from its folder."""
+"""The taught router: as k-means at the start, by hand where it is a tree, and back from its folder."""
 
 import json
 
@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from rayhier.model.encoded import Encoded
-from rayhier.model.learned_ivf import SCALE, SHORTLIST, LearnedIvfRouter
+from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
 from rayhier.model.router import load_router, place_all, route_all, save_router
 
 M, TEXTS = 16, 30
@@ -24,26 +24,19 @@ def texts():
     return unit(TEXTS, M)
 
 
-@pytest.fixture
-def always(monkeypatch):
-    """The first pass is made where it does not pay, too."""
-    monkeypatch.setattr(LearnedIvfRouter, "_screens", lambda router, _: router.screen > 0)
-
-
-def begun(branching, height, screen=0, rank=5):
+def begun(branching, height, rank=5):
     torch.manual_seed(0)
-    router = LearnedIvfRouter(M, branching, height, rank, screen)
+    router = LearnedIvfRouter(M, branching, height, rank)
     router.begin(unit(router.n_leaves, M, seed=1))
     return router.requires_grad_(requires_grad=False)
 
 
-def taught(branching, height, screen=0, rank=5):
+def taught(branching, height, rank=5):
     """Weights, biases and sizes as teaching and placing may leave them."""
-    router = begun(branching, height, screen, rank)
+    router = begun(branching, height, rank)
     for parameter in router.parameters():
         parameter.add_(0.3 * torch.randn_like(parameter))
     router.log_size_L.copy_(torch.rand(router.n_leaves) * 3)
-    router.finish()
     return router
 
 
@@ -173,54 +166,17 @@ def test_a_dear_leaf_is_farther_for_documents_and_no_worse_for_queries(texts):
         assert torch.equal(found, wanted)
 
 
-@pytest.mark.usefixtures("always")
-def test_a_screen_of_every_dimension_is_no_screen(texts):
-    screened, bare = taught(60, 1, screen=M), taught(60, 1)
-    for found, wanted in zip(route_all(screened, Encoded(texts), 7), route_all(bare, Encoded(texts), 7), strict=True):
-        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.usefixtures("always")
-def test_a_narrow_screen_passes_some_of_the_best(texts):
-    screened, bare = taught(60, 1, screen=6), taught(60, 1)
-    beam = 5
-    leaves, log_probs = route_all(screened, Encoded(texts), beam)
-    every = bare.log_probs(texts)[-1]
-    density = every - bare.log_size_L
-    first = (screened.bend(texts) @ screened.screen_PM.T) @ screened.screened_LP.T + screened.b[0]
-    passed = first.topk(SHORTLIST * beam, dim=1).indices
-    best, recalled = density.topk(beam, dim=1).indices, 0
-    for n in range(TEXTS):
-        assert set(leaves[n].tolist()) <= set(passed[n].tolist())
-        assert leaves[n].tolist() == sorted(passed[n].tolist(), key=lambda leaf, n=n: -density[n, leaf])[:beam]
-        recalled += len(set(leaves[n].tolist()) & set(best[n].tolist()))
-    assert recalled / TEXTS / beam > 0.8
-    # The scores are those of all leaves but for the sum, which the first pass estimates.
-    spread = log_probs - every.gather(1, leaves)
-    torch.testing.assert_close(spread, spread[:, :1].expand_as(spread), atol=1e-4, rtol=0)
-
-
-def test_the_screen_keeps_the_principal_components():
-    router = taught(60, 1, screen=6)
-    W = router.W[0].double()
-    kept = W @ router.screen_PM.double().T @ router.screen_PM.double()
-    wanted = torch.linalg.svdvals(W)[6:].square().sum()
-    torch.testing.assert_close((W - kept).square().sum(), wanted, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(
-    ("branching", "height", "screen", "beam", "wanted"),
+    ("branching", "height", "beam", "wanted"),
     [
-        (60, 1, 0, 5, 2 * 5 * M + 60 * M),  # bend, every leaf
-        (600, 1, 6, 5, 2 * 5 * M + 6 * M + 600 * 6 + 4 * 5 * M),  # bend, projection, first pass, four a visited leaf
-        (600, 1, 6, 600, 2 * 5 * M + 600 * M),  # a wide beam scores all
-        (12, 1, 6, 3, 2 * 5 * M + 12 * M),  # so do few leaves
-        (4, 3, 0, 1, 2 * 5 * M + (1 + 2 + 2) * 4 * M),  # the root, then two nodes a level
-        (4, 3, 0, 6, 2 * 5 * M + (1 + 4 + 12) * 4 * M),  # the root, all of its children, twelve below them
+        (60, 1, 5, 2 * 5 * M + 60 * M),  # bend, every leaf
+        (600, 1, 600, 2 * 5 * M + 600 * M),
+        (4, 3, 1, 2 * 5 * M + (1 + 2 + 2) * 4 * M),  # the root, then two nodes a level
+        (4, 3, 6, 2 * 5 * M + (1 + 4 + 12) * 4 * M),  # the root, all of its children, twelve below them
     ],
 )
-def test_multiply_adds(branching, height, screen, beam, wanted):
-    assert begun(branching, height, screen).multiply_adds(beam) == wanted
+def test_multiply_adds(branching, height, beam, wanted):
+    assert begun(branching, height).multiply_adds(beam) == wanted
 
 
 def test_without_a_bend():
@@ -229,18 +185,7 @@ def test_without_a_bend():
     assert torch.equal(router.bend(unit(3, M)), unit(3, M))
 
 
-def test_a_screen_is_left_out_where_it_does_not_pay(texts):
-    """The beam from which four scores a visited leaf cost more than all leaves' full scores."""
-    router = taught(600, 1, screen=6)
-    most = (600 * M - 6 * (M + 600)) // (4 * M)
-    assert router.multiply_adds(most) < router.multiply_adds(most + 2) == router.multiply_adds(600)
-    bare = taught(600, 1)
-    assert (
-        route_all(router, Encoded(texts), most + 2)[0].tolist() == route_all(bare, Encoded(texts), most + 2)[0].tolist()
-    )
-
-
-@pytest.mark.parametrize("shape", [(600, 1, 6), (60, 1, 0), (3, 3, 0)])
+@pytest.mark.parametrize("shape", [(60, 1), (3, 3)])
 def test_one_query_is_as_in_a_batch(shape, texts):
     router = taught(*shape)
     leaves, log_probs = router.route(Encoded(texts), 4)
@@ -250,14 +195,14 @@ def test_one_query_is_as_in_a_batch(shape, texts):
         torch.testing.assert_close(log_prob[0], log_probs[n], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(600, 1, 6), (60, 1, 0), (3, 3, 0)])
+@pytest.mark.parametrize("shape", [(60, 1), (3, 3)])
 def test_no_texts(shape):
     router = taught(*shape)
     for way in (route_all, place_all):
         assert [part.shape for part in way(router, Encoded(torch.empty(0, M)), 4)] == [(0, 4), (0, 4)]
 
 
-@pytest.mark.parametrize("shape", [(600, 1, 6, 5), (60, 1, 0, 0), (3, 3, 0, 2)])
+@pytest.mark.parametrize("shape", [(600, 1, 5), (60, 1, 0), (3, 3, 2)])
 def test_round_trip(shape, tmp_path, texts):
     router = taught(*shape)
     save_router(router, tmp_path)
@@ -265,21 +210,14 @@ def test_round_trip(shape, tmp_path, texts):
     for way in (route_all, place_all):
         for found, wanted in zip(way(loaded, Encoded(texts), 4), way(router, Encoded(texts), 4), strict=True):
             assert torch.equal(found, wanted)
-    branching, height, screen, rank = shape
+    branching, height, rank = shape
     assert json.loads((tmp_path / "config.json").read_text()) == {
         "type": "learned_ivf",
         "dimension": M,
         "branching": branching,
         "height": height,
         "rank": rank,
-        "screen": screen,
         "groups": 0,
     }
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
     assert (loaded.n_leaves, loaded.levels, loaded.reader) == (branching**height, height, None)
-
-
-@pytest.mark.parametrize("beam", [1, 5, 15])
-def test_behind_a_screen_probabilities_stay_below_one(beam, texts, always):
-    router = taught(60, 1, screen=4)
-    assert (router.route(Encoded(texts), beam)[1] <= 1e-6).all()

@@ -16,8 +16,8 @@ def unit(n, seed):
     return found / found.norm(dim=1, keepdim=True)
 
 
-def made(screen=0):
-    router = LearnedIvfRouter(M, L, 1, 2, screen)
+def made():
+    router = LearnedIvfRouter(M, L, 1, 2)
     router.begin(unit(L, 1))
     router.log_size_L.copy_(torch.rand(L, generator=torch.Generator().manual_seed(2)))
     return router.requires_grad_(requires_grad=False)
@@ -28,10 +28,10 @@ def density(router, x_NM):
     return router.log_probs(x_NM)[-1] - router.log_size_L
 
 
-@pytest.fixture(params=[0, 6], ids=["flat", "screened"])
-def router(request):
+@pytest.fixture
+def router():
     """Calibrated on 200 queries with an answer in two leaves each."""
-    router, generator = made(request.param), torch.Generator().manual_seed(3)
+    router, generator = made(), torch.Generator().manual_seed(3)
     router.calibrate(unit(Q, 4), torch.arange(Q), torch.randint(0, L, (Q, 2), generator=generator))
     return router
 

@@ -7,7 +7,7 @@ import torch
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.leaf_codes import LeafCodes
+from rayhier.search.coded_router import CodedRouter
 from rayhier.search.model import Model
 from rayhier.spec import JobSpec
 
@@ -50,19 +50,29 @@ def test_a_router_that_knows_no_sizes():
     assert model(router, "ehi").densities(np.array([[2]]), np.array([[-0.5]], np.float32)) is None
 
 
-CODED = {"first_pass": "codes"}
-
-
 @pytest.mark.parametrize(
-    ("leaves", "routing", "search", "coded"),
-    [
-        (624, CODED, {}, True),
-        (623, CODED, {}, False),
-        (624, {}, {}, False),
-        (624, CODED, {"beam": {"type": "mass", "target": 0.9}}, False),
-    ],
+    ("leaves", "height", "first_pass", "coded"),
+    [(624, 1, "auto", True), (623, 1, "auto", False), (624, 1, "none", False), (30, 2, "auto", False)],
 )
-def test_leaves_are_coded_where_the_spec_says_so_and_the_beam_needs_no_sum_over_all(leaves, routing, search, coded):
-    router = LearnedIvfRouter(8, leaves, 1, 0)
-    router.begin(torch.randn(leaves, 8, generator=torch.Generator().manual_seed(1)))
-    assert isinstance(model(router, "learned_ivf", routing, **search).router.first_pass, LeafCodes) == coded
+def test_many_leaves_are_coded_unless_the_spec_says_not(leaves, height, first_pass, coded):
+    router = LearnedIvfRouter(8, leaves, height, 0)
+    router.begin(torch.randn(leaves**height, 8, generator=torch.Generator().manual_seed(1)))
+    opened = model(router, "learned_ivf", {"first_pass": first_pass})
+    assert isinstance(opened.router, CodedRouter) == coded
+    assert opened.trained is router
+
+
+def test_a_beam_by_probability_stands_behind_codes():
+    """The leaves above the floor, as where all leaves are scored; their probabilities' sum misses a little."""
+    generator = torch.Generator().manual_seed(1)
+    centroids = torch.nn.functional.normalize(torch.randn(700, 64, generator=generator), dim=1)
+    router = LearnedIvfRouter(64, 700, 1, 0).requires_grad_(requires_grad=False)
+    router.begin(centroids, scale=8.0)
+    x_NM = torch.nn.functional.normalize(centroids[:300] + 0.1 * torch.randn(300, 64, generator=generator), dim=1)
+    router.calibrate(x_NM, torch.arange(300), torch.arange(300)[:, None])
+    queries, mass = Encoded(x_NM[:40]), {"beam": {"type": "mass", "target": 0.5}}
+    found, wanted = (
+        model(router, "learned_ivf", {"first_pass": first}, **mass).route(queries, 8)[0] for first in ("auto", "none")
+    )
+    assert 40 < (wanted >= 0).sum() < 8 * 40
+    assert (found == wanted).mean() > 0.9

@@ -39,22 +39,6 @@ def test_given(kind):
     assert router(kind, branching=5, height=3).leaves(10) == 125
 
 
-@pytest.mark.parametrize(
-    ("given", "documents", "dimensions"),
-    [
-        ({}, 1_024, 48),  # 256 leaves
-        ({}, 1_016, 0),  # 254
-        ({"branching": 256}, 10, 48),
-        ({"height": 2}, 1_000_000, 0),
-        ({"screen": 0}, 1_000_000, 0),
-        ({"screen": 8}, 100, 8),
-        ({"screen": 0, "height": 2}, 100, 0),
-    ],
-)
-def test_the_dimensions_of_the_screen(given, documents, dimensions):
-    assert router("learned_ivf", **given).screened(documents) == dimensions
-
-
 @pytest.mark.parametrize(("given", "bend"), [({}, 16), ({"rank": 5}, 5), ({"rank": 0}, 0)])
 def test_the_multiply_adds_of_a_vector(given, bend):
     assert router("learned_ivf", branching=10, **given).multiply_adds(10, 8) == 8 * (2 * bend + 10)
@@ -84,9 +68,8 @@ REFUSED = {
     "the paper's residual": ("learned_ivf", {"residual": "relu"}, "residual"),
     "a cold start": ("learned_ivf", {"warm_start": "none"}, "warm_start"),
     "a training of the router": ("learned_ivf", {"training": "joint"}, "training"),
-    "a screen over a tree": ("learned_ivf", {"height": 2, "screen": 8}, "screen 0 or auto where height is above 1"),
-    "codes over a tree": ("learned_ivf", {"height": 2, "first_pass": "codes"}, "first_pass projection where height is"),
-    "a screen of EHI": ("ehi", {"screen": 8}, "screen"),
+    "a first pass of no kind": ("learned_ivf", {"first_pass": "projection"}, "first_pass"),
+    "a first pass of EHI": ("ehi", {"first_pass": "auto"}, "first_pass"),
     "a rank of EHI": ("ehi", {"rank": 8}, "rank"),
     "a low rank of EHI": ("ehi", {"residual": "low_rank"}, "residual"),
     "teaching of EHI": ("ehi", {"teaching": {"epochs": 1}}, "teaching"),
@@ -107,10 +90,10 @@ def test_what_another_router_has_is_refused(name):
     ("kind", "given"),
     [
         ("learned_ivf", {"rank": 0}),
-        ("learned_ivf", {"rank": 3, "screen": 8}),
+        ("learned_ivf", {"rank": 3, "first_pass": "none"}),
         ("ehi", {"residual": "relu", "warm_start": "none"}),
         ("ehi", {"residual": "none", "height": 3}),
-        ("hce", {"screen": 8}),
+        ("hce", {"first_pass": "none"}),
     ],
 )
 def test_what_a_router_has_is_taken(kind, given):

@@ -36,7 +36,7 @@ def test_nothing_yet(folder):
         ("{", "cannot be read as JSON"),
         (
             json.dumps({"format": 1, "new": "field"}),
-            "format 1, not 2: was written by another version of rayhier; use another workdir",
+            "format 1, not 3: was written by another version of rayhier; use another workdir",
         ),
         (json.dumps({"format": 2}), "cannot be read: Field required"),
     ],

@@ -1,0 +1,122 @@
+"""A flat router that compares queries with codes of its leaves first (ours).
+
+A query is compared with four-bit codes of every leaf's weights and bias (codebook.py), and the best leaves are then
+scored in full, both in one call of faiss. So a leaf costs 1/128 of a product of its weights, and the time of one query
+grows with the leaves that it visits more than with those that there are.
+
+Shapes: N queries, L leaves, M embedding size, P the size of codes, K beam, S leaves scored in full.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.library import faiss
+from rayhier.model.cells import Cells
+from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.router import Router, route_all
+from rayhier.search.codebook import CENTROIDS, Codebook, multiply_adds
+
+FEWEST = 39 * CENTROIDS
+"""Fewest leaves that are coded, 39 for each centroid as faiss asks: fewer are compared in full at once."""
+SHORTLIST = 4
+"""Number of leaves that are scored in full after the first pass, for each leaf that a query visits."""
+
+
+class CodedRouter:
+    """A learned IVF router of height 1 whose queries find their leaves by codes."""
+
+    def __init__(self, router: LearnedIvfRouter) -> None:
+        """Code the leaves' weights, from which their mean is taken: it adds the same number to a query's every score.
+
+        The bias is one more coordinate, by which every query has 1. Equal weights give equal codes.
+        """
+        self.router = router
+        weight_LM, bias_L, V, U, log_size_L = (
+            tensor.detach().cpu().numpy() for tensor in (router.W[-1], router.b[-1], router.V, router.U, router.log_size_L)
+        )
+        self._V, self._U, self._log_size_L = V, U, log_size_L
+        coded_LM = np.column_stack([weight_LM - weight_LM.mean(axis=0), bias_L - bias_L.mean()])
+        self._codebook = Codebook.train(coded_LM)
+        codes, full = self._codebook.flat(coded_LM), faiss.IndexFlatIP(self._codebook.width)
+        full.add(self._codebook.padded(np.column_stack([weight_LM, bias_L])))
+        self._index = faiss.IndexRefine(codes, full)
+        self._held = codes, full  # faiss keeps no reference
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return self.router.n_leaves
+
+    @property
+    def levels(self) -> int:
+        """Number of levels below the root: 1."""
+        return self.router.levels
+
+    @property
+    def reader(self) -> None:
+        """None: the router reads vectors, not tokens."""
+        return self.router.reader
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the router's weights; codes are on the CPU."""
+        return self.router.device
+
+    @property
+    def cells(self) -> Cells:
+        """Centroids by which the router places documents."""
+        return self.router.cells
+
+    def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
+        """Choose leaves [n, k] for queries, densest first, with log-probabilities [n, k]; k = min(beam, leaves).
+
+        The probabilities' sum is taken over the leaves that are scored in full.
+        """
+        leaf_NK, log_prob_NK = self.route_vectors(encoded.numpy, beam)
+        return torch.from_numpy(leaf_NK).to(self.device), torch.from_numpy(log_prob_NK).to(self.device)
+
+    def route_vectors(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
+        """Choose leaves for vectors [n, m] as `route` does."""
+        if not self._codes_pay(beam):
+            return self._in_full(query_NM, beam)
+        hidden_NR = np.maximum(query_NM @ self._V.T, 0)
+        coded_NP = np.zeros((len(query_NM), self._codebook.width), np.float32)
+        m = query_NM.shape[1]
+        np.add(query_NM, hidden_NR @ self._U.T, out=coded_NP[:, :m])
+        coded_NP[:, m] = 1
+        score_NS, leaf_NS = self._index.search(coded_NP, SHORTLIST * beam)
+        if (leaf_NS[:, beam - 1] < 0).any():  # faiss leaves out some of the worst codes
+            return self._in_full(query_NM, beam)
+        mass_NS = np.where(leaf_NS < 0, -np.inf, score_NS + self._log_size_L[leaf_NS])
+        most_N1 = mass_NS.max(axis=1, keepdims=True)
+        total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
+        return leaf_NS[:, :beam], mass_NS[:, :beam] - total_N1
+
+    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
+        """Place documents as the router does: returns their best leaves [n, k], and log-probabilities [n, k]."""
+        return self.router.place(encoded, count)
+
+    def multiply_adds(self, beam: int) -> int:
+        """Count the multiply-adds of routing one query: codes by the time that they take, and the leaves in full."""
+        return self._coded(beam) if self._codes_pay(beam) else self.router.multiply_adds(beam)
+
+    def _codes_pay(self, beam: int) -> bool:
+        """Return True if codes and the leaves behind them cost less than scoring all leaves in full."""
+        return SHORTLIST * beam <= self.n_leaves and self._coded(beam) < self.router.multiply_adds(beam)
+
+    def _coded(self, beam: int) -> int:
+        m = self.router.dimension
+        return 2 * self.router.rank * m + multiply_adds(self.n_leaves, m + 1) + SHORTLIST * beam * m
+
+    def _in_full(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
+        leaf_NK, log_prob_NK = route_all(self.router, Encoded.of(query_NM), beam)
+        return leaf_NK.numpy(), log_prob_NK.numpy()
+
+
+def first_pass_before(router: Router) -> Router:
+    """Put codes before a router where they pay: before a learned IVF of height 1 with at least 624 leaves."""
+    codes_pay = isinstance(router, LearnedIvfRouter) and router.height == 1 and router.n_leaves >= FEWEST
+    return CodedRouter(router) if codes_pay and isinstance(router, LearnedIvfRouter) else router

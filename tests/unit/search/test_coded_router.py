@@ -1,0 +1,111 @@
+"""A router behind codes of its leaves: what it finds beside the full comparison."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
+from rayhier.model.router import route_all
+from rayhier.search import coded_router
+from rayhier.search.coded_router import SHORTLIST, CodedRouter
+
+M, L, Q = 96, 2_000, 50
+
+
+def made(seed=0):
+    """A flat router whose leaves lie around sixty directions, with a bend, biases and sizes."""
+    rng = np.random.default_rng(seed)
+    centroid_LM = rng.normal(size=(60, M))[rng.integers(0, 60, L)] + 0.7 * rng.normal(size=(L, M))
+    centroid_LM /= np.linalg.norm(centroid_LM, axis=1, keepdims=True)
+    router = LearnedIvfRouter(M, L, 1, 3).eval().requires_grad_(requires_grad=False)
+    router.begin(torch.tensor(centroid_LM, dtype=torch.float32))
+    router.b[0].copy_(torch.tensor(rng.normal(size=L) * 0.3))
+    router.U.copy_(torch.tensor(rng.normal(size=(M, 3)) * 0.02))
+    router.log_size_L.copy_(torch.tensor(rng.uniform(1, 3, L)))
+    return router
+
+
+@pytest.fixture(scope="module")
+def router():
+    return made()
+
+
+@pytest.fixture(scope="module")
+def queries(router):
+    rng = np.random.default_rng(1)
+    near = router.W[0].numpy()[rng.integers(0, L, Q)] / SCALE + 0.08 * rng.normal(size=(Q, M))
+    return Encoded(torch.tensor(near / np.linalg.norm(near, axis=1, keepdims=True), dtype=torch.float32))
+
+
+def shared(leaves, others):
+    return np.mean([len(np.intersect1d(*pair)) for pair in zip(leaves.numpy(), others.numpy(), strict=True)])
+
+
+def test_where_all_leaves_are_kept_the_full_comparison_is_the_same(router, queries, monkeypatch):
+    """Nothing is left out: every leaf is scored in full behind the codes."""
+    monkeypatch.setattr(CodedRouter, "_codes_pay", lambda *_: True)
+    monkeypatch.setattr(coded_router, "SHORTLIST", L // 20)
+    leaves, log_probs = CodedRouter(router).route(queries, 20)
+    wanted, wanted_log_probs = route_all(router, queries, 20)
+    assert torch.equal(leaves, wanted)
+    torch.testing.assert_close(log_probs, wanted_log_probs, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("beam", [1, 5, 20])
+def test_codes_find_nearly_all_of_the_best_leaves(beam, router, queries):
+    best, full_log_probs = route_all(router, queries, beam)
+    leaves, log_probs = CodedRouter(router).route(queries, beam)
+    assert shared(leaves, best) > 0.93 * beam
+    scores = router.bend(queries.vectors) @ router.W[0].T + router.b[0]
+    for row, own in zip(leaves, scores, strict=True):
+        assert torch.equal(own[row].sort(descending=True).values, own[row]), "densest first"
+    same = leaves == best
+    assert (log_probs[same] >= full_log_probs[same] - 1e-4).all(), "the sum is over some of the leaves"
+
+
+def test_one_query_is_as_in_a_batch(router, queries):
+    coded = CodedRouter(router)
+    leaves, log_probs = coded.route(queries, 4)
+    for row in range(Q):
+        found, own = coded.route(queries[row : row + 1], 4)
+        assert torch.equal(found[0], leaves[row])
+        torch.testing.assert_close(own[0], log_probs[row], atol=1e-4, rtol=0)
+
+
+def test_a_bias_counts(queries):
+    router = made()
+    before = CodedRouter(router).route(queries, 5)[0]
+    router.b[0][7] += 40
+    assert (CodedRouter(router).route(queries, 5)[0][:, 0] == 7).all()
+    assert not (before == 7).any(dim=1).all()
+
+
+def test_where_codes_find_too_few_leaves_all_are_scored(router, queries, monkeypatch):
+    class Forgetful:
+        def search(self, queries, count):
+            return np.zeros((len(queries), count), np.float32), np.full((len(queries), count), -1)
+
+    coded = CodedRouter(router)
+    monkeypatch.setattr(coded, "_index", Forgetful())
+    for found, wanted in zip(coded.route(queries, 10), route_all(router, queries, 10), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_equal_weights_give_equal_codes(router, queries):
+    first, second = (CodedRouter(router).route(queries, 30)[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_a_wide_beam_and_no_queries(router, queries):
+    coded = CodedRouter(router)
+    for found, wanted in zip(coded.route(queries, L), route_all(router, queries, L), strict=True):
+        assert torch.equal(found, wanted)
+    assert [part.shape for part in coded.route(queries[:0], 4)] == [(0, 4), (0, 4)]
+
+
+def test_cost(router):
+    coded, bend = CodedRouter(router), 2 * 3 * M
+    codes = 16 * 100 + 2_000 * 100 // 128  # 97 numbers are 25 pieces of four
+    assert coded.multiply_adds(10) == bend + codes + SHORTLIST * 10 * M
+    assert coded.multiply_adds(L) == router.multiply_adds(L) == bend + L * M
