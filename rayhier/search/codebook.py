@@ -1,15 +1,17 @@
 """Four-bit codes of vectors, which faiss scans in the processor's registers.
 
-A vector is cut into pieces of four numbers, and each piece is replaced by the nearest of sixteen centroids. A query's
-products with the centroids are a table, from which faiss adds up the vector's score (André et al., "Cache locality is
+A vector is rotated so that its pieces say as much as they can each by itself (Ge et al., "Optimized Product
+Quantization", 2013), and cut into pieces of four numbers. Each piece is replaced by the nearest of sixteen centroids. A
+query's products with the centroids are a table, from which faiss adds up the vector's score (André et al., "Cache locality is
 not enough", 2015). Scores by codes are near, not exact: the best rows are scored again by the stored vectors.
 
-Shapes: N vectors, M embedding size, P the embedding size rounded up to whole pieces, G = P / 4 pieces, L lists.
+Shapes: N vectors, M embedding size, P the embedding size rounded up to whole pieces, G pieces, C = 16 centroids of a
+piece, L lists.
 """
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -23,11 +25,11 @@ from rayhier.storage import cache, columns
 from rayhier.storage.leaf_map import LeafMap, Shard
 
 PIECE, BITS = 4, 4
-"""Numbers of a vector that one code stands for, and bits of a code."""
+"""Numbers of a document's vector that one code stands for, and bits of a code."""
 CENTROIDS = 1 << BITS
 """Centroids of a piece: what four bits can tell apart."""
-ADDED = 128
-"""Dimensions of a vector whose table entries are added in the time of one multiply-add."""
+ADDED = 32
+"""Codes whose table entries are added in the time of one multiply-add."""
 FEWEST = 1_000
 """Fewest vectors for which a codebook is trained: fewer are compared as they are stored."""
 MOST = 100_000
@@ -35,8 +37,11 @@ MOST = 100_000
 AT_ONCE = 65_536
 """Vectors that are converted and coded at a time."""
 SEED = 0
-FORMAT, FILE = 1, "codebook.npy"
-RUNS = 8
+FORMAT = 3
+CENTROID_FILE, ROTATION_FILE = "centroids.npy", "rotation.npy"
+ROTATED, ROTATIONS = 30_000, 12
+"""About the number of vectors from which a rotation is computed, and steps of its computation."""
+RUNS = 64
 """Runs of consecutive rows that are sampled from a shard. Rows are sorted by leaf, so that a run is of few leaves."""
 
 
@@ -46,17 +51,25 @@ class Codebook:
 
     dimension: int
     centroid_GCP: Floats
-    """Centroids [pieces, 16, 4]."""
+    """Centroids [pieces, 16, numbers of a piece]."""
+    rotation_PP: Floats | None = None
+    """Rotation [p, p] of padded vectors, x R, before they are cut; None: none."""
 
     @classmethod
-    def train(cls, vector_NM: npt.NDArray[Any]) -> Self:
-        """Compute centroids of vectors [n, m], at least 624 as faiss asks. Equal vectors give equal centroids."""
+    def train(cls, vector_NM: npt.NDArray[Any], piece: int = PIECE, *, rotate: bool = False) -> Self:
+        """Compute centroids of vectors [n, m], at least 624 as faiss asks, and the rotation where `rotate` says so.
+
+        Equal vectors give equal centroids on one machine.
+        """
         n, m = vector_NM.shape
         rows = np.sort(np.random.default_rng(SEED).permutation(n)[:MOST])
-        book = cls(m, np.zeros((-(-m // PIECE), CENTROIDS, PIECE), np.float32))
+        book = cls(m, np.zeros((-(-m // piece), CENTROIDS, piece), np.float32))
+        if rotate:
+            some = rows[:: max(1, len(rows) // ROTATED)]
+            book = replace(book, rotation_PP=_rotation(book.padded(vector_NM[some]), book.pieces))
         quantizer = book._quantizer()
         quantizer.train(book.padded(vector_NM[rows]))
-        return cls(m, faiss.vector_to_array(quantizer.centroids).reshape(book.centroid_GCP.shape))
+        return replace(book, centroid_GCP=faiss.vector_to_array(quantizer.centroids).reshape(book.centroid_GCP.shape))
 
     @property
     def pieces(self) -> int:
@@ -66,34 +79,42 @@ class Codebook:
     @property
     def width(self) -> int:
         """Numbers of a padded vector, P."""
-        return self.pieces * PIECE
+        return self.centroid_GCP.shape[0] * self.centroid_GCP.shape[2]
 
     @cached_property
     def name(self) -> str:
         """Digest of the centroids: equal for equal codebooks."""
         return hashlib.sha256(self.centroid_GCP.tobytes()).hexdigest()[:16]
 
-    def save(self, path: Path) -> None:
-        """Write the centroids to a file of numpy's format."""
-        np.save(path, self.centroid_GCP)
+    def save(self, folder: Path) -> None:
+        """Write the centroids, and the rotation if there is one, to files of numpy's format."""
+        np.save(folder / CENTROID_FILE, self.centroid_GCP)
+        if self.rotation_PP is not None:
+            np.save(folder / ROTATION_FILE, self.rotation_PP)
 
     @classmethod
-    def load(cls, path: Path, dimension: int) -> Self:
-        """Read the centroids that `save` wrote."""
-        return cls(dimension, np.load(path))
+    def load(cls, folder: Path, dimension: int) -> Self:
+        """Read what `save` wrote."""
+        rotation = folder / ROTATION_FILE
+        return cls(dimension, np.load(folder / CENTROID_FILE), np.load(rotation) if rotation.exists() else None)
 
     def padded(self, vector_NM: npt.NDArray[Any]) -> Floats:
-        """Convert vectors to contiguous float32 [n, p], zeros appended up to whole pieces."""
-        if vector_NM.shape[1] == self.width:
-            return np.ascontiguousarray(vector_NM, dtype=np.float32)
-        vector_NP = np.zeros((len(vector_NM), self.width), np.float32)
-        vector_NP[:, : vector_NM.shape[1]] = vector_NM
-        return vector_NP
+        """Convert vectors to contiguous float32 [n, p] as they are cut: zeros appended, and rotated.
+
+        Products of vectors so converted are those of the vectors.
+        """
+        missing = self.width - vector_NM.shape[1]
+        padded_NP = np.pad(vector_NM, ((0, 0), (0, missing))) if missing else vector_NM
+        vector_NP = np.ascontiguousarray(padded_NP, dtype=np.float32)
+        return vector_NP if self.rotation_PP is None else vector_NP @ self.rotation_PP
 
     def decoded(self, vector_NM: npt.NDArray[Any]) -> Floats:
         """Return for vectors [n, m] what their codes stand for, [n, m]."""
         quantizer = self._quantizer()
-        return np.asarray(quantizer.decode(quantizer.compute_codes(self.padded(vector_NM)))[:, : self.dimension])
+        decoded_NP = quantizer.decode(quantizer.compute_codes(self.padded(vector_NM)))
+        if self.rotation_PP is not None:
+            decoded_NP = decoded_NP @ self.rotation_PP.T
+        return np.asarray(decoded_NP[:, : self.dimension])
 
     def flat(self, vector_NM: npt.NDArray[Any]) -> Any:
         """Code vectors [n, m]; returns faiss's index of their codes, in which vector i has id i."""
@@ -126,10 +147,20 @@ class Codebook:
         return quantizer
 
 
-def multiply_adds(vectors: int, dimension: int) -> int:
+def _rotation(vector_NP: Floats, pieces: int) -> Floats:
+    """Compute the rotation [p, p] after which codes of vectors [n, p] lose the least."""
+    size = vector_NP.shape[1]
+    matrix = faiss.OPQMatrix(size, pieces)
+    quantizer = faiss.ProductQuantizer(size, pieces, BITS)
+    matrix.pq, matrix.niter = quantizer, ROTATIONS
+    matrix.train(vector_NP)
+    return np.ascontiguousarray(faiss.vector_to_array(matrix.A).reshape(size, size).T)
+
+
+def multiply_adds(vectors: int, dimension: int, piece: int = PIECE) -> int:
     """Count the multiply-adds of comparing a query with vectors' codes: its table, and sums by the time they take."""
-    padded = -(-dimension // PIECE) * PIECE
-    return CENTROIDS * padded + vectors * padded // ADDED
+    pieces = -(-dimension // piece)
+    return CENTROIDS * pieces * piece + vectors * pieces // ADDED
 
 
 def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf) -> Codebook | None:
@@ -145,13 +176,13 @@ def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf) -> Codebook | 
         return None
     made_of = f"codebook {FORMAT} {[shard.file.sha256 for shard in shards]}"
     lease = cache.get_or_build("codebooks", made_of, lambda folder: _train(folder, leaf_map, shards), cache_bytes)
-    return Codebook.load(lease.folder / FILE, manifest.dimension)
+    return Codebook.load(lease.folder, manifest.dimension)
 
 
 def _train(folder: Path, leaf_map: LeafMap, shards: list[Shard]) -> None:
     share = min(1.0, MOST / sum(shard.rows for shard in shards))
     sample_NM = np.concatenate([_sampled(leaf_map, shard, share) for shard in shards])
-    Codebook.train(sample_NM).save(folder / FILE)
+    Codebook.train(sample_NM, rotate=True).save(folder)
 
 
 def _sampled(leaf_map: LeafMap, shard: Shard, share: float) -> npt.NDArray[Any]:

@@ -1,7 +1,7 @@
 """A flat router that compares queries with codes of its leaves first (ours).
 
 A query is compared with four-bit codes of every leaf's weights and bias (codebook.py), and the best leaves are then
-scored in full, both in one call of faiss. So a leaf costs 1/128 of a product of its weights, and the time of one query
+scored in full, both in one call of faiss. So a leaf costs 1/64 of a product of its weights, and the time of one query
 grows with the leaves that it visits more than with those that there are.
 
 Shapes: N queries, L leaves, M embedding size, P the size of codes, K beam, S leaves scored in full.
@@ -21,8 +21,11 @@ from rayhier.search.codebook import CENTROIDS, Codebook, multiply_adds
 
 FEWEST = 39 * CENTROIDS
 """Fewest leaves that are coded, 39 for each centroid as faiss asks: fewer are compared in full at once."""
-SHORTLIST = 4
-"""Number of leaves that are scored in full after the first pass, for each leaf that a query visits."""
+PIECE = 2
+"""Numbers of a leaf's weights that one code stands for."""
+SHORTLIST = 2
+"""Number of leaves that are scored in full after the first pass, for each leaf that a query visits. With this piece,
+.994 to .997 of the leaves are those of the full comparison (docs/LOG.md)."""
 
 
 class CodedRouter:
@@ -39,7 +42,7 @@ class CodedRouter:
         )
         self._V, self._U, self._log_size_L = V, U, log_size_L
         coded_LM = np.column_stack([weight_LM - weight_LM.mean(axis=0), bias_L - bias_L.mean()])
-        self._codebook = Codebook.train(coded_LM)
+        self._codebook = Codebook.train(coded_LM, PIECE)
         codes, full = self._codebook.flat(coded_LM), faiss.IndexFlatIP(self._codebook.width)
         full.add(self._codebook.padded(np.column_stack([weight_LM, bias_L])))
         self._index = faiss.IndexRefine(codes, full)
@@ -109,7 +112,7 @@ class CodedRouter:
 
     def _coded(self, beam: int) -> int:
         m = self.router.dimension
-        return 2 * self.router.rank * m + multiply_adds(self.n_leaves, m + 1) + SHORTLIST * beam * m
+        return 2 * self.router.rank * m + multiply_adds(self.n_leaves, m + 1, PIECE) + SHORTLIST * beam * m
 
     def _in_full(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
         leaf_NK, log_prob_NK = route_all(self.router, Encoded.of(query_NM), beam)

@@ -21,6 +21,7 @@ from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import once, take
 from rayhier.search import codecs
+from rayhier.search.codebook import Codebook
 
 COUNTED = 4_000_000
 """Approximate number of groups of rows that are counted at a time."""
@@ -89,12 +90,14 @@ class FileLists:
 class LeafLists:
     """Rows in inverted lists, a list for each leaf of a file; a document in r leaves has r rows."""
 
-    def __init__(self, files: Sequence[FileLists], leaves: range | None = None) -> None:
-        """Put the lists of files, in the same codec, behind one index.
+    def __init__(
+        self, files: Sequence[FileLists], leaves: range | None = None, codebook: Codebook | None = None
+    ) -> None:
+        """Put the lists of files, in the same codec, behind one index; `codebook` is that of their codes, if any.
 
         Of a range of `leaves`, lists of other leaves are never scanned or counted.
         """
-        self._files = list(files)
+        self._files, self._codebook = list(files), codebook
         self._first_F = np.cumsum([0, *(len(file.size_L) for file in files)])
         self._row_F = np.cumsum([0, *(file.rows for file in files)])
         held_L = np.concatenate([np.zeros(0, np.int64), *(file.size_L for file in files)])
@@ -108,6 +111,7 @@ class LeafLists:
         self._chosen: list[Chosen] | None = None
         self._mask_N: Bools | None = None
         self._index, self._numbered = _stacked(self._files, self._row_F)
+        self._alone = codecs.for_one_query(self._index)
 
     @classmethod
     def build(cls, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> Self:
@@ -197,9 +201,12 @@ class LeafLists:
             # faiss takes no more columns than lists: put the lists that exist first.
             order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, : len(self.sizes)]
             list_QB = take(list_QB, order_QB)
-        queries, lists = codecs.queries(self._index, query_QM), np.ascontiguousarray(list_QB, dtype=np.int64)
+        lists = np.ascontiguousarray(list_QB, dtype=np.int64)
+        book = self._codebook
+        queries = np.ascontiguousarray(query_QM, np.float32) if book is None else book.padded(query_QM)
         if self._chosen is None:
-            score_QK, row_QK = _in_threads(self._index, None, queries, lists, k, pairs=not self._numbered)
+            index = self._alone if len(queries) == 1 else self._index
+            score_QK, row_QK = _in_threads(index, None, queries, lists, k, pairs=not self._numbered)
             if not self._numbered:
                 row_QK = np.where(row_QK < 0, -1, self._begin_L[row_QK >> 32] + (row_QK & OFFSET))
         else:

@@ -42,15 +42,18 @@ class CodeScan:
         leaves: LeafScan,
         row_D: Ints,
         index: Any,
+        codebook: Codebook | None = None,
         listed: Callable[[int], int] | None = None,
         leases: tuple[Lease, ...] = (),
     ) -> None:
-        """Take the documents' rows in `leaves`, ascending, and faiss's index of their codes, None: few documents.
+        """Take the documents' rows in `leaves`, ascending, faiss's index of their codes, and the codebook of these.
+
+        Few documents have no codes: both are None.
 
         `listed` tells the number of rows to score again for a number of results, None: as many as by the spec's
         defaults. `leases` keep cached files on this machine while this object lives.
         """
-        self._leaves, self._row_D, self._index, self._leases = leaves, row_D, index, leases
+        self._leaves, self._row_D, self._index, self._codebook, self._leases = leaves, row_D, index, codebook, leases
         self._listed = listed or SearchSpec().shortlisted
 
     @classmethod
@@ -69,14 +72,16 @@ class CodeScan:
             rows.append(begin + np.load(lease.folder / DOCUMENTS))
             parts.append(faiss.read_index(str(lease.folder / CODES)))
             leases.append(lease)
-        return cls(leaves, np.concatenate(rows), reduce(_merged, parts) if parts else None, listed, tuple(leases))
+        index = reduce(_merged, parts) if parts else None
+        return cls(leaves, np.concatenate(rows), index, codebook, listed, tuple(leases))
 
     @classmethod
     def memory(cls, segment: MemorySegment) -> Self:
         """Code the rows of a segment in memory, of which each is a document of its own."""
         vector_NM = segment.vector_NM
-        index = Codebook.train(vector_NM).flat(vector_NM) if len(vector_NM) >= FEWEST else None
-        return cls(LeafScan.memory(segment), np.arange(len(vector_NM)), index)
+        codebook = Codebook.train(vector_NM, rotate=True) if len(vector_NM) >= FEWEST else None
+        index = None if codebook is None else codebook.flat(vector_NM)
+        return cls(LeafScan.memory(segment), np.arange(len(vector_NM)), index, codebook)
 
     @property
     def documents(self) -> int:
@@ -113,9 +118,9 @@ class CodeScan:
 
     def _best(self, rows: Rows, query_QM: Floats, row_D: Ints, fetch: int, *, coded: bool) -> tuple[RankedRows, int]:
         """Return each query's best `fetch` rows by their stored vectors, and how many of these were compared."""
-        if not coded or self._index is None or fetch >= len(row_D):
+        if not coded or self._codebook is None or fetch >= len(row_D):
             return _exact(rows, query_QM, row_D, fetch), len(row_D)
-        _, place_QT = self._index.search(codecs.queries(self._index, query_QM), fetch)
+        _, place_QT = self._index.search(self._codebook.padded(query_QM), fetch)
         row_QT = np.where(place_QT < 0, -1, row_D[place_QT])  # faiss leaves out some of the worst
         return rows.scored(query_QM, row_QT), fetch
 

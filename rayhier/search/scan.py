@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import Ranking, padded
-from rayhier.search.codebook import codebook_of
+from rayhier.search.codebook import Codebook, codebook_of
 from rayhier.search.lists import LeafLists
 from rayhier.search.rows import RankedRows, Rows, lacks
 from rayhier.search.segment import MappedSegment, MemorySegment, Segment
@@ -39,15 +39,16 @@ class LeafScan:
         leaves: range,
         codec: Codec = "flat",
         listed: Callable[[int], int] | None = None,
+        codebook: Codebook | None = None,
     ) -> None:
-        """Take a function that opens the segments in which the leaves lie.
+        """Take a function that opens the segments in which the leaves lie, and the codebook of their codec `pq`.
 
         `listed` tells the number of rows to score again for a number of results, where the codec loses precision;
         None: as many as by the spec's defaults.
         """
         self._open, self._lock = open_, threading.RLock()
         self._listed = listed or SearchSpec().shortlisted
-        self.leaves, self.codec = leaves, codec
+        self.leaves, self.codec, self.codebook = leaves, codec, codebook
 
     @classmethod
     def mapped(
@@ -78,7 +79,7 @@ class LeafScan:
                 if any(leaf in leaf_range for leaf in shard.leaves)
             ]
 
-        return cls(opened, leaf_range, used_codec, listed)
+        return cls(opened, leaf_range, used_codec, listed, codebook)
 
     @classmethod
     def memory(cls, segment: MemorySegment) -> Self:
@@ -108,7 +109,7 @@ class LeafScan:
 
     @cached_property
     def _lists(self) -> LeafLists:
-        return LeafLists([segment.lists for segment in self.segments], self.leaves)
+        return LeafLists([segment.lists for segment in self.segments], self.leaves, self.codebook)
 
     @cached_property
     def _matching(self) -> Callable[[Filter], LeafLists]:
@@ -117,6 +118,12 @@ class LeafScan:
     def open(self) -> None:
         """Open every segment now; InputError where a file is not as it was published."""
         _ = self.lists
+
+    def warm(self, most: float) -> None:
+        """Read the stored vectors into memory, where they take at most `most` bytes: the first searches are as fast."""
+        if self.codec == "pq" and sum(segment.matrix.nbytes for segment in self.segments) <= most:
+            for segment in self.segments:
+                segment.warm()
 
     def holds(self, names: Collection[str]) -> set[str]:
         """Return those of some ids that are results' ids in this scan's leaves; opens every segment."""

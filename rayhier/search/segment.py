@@ -6,6 +6,7 @@ removed. A search then reads only the leaves that a query visits, so an index ma
 of `pq` are read completely: an eighth of a byte for each dimension, and eight bytes for each row.
 """
 
+import contextlib
 import json
 import math
 import warnings
@@ -33,6 +34,8 @@ from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap, Shard, key_of
 
+POPULATE = 22
+"""Linux's number of the advice to map all pages of a file for reading now (MADV_POPULATE_READ)."""
 LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
 FORMAT = 3
 DOC_ID, VECTOR = "doc_id", "vector"
@@ -76,6 +79,9 @@ class Segment(Protocol):
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """Read the stored vectors [n, m] of some rows, as float32."""
+
+    def warm(self) -> None:
+        """Read all stored vectors into memory, from where the system may drop them again."""
 
     def intact(self) -> bool:
         """Return True if the files or arrays that hold the rows are unchanged since they were opened."""
@@ -145,6 +151,9 @@ class MemorySegment:
     def vectors(self, rows: Ints) -> torch.Tensor:
         """Return the vectors [n, m] of some rows."""
         return self.matrix[torch.from_numpy(rows)]
+
+    def warm(self) -> None:
+        """Do nothing: the vectors are in memory."""
 
     def intact(self) -> bool:
         """Return True: no other program writes this program's memory."""
@@ -272,12 +281,25 @@ class MappedSegment:
     @cached_property
     def matrix(self) -> torch.Tensor:
         """Stored vectors [n, m] of all rows, mapped; ValueError where the codec keeps them in the lists alone."""
-        mapped = self._array("vectors")
+        mapped = self._mapped
         if mapped is None:
             raise ValueError(f"matrix: got rows of {self.folder}, whose lists hold the vectors; allowed: of codec pq")
         with warnings.catch_warnings():  # torch warns of arrays that it may not write
             warnings.simplefilter("ignore")
             return torch.from_numpy(mapped)
+
+    @cached_property
+    def _mapped(self) -> Any:
+        return self._array("vectors")
+
+    def warm(self) -> None:
+        """Read all stored vectors into memory, from where the system may drop them again.
+
+        Without this, a query waits for a page fault at almost every row that it scores again.
+        """
+        if self._mapped is not None and len(self._mapped):
+            with contextlib.suppress(OSError):  # older kernels do not know the advice
+                self._mapped._mmap.madvise(POPULATE)
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""

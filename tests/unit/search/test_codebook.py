@@ -23,7 +23,7 @@ def stored(request):
 
 
 def test_scores_are_those_of_the_decoded_vectors(stored):
-    book, queries = Codebook.train(stored), near(Q, 3)
+    book, queries = Codebook.train(stored, rotate=True), near(Q, 3)
     score, row = book.flat(stored).search(book.padded(queries), 50)
     exact = queries @ book.decoded(stored).T
     np.testing.assert_allclose(score, np.take_along_axis(exact, row, axis=1), atol=0.02)
@@ -33,9 +33,9 @@ def test_scores_are_those_of_the_decoded_vectors(stored):
 
 
 def test_lists_and_all_rows_have_the_same_codes(stored):
-    book, queries = Codebook.train(stored), near(Q, 3)
+    book, queries = Codebook.train(stored, rotate=True), near(Q, 3)
     held = FileLists(book.lists(stored, np.arange(N) % 7, 7), np.arange(7), np.bincount(np.arange(N) % 7))
-    score, row = LeafLists([held]).scan(queries, np.tile(np.arange(7), (Q, 1)), 20)
+    score, row = LeafLists([held], codebook=book).scan(queries, np.tile(np.arange(7), (Q, 1)), 20)
     np.testing.assert_allclose(score, book.flat(stored).search(book.padded(queries), 20)[0], atol=0.02)
     decoded = queries @ book.decoded(stored).T
     np.testing.assert_allclose(score, np.take_along_axis(decoded, row, axis=1), atol=0.02)
@@ -48,12 +48,23 @@ def test_equal_vectors_have_equal_centroids(stored):
 
 
 def test_a_codebook_is_read_as_it_was_written(stored, tmp_path):
-    book = Codebook.train(stored)
-    book.save(tmp_path / "book.npy")
-    again = Codebook.load(tmp_path / "book.npy", M)
-    np.testing.assert_array_equal(book.decoded(stored), again.decoded(stored))
+    for rotate in (True, False):
+        book = Codebook.train(stored, rotate=rotate)
+        (tmp_path / str(rotate)).mkdir()
+        book.save(tmp_path / str(rotate))
+        again = Codebook.load(tmp_path / str(rotate), M)
+        np.testing.assert_array_equal(book.decoded(stored), again.decoded(stored))
+
+
+def test_a_rotation_keeps_products_and_loses_less(stored):
+    plain, rotated = (Codebook.train(stored, rotate=rotate) for rotate in (False, True))
+    queries = rotated.padded(near(Q, 3))
+    np.testing.assert_allclose(queries @ rotated.padded(stored).T, near(Q, 3) @ stored.T.astype(np.float32), atol=1e-5)
+    lost = [np.square(book.decoded(stored) - stored).sum() for book in (plain, rotated)]
+    assert lost[1] < lost[0]
 
 
 def test_cost_counts_a_table_and_sums():
     assert multiply_adds(128_000, 384) == 16 * 384 + 128_000 * 3
     assert multiply_adds(128, 382) == 16 * 384 + 384
+    assert multiply_adds(128, 382, 2) == 16 * 382 + 4 * 191

@@ -56,7 +56,7 @@ def test_where_all_leaves_are_kept_the_full_comparison_is_the_same(router, queri
 def test_codes_find_nearly_all_of_the_best_leaves(beam, router, queries):
     best, full_log_probs = route_all(router, queries, beam)
     leaves, log_probs = CodedRouter(router).route(queries, beam)
-    assert shared(leaves, best) > 0.93 * beam
+    assert shared(leaves, best) > 0.9 * beam
     scores = router.bend(queries.vectors) @ router.W[0].T + router.b[0]
     for row, own in zip(leaves, scores, strict=True):
         assert torch.equal(own[row].sort(descending=True).values, own[row]), "densest first"
@@ -106,6 +106,6 @@ def test_a_wide_beam_and_no_queries(router, queries):
 
 def test_cost(router):
     coded, bend = CodedRouter(router), 2 * 3 * M
-    codes = 16 * 100 + 2_000 * 100 // 128  # 97 numbers are 25 pieces of four
+    codes = 16 * 98 + 2_000 * 49 // 32  # 97 numbers are 49 pieces of two
     assert coded.multiply_adds(10) == bend + codes + SHORTLIST * 10 * M
     assert coded.multiply_adds(L) == router.multiply_adds(L) == bend + L * M

@@ -69,7 +69,8 @@ def test_a_beam_by_probability_stands_behind_codes():
     router = LearnedIvfRouter(64, 700, 1, 0).requires_grad_(requires_grad=False)
     router.begin(centroids, scale=8.0)
     x_NM = torch.nn.functional.normalize(centroids[:300] + 0.1 * torch.randn(300, 64, generator=generator), dim=1)
-    router.calibrate(x_NM, torch.arange(300), torch.arange(300)[:, None])
+    near_NK = (x_NM @ centroids.T).topk(4, dim=1).indices
+    router.calibrate(x_NM, torch.arange(300), near_NK[torch.arange(300), torch.arange(300) % 4].unsqueeze(1))
     queries, mass = Encoded(x_NM[:40]), {"beam": {"type": "mass", "target": 0.5}}
     found, wanted = (
         model(router, "learned_ivf", {"first_pass": first}, **mass).route(queries, 8)[0] for first in ("auto", "none")

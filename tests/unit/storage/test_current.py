@@ -38,7 +38,7 @@ def test_nothing_yet(folder):
             json.dumps({"format": 1, "new": "field"}),
             "format 1, not 3: was written by another version of rayhier; use another workdir",
         ),
-        (json.dumps({"format": 2}), "cannot be read: Field required"),
+        (json.dumps({"format": 3}), "cannot be read: Field required"),
     ],
 )
 def test_refused(folder, text, message):
