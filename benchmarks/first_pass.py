@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import torch
+from rayhier.search.leaf_codes import LeafCodes
 
 from benchmarks.commands import Options, absolute
 from benchmarks.tables import table
@@ -22,7 +23,6 @@ from rayhier.evaluate.workers import LocalWorkers
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
-from rayhier.search.leaf_codes import LeafCodes
 from rayhier.storage import current
 from rayhier.storage.paths import locate
 

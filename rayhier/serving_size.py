@@ -56,7 +56,7 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
         Deployment(
             f"shards-0 … {GROUPS - 1}",
             SCANNING_PROCESS + held(spec, work) / GROUPS,
-            1 / (SCANNING + visited(spec, leaves, rows) * m / GROUPS / SCANNED),
+            1 / (SCANNING + visited(spec, work.documents, leaves, rows) * m / GROUPS / SCANNED),
         ),
     ]
     if spec.search.reranking is not None:
@@ -66,17 +66,17 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
 
 def held(spec: JobSpec, work: Work) -> float:
     """Estimate the bytes of index that all shard groups hold: coded vectors, numbers of a level, BM25's words."""
-    codec = LOSSLESS[spec.index.vectors] if spec.search.codec == "auto" else spec.search.codec
+    codec = spec.search.row_codec(work.documents) or LOSSLESS[spec.index.vectors]
     size = work.documents * spec.rows_per_document * (CODED[codec] * work.dimension + ROW)
     if spec.search.how == "level":
         size += work.documents * spec.router.sidecar_bytes
-    elif spec.search.how == "codes":
+    elif spec.search.by_codes(work.documents):
         size += work.documents * work.dimension / 8  # four bits for four numbers
     return size + (work.documents * work.document_bytes if spec.search.words else 0)
 
 
-def visited(spec: JobSpec, leaves: int, rows: float) -> float:
+def visited(spec: JobSpec, documents: int, leaves: int, rows: float) -> float:
     """Estimate the number of rows that a query visits; a search by a level or by codes compares all rows."""
-    if not spec.search.visits_leaves:
+    if spec.search.resolved(documents) != "leaves":
         return rows
     return rows * min(1.0, spec.search.leaves_visited(leaves, round(rows)) / leaves)

@@ -123,9 +123,11 @@ def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
 
 def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
     """Requests for exact search with the same encoder, and for BM25 where the index has it."""
+    from rayhier.search.request import ALL
+
     rules = searcher.rules
     controls = {}
-    if rules.search.how == "leaves":
+    if rules.search.how not in ALL:
         controls["exact, same encoder"] = rules.request(texts, k, rules.leaves, mode="dense", rerank=False)
     if rules.search.words:
         controls["BM25"] = rules.request(texts, k, mode="bm25", rerank=False)

@@ -182,13 +182,13 @@ def about_matching(queries: Queries, base: Collection) -> Queries:
     return queries.about(base.judged({name for grades in queries.grades.values() for name in grades}))
 
 
-def baselines(spec: JobSpec) -> tuple[str, ...]:
-    """Return the baselines that the spec names, and those that an index as the spec has it is to be compared with.
+def baselines(spec: JobSpec, documents: int) -> tuple[str, ...]:
+    """Return the baselines that the spec names, and those that its index of `documents` is to be compared with.
 
     These are `faiss_ivf_spill` where documents have two leaves, and `codes` where searches compare codes.
     """
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
-    codes = ("codes",) if spec.search.how == "codes" else ()
+    codes = ("codes",) if spec.search.by_codes(documents) else ()
     return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *codes)))
 
 
@@ -232,7 +232,7 @@ class _Work:
             self._curve(
                 result, router, lambda: router_system(router, collection, model.router, encoded, self.k), as_searched
             )
-        for name in baselines(self.spec):
+        for name in baselines(self.spec, self.base.documents):
             match name:
                 case "exact":
                     self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k))

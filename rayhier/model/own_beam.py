@@ -9,17 +9,12 @@ certain visits few leaves, other queries visit more. The threshold is computed f
 docs/LOG.md.)
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-
-if TYPE_CHECKING:
-    from rayhier.model.router import Router
 
 NO_LEAF = -1
 """Leaf number that stands where a query visits no further leaf."""
@@ -28,17 +23,16 @@ NO_LEAF = -1
 class OwnBeam:
     """A learned IVF router whose queries visit only leaves where a document is probable enough to be an answer."""
 
-    def __init__(self, trained: LearnedIvfRouter, target: float, router: "Router | None" = None) -> None:
+    def __init__(self, router: LearnedIvfRouter, target: float) -> None:
         """Set the least density of a visited leaf so that the share `target` of dev answers lies in visited leaves.
 
-        `router` chooses the leaves, the trained router with a first pass before it; None: the trained router itself.
         Raises ValueError where the router was trained without judged queries, and so has no probabilities of their
         answers.
         """
-        if not trained.calibrated:
+        if not router.calibrated:
             raise ValueError("the router was trained without judged queries")
-        self.router: Router = router or trained
-        self.trained, self.floor = trained, float(torch.quantile(trained.reach_T, 1 - target))
+        self.router = router
+        self.floor = float(torch.quantile(router.reach_T, 1 - target))
 
     @property
     def n_leaves(self) -> int:
@@ -53,7 +47,7 @@ class OwnBeam:
     @property
     def reader(self) -> None:
         """None: the router reads vectors, not tokens."""
-        return self.trained.reader
+        return self.router.reader
 
     @property
     def device(self) -> torch.device:
@@ -72,7 +66,7 @@ class OwnBeam:
         -inf for -1.
         """
         leaf_NK, log_p_NK = self.router.route(encoded, beam)
-        out_NK = log_p_NK - self.trained.log_size_L[leaf_NK] < self.floor
+        out_NK = log_p_NK - self.router.log_size_L[leaf_NK] < self.floor
         out_NK[:, 0] = False
         return leaf_NK.masked_fill(out_NK, NO_LEAF), log_p_NK.masked_fill(out_NK, -torch.inf)
 

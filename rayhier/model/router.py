@@ -92,16 +92,15 @@ def load_router(folder: Path, device: torch.device | None = None) -> Router:
     return router.to(device).eval().requires_grad_(requires_grad=False)
 
 
-def own_beams(trained: Router, target: float, router: Router | None = None) -> Router:
-    """Wrap a trained router so that each query stops where an answer has become improbable.
+def own_beams(router: Router, target: float) -> Router:
+    """Wrap a router so that each query stops where an answer has become improbable.
 
-    The share `target` of dev queries' answers stays within reach. `router`: what chooses leaves, where a first pass
-    stands before the trained router. Raises ValueError where the trained router is no learned IVF, or was trained
-    without judged queries.
+    The share `target` of dev queries' answers stays within reach. Raises ValueError where the router is no learned IVF,
+    or was trained without judged queries.
     """
-    if not isinstance(trained, LearnedIvfRouter):  # spec.router.calibrates refuses other routers earlier
+    if not isinstance(router, LearnedIvfRouter):  # spec.router.calibrates refuses other routers earlier
         raise ValueError("only a learned_ivf router knows how probable an answer is")
-    return OwnBeam(trained, target, router)
+    return OwnBeam(router, target)
 
 
 UNREAD = "the router reads tokens, and only vectors are known; give it the texts"

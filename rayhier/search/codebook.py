@@ -2,8 +2,9 @@
 
 A vector is rotated so that its pieces say as much as they can each by itself (Ge et al., "Optimized Product
 Quantization", 2013), and cut into pieces of four numbers. Each piece is replaced by the nearest of sixteen centroids. A
-query's products with the centroids are a table, from which faiss adds up the vector's score (André et al., "Cache locality is
-not enough", 2015). Scores by codes are near, not exact: the best rows are scored again by the stored vectors.
+query's products with the centroids are a table, from which faiss adds up the vector's score (André et al., "Cache
+locality is not enough", 2015). Scores by codes are near, not exact: the best rows are scored again by the stored
+vectors.
 
 Shapes: N vectors, M embedding size, P the embedding size rounded up to whole pieces, G pieces, C = 16 centroids of a
 piece, L lists.
@@ -13,6 +14,7 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,7 +69,7 @@ class Codebook:
         if rotate:
             some = rows[:: max(1, len(rows) // ROTATED)]
             book = replace(book, rotation_PP=_rotation(book.padded(vector_NM[some]), book.pieces))
-        quantizer = book._quantizer()
+        quantizer = book.quantizer()
         quantizer.train(book.padded(vector_NM[rows]))
         return replace(book, centroid_GCP=faiss.vector_to_array(quantizer.centroids).reshape(book.centroid_GCP.shape))
 
@@ -79,7 +81,7 @@ class Codebook:
     @property
     def width(self) -> int:
         """Numbers of a padded vector, P."""
-        return self.centroid_GCP.shape[0] * self.centroid_GCP.shape[2]
+        return int(self.centroid_GCP.shape[0] * self.centroid_GCP.shape[2])
 
     @cached_property
     def name(self) -> str:
@@ -110,7 +112,7 @@ class Codebook:
 
     def decoded(self, vector_NM: npt.NDArray[Any]) -> Floats:
         """Return for vectors [n, m] what their codes stand for, [n, m]."""
-        quantizer = self._quantizer()
+        quantizer = self.quantizer()
         decoded_NP = quantizer.decode(quantizer.compute_codes(self.padded(vector_NM)))
         if self.rotation_PP is not None:
             decoded_NP = decoded_NP @ self.rotation_PP.T
@@ -119,7 +121,7 @@ class Codebook:
     def flat(self, vector_NM: npt.NDArray[Any]) -> Any:
         """Code vectors [n, m]; returns faiss's index of their codes, in which vector i has id i."""
         index: Any = faiss.IndexPQFastScan(self.width, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)
-        index.pq, index.is_trained = self._quantizer(), True
+        index.pq, index.is_trained = self.quantizer(), True
         for begin in range(0, len(vector_NM), AT_ONCE):
             index.add(self.padded(vector_NM[begin : begin + AT_ONCE]))
         return index
@@ -128,12 +130,12 @@ class Codebook:
         """Code vectors [n, m] into inverted lists, in which vector i has id i and lies in list `leaf_N[i]`."""
         quantizer: Any = faiss.IndexFlatIP(self.width)
         coded: Any = faiss.IndexIVFPQ(quantizer, self.width, leaves, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)
-        coded.by_residual, coded.pq, coded.is_trained = False, self._quantizer(), True
+        coded.by_residual, coded.pq, coded.is_trained = False, self.quantizer(), True
         for begin in range(0, len(vector_NM), AT_ONCE):
             vectors = self.padded(vector_NM[begin : begin + AT_ONCE])
             lists = np.ascontiguousarray(leaf_N[begin : begin + AT_ONCE], dtype=np.int64)
             ivf_tools.add_preassigned(coded, vectors, lists)
-        index = faiss.IndexIVFPQFastScan(coded)
+        index: Any = faiss.IndexIVFPQFastScan(coded)
         index.referenced_objects = [coded, quantizer]  # faiss keeps no reference
         return index
 
@@ -141,7 +143,8 @@ class Codebook:
         """Make faiss's index of empty lists."""
         return self.lists(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64), leaves)
 
-    def _quantizer(self) -> Any:
+    def quantizer(self) -> Any:
+        """Make faiss's quantizer of these centroids."""
         quantizer = faiss.ProductQuantizer(self.width, self.pieces, BITS)
         faiss.copy_array_to_vector(np.ascontiguousarray(self.centroid_GCP.ravel()), quantizer.centroids)
         return quantizer
@@ -188,7 +191,7 @@ def _train(folder: Path, leaf_map: LeafMap, shards: list[Shard]) -> None:
 def _sampled(leaf_map: LeafMap, shard: Shard, share: float) -> npt.NDArray[Any]:
     """Read a share of a shard's vectors, removed ones too, as they are stored."""
     cuts = np.linspace(0, shard.rows, RUNS + 1).astype(int).tolist()
-    spans = [(begin, begin + math.ceil(share * (end - begin))) for begin, end in zip(cuts, cuts[1:], strict=False)]
+    spans = [(begin, begin + math.ceil(share * (end - begin))) for begin, end in pairwise(cuts)]
     if share == 1:
         spans = [(0, shard.rows)]
     return np.concatenate([columns.as_stored(leaf_map.vectors(shard, *span)) for span in spans])

@@ -64,7 +64,7 @@ def for_one_query(index: Any) -> Any:
     if not isinstance(index, faiss.IndexIVFPQFastScan):
         return index
     alone = empty_like(index, index.nlist)
-    alone.replace_invlists(index.invlists, False)  # noqa: FBT003
+    alone.replace_invlists(index.invlists, False)
     alone.ntotal, alone.implem = index.ntotal, LIST_AFTER_LIST
     alone.referenced_objects = [*alone.referenced_objects, index]
     return alone

@@ -38,7 +38,8 @@ class CodedRouter:
         """
         self.router = router
         weight_LM, bias_L, V, U, log_size_L = (
-            tensor.detach().cpu().numpy() for tensor in (router.W[-1], router.b[-1], router.V, router.U, router.log_size_L)
+            tensor.detach().cpu().numpy()
+            for tensor in (router.W[-1], router.b[-1], router.V, router.U, router.log_size_L)
         )
         self._V, self._U, self._log_size_L = V, U, log_size_L
         coded_LM = np.column_stack([weight_LM - weight_LM.mean(axis=0), bias_L - bias_L.mean()])

@@ -76,7 +76,7 @@ class WordScan:
 
     def _mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the documents: True where a document meets the filter."""
-        return self._leaves.mask(where)[self._row_N]
+        return np.asarray(self._leaves.mask(where)[self._row_N])
 
 
 def fused(dense: Ranking, parts: Sequence[Lexical], k: int, fusion: HybridSpec, listed: int | None = None) -> Ranking:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -35,7 +36,7 @@ class Places:
     """Positions of leaves among some leaves, for instance those that one file holds."""
 
     def __init__(self, leaf_L: Ints, place_L: Ints | None = None) -> None:
-        """Take the numbers of the leaves [l], in ascending order, and their positions [l], by default 0, 1, 2, …"""
+        """Take the numbers of the leaves [l], in ascending order, and their positions [l], None: 0, 1, 2 and so on."""
         # The first and the last entry stay -1: leaves below and above the range are looked up there.
         self._before = int(leaf_L[0]) - 1 if len(leaf_L) else 0
         self._place = np.full(int(leaf_L[-1]) - self._before + 2 if len(leaf_L) else 1, -1)
@@ -121,13 +122,15 @@ class LeafLists:
     def where(self, mask_N: Bools) -> "LeafLists":
         """Return lists of which only the rows where `mask_N` [n] is True are scanned and counted."""
         lists = copy.copy(self)
-        lists.__dict__.pop("_again", None)
-        lists._mask_N = mask_N
-        chosen = np.bincount(self._list_of_rows()[mask_N], minlength=len(self.sizes)).astype(np.int64)
-        lists.sizes = np.where(self.sizes > 0, chosen, 0)
-        cuts = [0, len(mask_N)] if self._numbered else self._row_F.tolist()
-        lists._chosen = [Chosen(mask_N[begin:end]) for begin, end in zip(cuts, cuts[1:], strict=False)]
+        lists._choose(mask_N)  # noqa: SLF001  a copy of this class
         return lists
+
+    def _choose(self, mask_N: Bools) -> None:
+        self.__dict__.pop("_again", None)
+        chosen = np.bincount(self._list_of_rows()[mask_N], minlength=len(self.sizes)).astype(np.int64)
+        self._mask_N, self.sizes = mask_N, np.where(self.sizes > 0, chosen, 0)
+        cuts = [0, len(mask_N)] if self._numbered else self._row_F.tolist()
+        self._chosen = [Chosen(mask_N[begin:end]) for begin, end in pairwise(cuts)]
 
     @property
     def rows(self) -> int:
@@ -331,12 +334,13 @@ def _stacked(files: Sequence[FileLists], row_F: Ints) -> tuple[Any, bool]:
             for number in np.flatnonzero(file.size_L).tolist():
                 ids = faiss.rev_swig_ptr(file.index.invlists.get_ids(number), int(file.size_L[number]))
                 ids += begin
-    lists = faiss.InvertedListsPtrVector()
+    library: Any = faiss  # its type hints lack these names
+    lists = library.InvertedListsPtrVector()
     for file in files:
         lists.push_back(file.index.invlists)
-    stack = faiss.VStackInvertedLists(len(files), lists.data())
+    stack = library.VStackInvertedLists(len(files), lists.data())
     index = codecs.empty_like(files[0].index, sum(len(file.size_L) for file in files))
-    index.replace_invlists(stack, False)  # noqa: FBT003
+    index.replace_invlists(stack, False)
     index.ntotal = int(row_F[-1])
     index.referenced_objects = [*index.referenced_objects, stack, *(file.index for file in files)]
     return index, numbered

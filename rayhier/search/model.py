@@ -38,7 +38,9 @@ class Model:
         The head is None where the transformer trained too, so that texts must be encoded.
         """
         self.trained, self.spec, self._open, self._head = router, spec, text_encoder, head
-        self.router = first_pass_before(router) if spec.router.codes_first else router
+        # A beam by probability needs the sum over all leaves, which those behind a first pass do not tell.
+        is_coded = spec.router.codes_first and spec.search.reach is None
+        self.router = first_pass_before(router) if is_coded else router
 
     @classmethod
     def open(cls, model: Artifact, spec: JobSpec, device: torch.device | None = None) -> Self:
@@ -87,7 +89,7 @@ class Model:
         if target is None:
             return self.router
         try:
-            return own_beams(self.trained, target, self.router)
+            return own_beams(self.trained, target)
         except ValueError as error:
             raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 

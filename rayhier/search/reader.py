@@ -38,9 +38,12 @@ class Reader:
         read.
         """
         cache_bytes, listed = spec.search.cache_gb * 1e9, spec.search.shortlisted
-        scan = LeafScan.mapped(leaf_map, spec.search.row_codec, leaves, cache_bytes, listed)
+        documents = leaf_map.manifest.documents
+        by_codes = spec.search.by_codes(documents)
+        codec = spec.search.row_codec(documents)
+        scan = LeafScan.mapped(leaf_map, codec, leaves, cache_bytes, listed, with_vectors=by_codes)
         flat = None if similarity is None else FlatScan.mapped(similarity, leaf_map, scan, cache_bytes)
-        codes = CodeScan.mapped(leaf_map, scan, listed, cache_bytes) if spec.search.how == "codes" else None
+        codes = CodeScan.mapped(leaf_map, scan, listed, cache_bytes) if by_codes else None
         return cls(scan, WordScan(scan) if spec.search.words else None, flat, codes)
 
     def read(self, work: Reading) -> Ranking | Lexical | Shortlist:

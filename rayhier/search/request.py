@@ -21,6 +21,8 @@ from rayhier.storage.leaf_map import Manifest
 
 Queries = Sequence[str] | Floats
 """Queries as texts, or as vectors [q, m]."""
+ALL = ("level", "codes")
+"""Values of `search.how` with which no query may visit leaves."""
 UNIT_WITHIN = 0.01
 """Largest distance from 1 of a vector's length where similarity is cosine: clients round vectors to few bits."""
 KEYS = {
@@ -127,6 +129,8 @@ class Rules:
     """Size of a query's vector; None: any."""
     is_cosine: bool = False
     """True where vectors must have unit length."""
+    by_codes: bool = False
+    """True where a query that names no beam is compared with codes of all documents."""
     groups: int = 1
     """Number of shard groups, each of which lists its own best documents by BM25."""
     limits: Limits = field(default_factory=Unlimited)
@@ -256,16 +260,18 @@ class Rules:
         if requested is not None:
             refused = {
                 f"search.how is {self.search.how}, which visits no leaves; allowed: none, or search.how leaves in the "
-                "spec": not self.search.visits_leaves,
+                "spec": self.search.how in ALL,
                 "mode is bm25, which visits no leaves; allowed: none, or mode dense": mode == "bm25",
                 "search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false": reads_all,
             }
             for reason in (reason for reason, holds in refused.items() if holds):
                 raise InputError(f"beam: got {requested}, but {reason}")
-        if mode == "bm25" or not self.search.visits_leaves:
+        if mode == "bm25" or self.search.how in ALL:
             return 0
         if reads_all:
             return self.leaves
+        if self.by_codes and requested is None:
+            return 0
         return self.default_beam if requested is None else _within("beam", requested, self.limits.max_beam)
 
     def _check_queries(self, name: str, queries: Queries) -> None:
@@ -298,6 +304,7 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
         spec.corpus.field_types,
         manifest.dimension,
         spec.encoder.similarity == "cosine",
+        spec.search.by_codes(manifest.documents),
     )
 
 

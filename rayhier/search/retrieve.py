@@ -175,7 +175,7 @@ class Retriever:
         """Retrieve the best `fetch` documents by vectors, in the leaves visited or among all documents."""
         if routes.flat is not None:
             return self._flat(request, routes, routes.flat, fetch)
-        if self.rules.search.how == "codes":
+        if not request.beam:
             return self._coded(request, routes, fetch)
         return self._in_leaves(request, routes, fetch)
 

@@ -57,9 +57,7 @@ class CodeScan:
         self._listed = listed or SearchSpec().shortlisted
 
     @classmethod
-    def mapped(
-        cls, leaf_map: LeafMap, leaves: LeafScan, listed: Callable[[int], int], cache_bytes: float
-    ) -> Self:
+    def mapped(cls, leaf_map: LeafMap, leaves: LeafScan, listed: Callable[[int], int], cache_bytes: float) -> Self:
         """Open the documents whose first leaf is among those of `leaves`; their codes are made once, and cached."""
         codebook, rows, parts, leases = codebook_of(leaf_map, cache_bytes), [np.zeros(0, np.int64)], [], []
         for begin, segment in zip(leaves.rows.begin_S.tolist(), leaves.segments, strict=False):
@@ -103,7 +101,8 @@ class CodeScan:
     ) -> Ranking:
         """Rank the best k results of each query [q, m] among all documents, or those that meet a filter.
 
-        The best `listed` rows by codes are scored again; None: as many as the constructor's function tells. With `with_vectors`, the ranking's documents have the columns `doc_id` and `vector` too.
+        The best `listed` rows by codes are scored again; None: as many as the constructor's function tells. With
+        `with_vectors`, the ranking's documents have the columns `doc_id` and `vector` too.
         """
         rows, fetch = self._leaves.rows, listed or self._listed(k)
         row_D = self._row_D if where is None else self._row_D[self._leaves.mask(where)[self._row_D]]

@@ -56,7 +56,7 @@ class RankedRows:
         return RankedRows(np.where(gone_QT, np.float32(-np.inf), self.score_QT), np.where(gone_QT, -1, self.row_QT))
 
     def once(self, result_N: Ints | None) -> "RankedRows":
-        """Keep only the first row of each result; `result_N` [n] numbers the results of rows, None: every row is one."""
+        """Keep the first row of each result; `result_N` [n] numbers the results of rows, None: every row is one."""
         return self if result_N is None else RankedRows(*once(self.score_QT, self.row_QT, result_N, len(self.row_QT.T)))
 
 
@@ -82,10 +82,7 @@ class Rows:
     def vectors(self, row_N: Ints) -> torch.Tensor:
         """Read the stored vectors [n, m] of rows, in ascending order, as float32."""
         cuts = np.searchsorted(row_N, self.begin_S).tolist()
-        parts = [
-            segment.vectors(row_N[begin:end] - first)
-            for segment, first, begin, end in self._spans(cuts)
-        ]
+        parts = [segment.vectors(row_N[begin:end] - first) for segment, first, begin, end in self._spans(cuts)]
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def scored(self, query_QM: Floats, row_QT: Ints) -> RankedRows:

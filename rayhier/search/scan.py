@@ -58,12 +58,14 @@ class LeafScan:
         leaves: range | None = None,
         cache_bytes: float = math.inf,
         listed: Callable[[int], int] | None = None,
+        *,
+        with_vectors: bool = False,
     ) -> Self:
         """Open one version of a leaf map, or a range of its leaves, with files mapped into memory.
 
         Without a `codec`, vectors keep the stored precision; so do they where `pq` is named but there are too few
-        vectors to train its codebook. Files kept on this machine for all indexes stay within `cache_bytes`, except
-        those that are mapped.
+        vectors to train its codebook. `with_vectors`: rows can be scored again whatever the codec. Files kept on this
+        machine for all indexes stay within `cache_bytes`, except those that are mapped.
         """
         manifest, codebook = leaf_map.manifest, None
         used_codec = codec or LOSSLESS[manifest.vectors]
@@ -74,7 +76,7 @@ class LeafScan:
 
         def opened() -> Sequence[Segment]:
             return [
-                MappedSegment.open(leaf_map, shard, used_codec, cache_bytes, codebook)
+                MappedSegment.open(leaf_map, shard, used_codec, cache_bytes, codebook, with_vectors=with_vectors)
                 for shard in manifest.shards
                 if any(leaf in leaf_range for leaf in shard.leaves)
             ]

@@ -120,7 +120,7 @@ class MemorySegment:
     @property
     def count(self) -> int:
         """Number of rows."""
-        return self.table.num_rows
+        return int(self.table.num_rows)
 
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the rows: True where a row meets the filter."""
@@ -186,19 +186,28 @@ class MappedSegment:
 
     @classmethod
     def open(
-        cls, leaf_map: LeafMap, shard: Shard, codec: Codec, limit: float = math.inf, codebook: Codebook | None = None
+        cls,
+        leaf_map: LeafMap,
+        shard: Shard,
+        codec: Codec,
+        limit: float = math.inf,
+        codebook: Codebook | None = None,
+        *,
+        with_vectors: bool = False,
     ) -> Self:
         """Open a shard's rows at the leaf map's version; InputError where the file is not as the manifest lists it.
 
-        `codebook` is needed for the codec `pq` alone. The segment's files may displace other cached files: all stay within `limit` bytes, except those that are
-        mapped.
+        `codebook` is needed for the codec `pq` alone. `with_vectors` keeps the vectors in a file of their own too, as
+        with `pq`: rows that a search by codes has found are read from there. The segment's files may displace other
+        cached files: all stay within `limit` bytes, except those that are mapped.
         """
         void_V = leaf_map.void(shard)
         coded = codec if codebook is None else f"{codec} {codebook.name}"
-        made_of = f"mapped {FORMAT} {coded} {shard.file.sha256} {void_V.tolist()}"
+        keeps = with_vectors or codec == "pq"
+        made_of = f"mapped {FORMAT} {coded} {keeps} {shard.file.sha256} {void_V.tolist()}"
         return cls(
             cache.get_or_build(
-                "lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec, codebook), limit
+                "lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec, codebook, keeps), limit
             )
         )
 
@@ -214,7 +223,7 @@ class MappedSegment:
     @property
     def count(self) -> int:
         """Number of rows."""
-        return self.table.num_rows
+        return int(self.table.num_rows)
 
     @cached_property
     def table(self) -> pa.Table:
@@ -299,7 +308,7 @@ class MappedSegment:
         """
         if self._mapped is not None and len(self._mapped):
             with contextlib.suppress(OSError):  # older kernels do not know the advice
-                self._mapped._mmap.madvise(POPULATE)
+                self._mapped.base.madvise(POPULATE)
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""
@@ -313,11 +322,11 @@ class MappedSegment:
         return np.load(path, mmap_mode="r") if path.exists() else None
 
 
-def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | None) -> None:
+def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | None, keeps: bool) -> None:
     leaf_L, list_N, size_L = np.unique(table["leaf"].to_numpy(), return_inverse=True, return_counts=True)
     vector_NM, rank_N = columns.as_stored(table["vector"]), table["rank"].to_numpy()
     rows = table.drop_columns(["vector"])
-    if codec == "pq":
+    if keeps:
         np.save(folder / "vectors.npy", vector_NM)
     del table  # it would hold a shard's vectors in memory a second time
     codecs.write(codecs.fill(codec, vector_NM, list_N, len(leaf_L), codebook), folder / LISTS)

@@ -19,6 +19,9 @@ AUTO_LEVEL = 6
 LISTED_A_RESULT, FEWEST_LISTED = 3, 300
 """Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
 again."""
+FEWEST_COMPARED, MOST_COMPARED = 1_000, 200_000
+"""Documents of an index in which, where `how` is auto, a query is compared with codes of all of them. Fewer have no
+codes; of more, lists of codes are scanned in less time (docs/search.md)."""
 POOLED = 10_000
 """Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`; a larger budget counts
 instead."""
@@ -165,10 +168,12 @@ class SearchSpec(Section):
 
     k: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Number of results of a query."""
-    how: Literal["leaves", "level", "codes"] = "leaves"
+    how: Literal["auto", "leaves", "level", "codes"] = "auto"
     """Documents that a query is compared with. `leaves`: the documents of some leaves. `level`: all documents, by the
     few numbers of one level of a retreever router's tree; `codes`: all documents, by four-bit codes of their vectors.
-    The best by `level` or `codes` are scored again."""
+    The best by `level` or `codes` are scored again. `auto`: by codes in an index of 1,000 to 200,000 documents, where
+    no leaves are faster, unless `beam` or `widest` is given or results are re-ranked; otherwise by leaves. A request
+    that names a beam visits leaves."""
     level: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Level h of the tree, at which a text is 2^h numbers, for `how: level`. `auto`: 6, or the tree's depth if that is
     less."""
@@ -187,8 +192,8 @@ class SearchSpec(Section):
     found."""
     codec: Codec | Literal["auto"] = "auto"
     """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `pq` an eighth of a
-    byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: the precision of the
-    stored vectors, without loss."""
+    byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: `pq` beyond 200,000
+    documents, where it is faster; below the precision of the stored vectors, without loss."""
     cache_gb: Annotated[float, Field(gt=0)] = 50
     """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes. The least recently used index is
     removed first; an index that a search has open is never removed."""
@@ -207,9 +212,9 @@ class SearchSpec(Section):
             raise ValueError("finish: vectors, where mode or hybrid is given: BM25 is added to scores by vectors")
         if self.how != "level":
             self.refuse("level", "finish", where="only where how is level")
-        if self.how == "leaves" and self.codec != "pq":
+        if self.how == "leaves" and self.codec in LOSSLESS.values():
             self.refuse("shortlist", where="only where how is level or codes, or codec is pq")
-        if self.how != "leaves":
+        if self.how in ("level", "codes"):
             self.refuse("beam", "widest", where="only where how is leaves")
         if self.finish == "none":
             self.refuse("shortlist", where="only where finish is not none")
@@ -227,17 +232,24 @@ class SearchSpec(Section):
         """Return the level by which documents are compared, in a tree of the given depth."""
         return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
 
-    @property
-    def row_codec(self) -> Codec | None:
-        """Codec of the rows that a search opens; None: the precision of the stored vectors."""
-        if self.how == "codes":
-            return "pq"
-        return None if self.codec == "auto" else self.codec
+    def row_codec(self, documents: int) -> Codec | None:
+        """Return the codec of leaves in an index of `documents` documents; None: the stored vectors' precision."""
+        if self.codec != "auto":
+            return self.codec
+        return "pq" if documents > MOST_COMPARED and self.how != "level" else None
 
-    @property
-    def visits_leaves(self) -> bool:
-        """Return True if a query visits some leaves; False where it is compared with all documents."""
-        return self.how == "leaves"
+    def by_codes(self, documents: int) -> bool:
+        """Return True if a query that names no beam is compared with codes of all documents, of so many documents."""
+        if self.how != "auto":
+            return self.how == "codes"
+        plain = self.beam == "auto" and self.widest == "all" and self.reranking is None
+        return plain and FEWEST_COMPARED <= documents <= MOST_COMPARED
+
+    def resolved(self, documents: int) -> Literal["leaves", "level", "codes"]:
+        """Return what a query that names no beam is compared with in an index of `documents` documents."""
+        if self.by_codes(documents):
+            return "codes"
+        return "level" if self.how == "level" else "leaves"
 
     @property
     def words(self) -> bool:

@@ -25,7 +25,7 @@ def spec(tiny_spec: Callable[..., Path]) -> Callable[..., JobSpec]:
 
 
 def test_a_groups_memory_is_its_share_of_coded_vectors(spec: Callable[..., JobSpec]) -> None:
-    one = spec("index.leaves_per_document=1", "index.vectors=float16")
+    one = spec("index.leaves_per_document=1", "index.vectors=float16", "search.codec=fp16")
     assert held(one, MILLIONS) == 10_000_000 * (2 * 384 + ROW)
     ingress, group = deployments(one, MILLIONS, WEIGHTS, READER)
     assert group.memory == SCANNING_PROCESS + held(one, MILLIONS) / 2

@@ -9,13 +9,13 @@ from rayhier.evaluate.curve import System
 from rayhier.evaluate.part import Part
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.codebook import multiply_adds
+from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.shortlist import Shortlist
 
 
 def code_system(name: str, collection: Collection, query_QM: Floats, k: int, listed: int) -> System:
-    """Make a system with a single point: codes of all documents are compared, `listed` rows of each part are scored again."""
+    """Make a system with a single point: all documents by codes, then the best `listed` rows of each part again."""
     dimension, documents = query_QM.shape[1], collection.matching
     queries = collection.parts.send(query_QM)
 

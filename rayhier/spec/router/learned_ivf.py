@@ -51,8 +51,9 @@ class LearnedIvfRouting(TreeSpec):
     """Rows of the matrix V in x + U ReLU(V x), the learned change of a query's vector x before it is compared with
     leaves; 0: no change."""
     first_pass: FirstPass = "auto"
-    """Comparison of a query with all leaves before the best are scored in full. `auto`: by four-bit codes of the leaves'
-    weights, made when an index is opened, for height 1 from 624 leaves on; `none`: all leaves are scored in full."""
+    """Comparison of a query with all leaves before the best are scored in full. `auto`: by four-bit codes of the
+    leaves' weights, made when an index is opened, for height 1 from 624 leaves on; `none`: all leaves are scored in
+    full."""
     teaching: Teaching = Teaching()
     """Training of the router by judged queries, once the leaves exist."""
 

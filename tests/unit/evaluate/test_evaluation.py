@@ -11,7 +11,7 @@ from rayhier.evaluate.evaluation import baselines, evaluate
 from rayhier.evaluate.workers import LocalParts, LocalWorkers
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
-from rayhier.search import flat_scan
+from rayhier.search import codebook, row_codes
 from rayhier.search.codebook import multiply_adds
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, pins, schemas
@@ -156,7 +156,8 @@ def test_every_baseline(corpus, vectors, trained):
 @pytest.mark.parametrize("workers", [1, 5])
 def test_codes_of_all_documents_end_at_exact_search(corpus, vectors, trained, workers, fewest, monkeypatch):
     """A shortlist of all documents: the codes change nothing but the cost."""
-    monkeypatch.setattr(flat_scan, "FEWEST", fewest)
+    for reads in (codebook, row_codes):
+        monkeypatch.setattr(reads, "FEWEST", fewest)
     spec = JobSpec.model_validate({**only("exact_same_encoder").model_dump(), "search": {"how": "codes"}})
     (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers)).seeds
     (point,) = result.curves["codes"]
@@ -244,13 +245,15 @@ def test_a_control_that_visits_just_as_much_stands_there(corpus, vectors, traine
 
 def test_two_leaves_are_measured_beside_the_control_with_two():
     index = {"leaves_per_document": 2}
-    assert baselines(JobSpec.model_validate(SPEC)) == EVERY[:4]
-    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}})) == EVERY[:5]
-    assert baselines(JobSpec.model_validate({**SPEC, "index": index})) == EVERY[:5]
+    assert baselines(JobSpec.model_validate(SPEC), 120) == EVERY[:4]
+    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}}), 120) == EVERY[:5]
+    assert baselines(JobSpec.model_validate({**SPEC, "index": index}), 120) == EVERY[:5]
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})
-    assert baselines(spec) == ("faiss_ivf_spill", "exact")
-    assert baselines(JobSpec.model_validate({**SPEC, "search": {"how": "codes"}})) == (*EVERY[:4], "codes")
+    assert baselines(spec, 120) == ("faiss_ivf_spill", "exact")
+    assert baselines(JobSpec.model_validate({**SPEC, "search": {"how": "codes"}}), 120) == (*EVERY[:4], "codes")
+    for documents, by_codes in ((999, False), (1_000, True), (200_000, True), (200_001, False)):
+        assert ("codes" in baselines(JobSpec.model_validate({**SPEC, "search": {}}), documents)) == by_codes
 
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):

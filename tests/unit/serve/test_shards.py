@@ -43,7 +43,7 @@ def ids(group):
 class Failing:
     """A reader whose work fails so many times."""
 
-    flat = None
+    flat = codes = None
 
     def __init__(self, reader, times):
         self.reader, self.times = reader, times
