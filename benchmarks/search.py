@@ -1,9 +1,14 @@
-"""Searching the same vectors with faiss, ScaNN, hnswlib, LanceDB and a leaf map in each codec: `make bench-search`."""
+"""Searching the same vectors with rayhier, faiss, hnswlib, ScaNN and LanceDB: `make bench-search`.
+
+The vectors are an index's documents as trained, and with `--times` moved copies of them (benchmarks/harder.py). Each
+system's effort is the least that finds 95% of the true ten nearest documents of the dev queries; of several ladders of
+efforts the one that is fastest on dev. Recall and rates are then of the test queries, in rounds that take turns.
+"""
 
 import argparse
-import tempfile
+import gc
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -11,133 +16,180 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.collection import Collection
-from benchmarks.commands import Options, count
-from benchmarks.leaf_maps import rows
-from benchmarks.machine import interleaved, set_threads, timed
-from benchmarks.search_peers import K, Ours, System, faiss_graph, faiss_lists, hnswlib_graph, lance, scann
-from benchmarks.synthetic import centres, part, parts, queries
-from benchmarks.tables import UNKNOWN, heading, line, quotient, table
-from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest
-from rayhier.cluster.library import ivf_tools
-from rayhier.search import codecs
-from rayhier.search.segment import read_segment
+from benchmarks.collection import BUILT, RUNS, place, run
+from benchmarks.commands import Options, absolute, clock
+from benchmarks.harder import best, harder
+from benchmarks.machine import peak_memory, set_threads, timed
+from benchmarks.search_systems import (
+    K,
+    Ours,
+    System,
+    faiss_codes,
+    faiss_graph,
+    faiss_lists,
+    hnswlib_graph,
+    lance,
+    scann,
+)
+from benchmarks.tables import UNKNOWN, table
+from rayhier.arrays import Floats, Ints, Values
+from rayhier.dataset.queries import load_split
+from rayhier.search.index import open_leaf_map
+from rayhier.search.model import Model
+from rayhier.storage import columns, current
+from rayhier.storage.paths import locate
 
-RECALL, BATCH, ROUNDS = 0.95, 64, 7
-QUERIES, ALONE = 2_000, 200
-PROBED = 0.01
-"""Share of the leaves that are probed where lists are compared."""
-
-
-def rate(system: System, query_QM: Floats, effort: int, batch: int, threads: int) -> float:
-    """Queries a second, the median of five rounds."""
-    parts = [query_QM[begin : begin + batch] for begin in range(0, len(query_QM), batch)]
-    rounds = [timed(lambda: [system.search(part, effort, threads) for part in parts]) for _ in range(5)]
-    return len(query_QM) / float(np.median(rounds))
-
-
-def at_recall(system: System, query_QM: Floats, true_QK: Ints) -> str:
-    """The table's line of a system, at the least effort that finds 95% of the true ten."""
-
-    def recall(effort: int) -> float:
-        found_QK = system.search(query_QM, effort, 2)
-        return float((found_QK[:, :, None] == true_QK[:, None, :]).any(axis=1).mean())
-
-    place = bisect_left(range(len(system.efforts) - 1), RECALL, key=lambda place: recall(system.efforts[place]))
-    effort = system.efforts[place]
-    one, two = (rate(system, query_QM, effort, BATCH, threads) for threads in (1, 2))
-    visited, single = system.visited(query_QM, effort), [UNKNOWN, UNKNOWN]
-    if system.threads:
-        single = [f"{rate(system, query_QM[:ALONE], effort, 1, 1):,.0f}", f"{one:,.0f}"]
-    cells = [system.name, f"{effort:,}", f"{recall(effort):.3f}", UNKNOWN if np.isnan(visited) else f"{visited:,.0f}"]
-    return line([*cells, *single, f"{two:,.0f}", f"{system.bytes / 1e6:,.0f}", f"{system.seconds:,.0f}"])
+RECALL, ROUNDS = 0.95, 5
+ALONE = 200
+BATCHES = (1, 64, 1_000)
+CONTROL = "faiss HNSW"
 
 
-def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
-    """Table of a leaf map's queries a second as parts of faiss', both probing the same lists of the same rows.
-
-    Faiss has them as float32, and in the leaf map's codec, where nothing is scored again.
-    """
-    segment, leaf_N = read_segment(ours.there, ours.there.manifest.shards)[0], rows(ours.there)[1]
-    beam = max(1, round(PROBED * ours.router.n_leaves))
-    leaves_QB = ours.route(query_QM, beam)
-    heads = [
-        f"{threads}, faiss' {lists}" for lists in ("float32", "same codec") for threads in ("1 thread", "2 threads")
-    ]
-    lines = []
-    for codec in codecs.AGAIN:
-        leaves, own = ours.open(codec)[0], codecs.fill(codec, segment.vector_NM, leaf_N, ours.router.n_leaves)
-        cells = []
-        for index in (segment.lists.index, own):
-            scans: dict[str, Callable[..., object]] = {
-                "theirs": partial(scan_lists, index),
-                "mine": partial(leaves.candidates, k=K),
-            }
-            works = {name: partial(in_batches, scan, query_QM, leaves_QB) for name, scan in scans.items()}
-            for threads in (1, 2):
-                set_threads(threads)
-                seconds = interleaved(works, ROUNDS)
-                cells.append(quotient((seconds["theirs"] / seconds["mine"]).tolist()))
-        lines.append([codec, *cells])
-    return table([f"the same {beam} of {ours.router.n_leaves:,} lists", *heads], lines)
+def recall(found_QK: Ints, true_QK: Ints) -> float:
+    """Share of the true ten that were found."""
+    return float((found_QK[:, :, None] == true_QK[:, None, :]).any(axis=1).mean())
 
 
-def in_batches(scan: Callable[..., object], query_QM: Floats, leaves_QB: Ints) -> None:
-    """Scan given leaves [q, β], batch by batch."""
-    for begin in range(0, len(query_QM), BATCH):
-        scan(query_QM[begin : begin + BATCH], leaves_QB[begin : begin + BATCH])
+def least(system: System, query_QM: Floats, true_QK: Ints) -> Any:
+    """The effort that finds 95% of the dev queries' true ten, of the ladder that does so in the least time alone."""
+    reached = []
+    for efforts in system.efforts:
+
+        def found_by(step: int, efforts: Sequence[Any] = efforts) -> float:
+            return recall(system.search(query_QM, efforts[step]), true_QK)
+
+        found = bisect_left(range(len(efforts) - 1), RECALL, key=found_by)
+        if found_by(found) >= RECALL:
+            alone = partial(one_by_one, system, query_QM[:ALONE], efforts[found], 1)
+            alone()
+            reached.append((timed(alone), efforts[found]))
+    return min(reached)[1] if reached else system.efforts[-1][-1]
 
 
-def scan_lists(index: Any, query_QM: Floats, leaves_QB: Ints) -> None:
-    """Scan given lists [q, β] of a faiss index."""
-    index.nprobe = leaves_QB.shape[1]
-    ivf_tools.search_preassigned(index, query_QM, K, leaves_QB)
+def one_by_one(system: System, query_QM: Floats, effort: Any, batch: int) -> None:
+    """Search queries in batches."""
+    for begin in range(0, len(query_QM), batch):
+        system.search(query_QM[begin : begin + batch], effort)
 
 
-def vectors(given: argparse.Namespace) -> tuple[str, Floats, Floats]:
-    """Name of the searched collection, its vectors, and the queries."""
-    if given.synthetic:
-        centre_CM = centres()
-        found = np.concatenate([part(number, count, centre_CM) for number, count in parts(given.synthetic)])
-        return f"{given.synthetic:,} synthetic vectors", found, queries(given.synthetic)[0]
-    data = Collection(given.collection, given.quality / given.collection)
-    query_QM = np.concatenate([data.dev.vector_QM, data.queries("test").vector_QM])[:QUERIES]
-    return f"{given.collection}, {len(data.documents.ids):,} documents", data.documents.vector_NM, query_QM
+def rates(systems: list[tuple[System, Any]], query_QM: Floats, batch: int, threads: int) -> dict[str, Values]:
+    """Queries a second of each system, in rounds that take turns."""
+    asked, found = query_QM[: ALONE if batch == 1 else len(query_QM)], dict[str, list[float]]()
+    set_threads(threads)
+    for round_ in range(ROUNDS + 1):  # the first warms up
+        for system, effort in systems:
+            seconds = timed(partial(one_by_one, system, asked, effort, batch))
+            if round_:
+                found.setdefault(system.name, []).append(len(asked) / seconds)
+    set_threads(2)
+    return {name: np.array(own) for name, own in found.items()}
+
+
+def vectors(workdir: Path) -> tuple[str, Floats, Floats, Floats]:
+    """Name of a workdir's index, its documents' trained vectors, and its dev and test queries'."""
+    root = locate(str(workdir))
+    now = current.read(root)
+    leaf_map, model = open_leaf_map(root, now), Model.of_workdir(root, now)
+    parts = []
+    for shard in leaf_map.manifest.shards:
+        rows = leaf_map.read(shard, ["rank", "vector"])
+        parts.append(columns.matrix(rows["vector"])[rows["rank"].to_numpy() == 0])
+    corpus, base, test = (current.artifact(root, now, kind) for kind in ("corpus", "vectors", "test"))
+    queries = []
+    for split in ("dev", "test"):
+        asked = load_split(split, corpus, base, test)
+        queries.append(model.encode_stored(asked.vector_QM, partial(getattr, asked, "texts")).numpy)
+    return now.spec.name, np.concatenate(parts), queries[0], queries[1]
 
 
 def main() -> None:
-    """Print both tables."""
-    parser = Options("Searching the same vectors.", None, "quality")
-    parser.add_argument("--collection", default="oewn_examples")
-    parser.add_argument("--synthetic", type=count, help="so many synthetic vectors")
-    parser.add_argument("--leaves", type=int, help="lists of every system (default: the router's own choice)")
-    parser.add_argument("--only", default="", help="part of faiss IVF, faiss HNSW, hnswlib, ScaNN, LanceDB, rayhier")
+    """Print the table."""
+    parser = Options("Searching the same vectors.", "search")
+    parser.add_argument(
+        "--index", type=absolute, help="workdir of an index; default: oewn_examples by the shipped spec"
+    )
+    parser.add_argument("--times", type=int, default=1, help="so many times the documents, harder copies added")
+    parser.add_argument("--lists", type=int, help="lists of every system (default: 4 times the root of the documents)")
+    parser.add_argument("--only", default="", help="names of systems, parts of them, divided by commas")
+    parser.add_argument("--without", default="", help="names of systems to leave out")
     given = parser.parse_args()
-    what, vector_NM, query_QM = vectors(given)
-    vector_NM, query_QM = (np.ascontiguousarray(one, dtype=np.float32) for one in (vector_NM, query_QM))
-    true_QK = nearest(query_QM, vector_NM, K)[0]
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        leaves = given.leaves or 25 * round(len(vector_NM) ** 0.5)
-        print(f"{what}, {vector_NM.shape[1]} dimensions, {len(query_QM):,} queries, {leaves:,} lists\n")
-        set_threads(2)
-        ours = Ours(vector_NM, leaves, folder)
-        print("Queries a second as parts of faiss IVFFlat's, batches of 64, median (range) of seven paired rounds:\n")
-        print("\n".join(same_lists(ours, query_QM)), flush=True)
-        print(f"\nAt {RECALL:.0%} of the true {K} nearest:\n")
-        head = ["system", "effort", "recall", "visited", "1 thread, batch 1", "batch 64", "2 threads", "MB", "built, s"]
-        print("\n".join(heading(head)))
-        families: dict[str, Iterable[System]] = {  # each built when its turn comes
-            "faiss IVF": faiss_lists(vector_NM, leaves),
-            "faiss HNSW": faiss_graph(vector_NM),
-            "hnswlib": hnswlib_graph(vector_NM),
-            "ScaNN": scann(vector_NM, leaves),
-            "LanceDB": lance(vector_NM, leaves, folder),
-            "rayhier": (ours.system(codec) for codec in codecs.AGAIN),
-        }
-        for system in chain(*(family for name, family in families.items() if given.only in name)):
-            print(at_recall(system, query_QM, true_QK), flush=True)
+    say, index = clock(), given.index or RUNS / "search-index"
+    if given.index is None:
+        run(place("oewn_examples", index), stages=BUILT)
+    name, vector_NM, dev_QM, test_QM = vectors(index)
+    folder = given.workdir / f"{name}-{given.times}"
+    folder.mkdir(parents=True, exist_ok=True)
+    every = np.load(folder / "vectors.npy", mmap_mode="r") if (folder / "vectors.npy").exists() else None
+    if every is None:
+        every = harder(vector_NM, given.times, folder / "vectors.npy")
+    lists = given.lists or 1 << round(float(np.log2(4 * len(every) ** 0.5)))
+    say(f"{name}, {len(every):,} vectors, {lists:,} lists")
+    set_threads(2)
+    dev_QK, test_QK = best(dev_QM, every, K), best(test_QM, every, K)
+    chosen = []
+    for system in systems_of(given, every, lists, folder):
+        effort = least(system, dev_QM, dev_QK)
+        say(f"{system.name}: {effort}, built in {system.seconds:.0f} s, {peak_memory() / 1e9:.1f} GB")
+        chosen.append((system, effort))
+        gc.collect()
+    ours = [(system, effort) for system, effort in chosen if system.threads]
+    measured = {
+        (batch, threads): rates(ours, test_QM, batch, threads)
+        for threads in (1, 2)
+        for batch in BATCHES
+        if batch * threads != 2
+    }
+    lines = []
+    for system, effort in chosen:
+        found = recall(system.search(test_QM, effort), test_QK)
+        cells = [system.name, str(effort).strip("()"), f"{found:.3f}"]
+        for rate in measured.values():
+            cells.append(cell(rate.get(system.name), rate.get(CONTROL)) if system.threads else UNKNOWN)
+        lines.append([*cells, f"{system.resident / 1e6:,.0f}", f"{system.seconds:,.0f}"])
+    dimension = every.shape[1]
+    print(f"\n{name}: {len(every):,} vectors of {dimension} numbers, {lists:,} lists, {len(test_QM):,} test queries\n")
+    head = [
+        f"{'alone' if batch == 1 else f'batches of {batch:,}'}, {threads} thread{'s' * (threads > 1)}"
+        for batch, threads in measured
+    ]
+    print("\n".join(table(["system", "effort", f"of the true {K}", *head, "MB in memory", "built, s"], lines)))
+
+
+def cell(rate: Values | None, control: Values | None) -> str:
+    """Median queries a second, and the median of its ratios to the control's in the same rounds."""
+    if rate is None:
+        return UNKNOWN
+    ratio = "" if control is None else f" ({np.median(rate / control):.2f}x)"
+    return f"{np.median(rate):,.0f}{ratio}"
+
+
+def systems_of(given: argparse.Namespace, vector_NM: np.ndarray, lists: int, folder: Path) -> Iterable[System]:
+    """The systems that were asked for, each built when its turn comes."""
+    ours: list[Ours] = []
+
+    def own() -> Ours:
+        if not ours:
+            ours.append(Ours(vector_NM, lists, folder))
+        return ours[0]
+
+    families: dict[str, Callable[[], Iterable[System]]] = {
+        CONTROL: lambda: faiss_graph(vector_NM),
+        "faiss IVF": lambda: faiss_lists(vector_NM, lists),
+        "faiss codes": lambda: faiss_codes(vector_NM),
+        "hnswlib": lambda: hnswlib_graph(vector_NM),
+        "scann": lambda: scann(vector_NM, lists),
+        "lance": lambda: lance(vector_NM, lists, folder),
+        "rayhier leaves": lambda: [own().leaves()],
+        "rayhier codes": lambda: [own().codes()],
+    }
+    wanted = [part for part in given.only.split(",") if part]
+    unwanted = [part for part in given.without.split(",") if part]
+    taken = [
+        family
+        for name, family in families.items()
+        if (not wanted or any(part in name for part in wanted)) and not any(part in name for part in unwanted)
+    ]
+    return chain.from_iterable(family() for family in taken)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def multiply_adds(vectors: int, dimension: int, piece: int = PIECE) -> int:
     return CENTROIDS * pieces * piece + vectors * pieces // ADDED
 
 
-def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf) -> Codebook | None:
+def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf, *, rotate: bool = True) -> Codebook | None:
     """Return the codebook of a leaf map, computed once on this machine from a sample of its oldest shards' rows.
 
     Versions with the same oldest shards have the same codebook. None where these hold fewer than 1,000 rows.
@@ -177,15 +177,17 @@ def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf) -> Codebook | 
     shards = [shard for shard in manifest.shards if shard.since == oldest]
     if sum(shard.rows for shard in shards) < FEWEST:
         return None
-    made_of = f"codebook {FORMAT} {[shard.file.sha256 for shard in shards]}"
-    lease = cache.get_or_build("codebooks", made_of, lambda folder: _train(folder, leaf_map, shards), cache_bytes)
+    made_of = f"codebook {FORMAT} {rotate} {[shard.file.sha256 for shard in shards]}"
+    lease = cache.get_or_build(
+        "codebooks", made_of, lambda folder: _train(folder, leaf_map, shards, rotate=rotate), cache_bytes
+    )
     return Codebook.load(lease.folder, manifest.dimension)
 
 
-def _train(folder: Path, leaf_map: LeafMap, shards: list[Shard]) -> None:
+def _train(folder: Path, leaf_map: LeafMap, shards: list[Shard], *, rotate: bool) -> None:
     share = min(1.0, MOST / sum(shard.rows for shard in shards))
     sample_NM = np.concatenate([_sampled(leaf_map, shard, share) for shard in shards])
-    Codebook.train(sample_NM, rotate=True).save(folder)
+    Codebook.train(sample_NM, rotate=rotate).save(folder)
 
 
 def _sampled(leaf_map: LeafMap, shard: Shard, share: float) -> npt.NDArray[Any]:

@@ -174,7 +174,8 @@ class LeafLists:
         """
         list_QB = self._lists(leaves_QB)
         scanned_Q = self._scanned(list_QB)
-        return scanned_Q - (0 if self._again is None else self._again.count(list_QB, leaves_QB)), scanned_Q
+        again = self._again
+        return (scanned_Q if again is None else scanned_Q - again.count(list_QB, leaves_QB)), scanned_Q
 
     @cached_property
     def _again(self) -> "_Again | None":
@@ -214,9 +215,12 @@ class LeafLists:
                 row_QK = np.where(row_QK < 0, -1, self._begin_L[row_QK >> 32] + (row_QK & OFFSET))
         else:
             score_QK, row_QK = self._best_chosen(self._chosen, queries, lists, k)
-        score_QK[row_QK < 0] = -np.inf
-        for query in np.flatnonzero((row_QK >= 0).sum(axis=1) < np.minimum(k, self._scanned(lists))).tolist():
-            self._add_forgotten(score_QK[query], row_QK[query], lists[query])
+        missing_QK = row_QK < 0
+        if missing_QK[:, -1].any():
+            score_QK[missing_QK] = -np.inf
+            most_Q = np.minimum(k, self._scanned(lists))
+            for query in np.flatnonzero((~missing_QK).sum(axis=1) < most_Q).tolist():
+                self._add_forgotten(score_QK[query], row_QK[query], lists[query])
         return score_QK, row_QK
 
     def _best_chosen(self, chosen: "Sequence[Chosen]", query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:

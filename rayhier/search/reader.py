@@ -41,7 +41,7 @@ class Reader:
         documents = leaf_map.manifest.documents
         by_codes = spec.search.by_codes(documents)
         codec = spec.search.row_codec(documents)
-        scan = LeafScan.mapped(leaf_map, codec, leaves, cache_bytes, listed, with_vectors=by_codes)
+        scan = LeafScan.mapped(leaf_map, codec, leaves, cache_bytes, listed)
         flat = None if similarity is None else FlatScan.mapped(similarity, leaf_map, scan, cache_bytes)
         codes = CodeScan.mapped(leaf_map, scan, listed, cache_bytes) if by_codes else None
         return cls(scan, WordScan(scan) if spec.search.words else None, flat, codes)

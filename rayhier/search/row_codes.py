@@ -1,25 +1,25 @@
 """Search of all documents by four-bit codes of their vectors, without leaves: `search.how: codes`.
 
-Codes find the best documents, whose stored vectors are then compared with the query. Documents that a filter chooses
-are compared by their stored vectors at once: faiss skips no codes.
+Codes find the best documents, whose stored vectors are then compared with the query, in one call of faiss. Documents
+that a filter chooses are compared by their stored vectors at once. Codes and vectors are in memory.
 
 Shapes: N rows, D documents (rows of their first leaf), M embedding size, Q queries, T rows considered, K results.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
 from rayhier.search import codecs
-from rayhier.search.codebook import FEWEST, Codebook, codebook_of
-from rayhier.search.rows import RankedRows, Rows, lacks
+from rayhier.search.codebook import AT_ONCE, FEWEST, Codebook, codebook_of
+from rayhier.search.rows import RankedRows, lacks
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MappedSegment, MemorySegment
 from rayhier.spec.filter import Filter
@@ -28,10 +28,8 @@ from rayhier.storage import cache
 from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap
 
-AT_ONCE = 16_384
-"""Vectors that are read at a time."""
-FORMAT = 1
-CODES, DOCUMENTS = "codes.faiss", "documents.npy"
+FORMAT = 2
+CODES, VECTORS, DOCUMENTS = "codes.faiss", "vectors.faiss", "documents.npy"
 
 
 class CodeScan:
@@ -41,45 +39,43 @@ class CodeScan:
         self,
         leaves: LeafScan,
         row_D: Ints,
-        index: Any,
+        vectors: Any,
+        codes: Any = None,
         codebook: Codebook | None = None,
         listed: Callable[[int], int] | None = None,
-        leases: tuple[Lease, ...] = (),
     ) -> None:
-        """Take the documents' rows in `leaves`, ascending, faiss's index of their codes, and the codebook of these.
+        """Take the documents' rows in `leaves`, ascending, and faiss's indexes of their vectors and codes.
 
-        Few documents have no codes: both are None.
-
-        `listed` tells the number of rows to score again for a number of results, None: as many as by the spec's
-        defaults. `leases` keep cached files on this machine while this object lives.
+        Few documents have no codes: then all are compared by their vectors. `listed` tells the number of rows to score
+        again for a number of results, None: as many as by the spec's defaults.
         """
-        self._leaves, self._row_D, self._index, self._codebook, self._leases = leaves, row_D, index, codebook, leases
+        self._leaves, self._row_D, self._vectors = leaves, row_D, vectors
+        self._codebook, self._codes = codebook, codes
         self._listed = listed or SearchSpec().shortlisted
+        self._both: Any = None if codes is None else faiss.IndexRefine(codes, vectors)
 
     @classmethod
-    def mapped(cls, leaf_map: LeafMap, leaves: LeafScan, listed: Callable[[int], int], cache_bytes: float) -> Self:
+    def mapped(
+        cls, leaf_map: LeafMap, leaves: LeafScan, listed: Callable[[int], int] | None, cache_bytes: float
+    ) -> Self:
         """Open the documents whose first leaf is among those of `leaves`; their codes are made once, and cached."""
-        codebook, rows, parts, leases = codebook_of(leaf_map, cache_bytes), [np.zeros(0, np.int64)], [], []
-        for begin, segment in zip(leaves.rows.begin_S.tolist(), leaves.segments, strict=False):
-            if not isinstance(segment, MappedSegment):
-                raise TypeError("codes: got rows in memory; allowed: of mapped segments")
-            if codebook is None:
-                rows.append(begin + segment.first_rows(leaves.leaves))
-                continue
-            lease = _coded(segment, codebook, leaves.leaves, cache_bytes)
-            rows.append(begin + np.load(lease.folder / DOCUMENTS))
-            parts.append(faiss.read_index(str(lease.folder / CODES)))
-            leases.append(lease)
-        index = reduce(_merged, parts) if parts else None
-        return cls(leaves, np.concatenate(rows), index, codebook, listed, tuple(leases))
+        codebook = codebook_of(leaf_map, cache_bytes, rotate=False)
+        leases = [_coded(segment, codebook, leaves.leaves, cache_bytes) for segment in _of_files(leaves)]
+        row_D = [
+            begin + np.load(lease.folder / DOCUMENTS)
+            for begin, lease in zip(leaves.rows.begin_S.tolist(), leases, strict=False)
+        ]
+        rows = np.concatenate([np.zeros(0, np.int64), *row_D])
+        vectors, codes = (_read(leases, name) for name in (VECTORS, CODES))
+        return cls(leaves, rows, vectors, codes, codebook, listed)
 
     @classmethod
     def memory(cls, segment: MemorySegment) -> Self:
         """Code the rows of a segment in memory, of which each is a document of its own."""
         vector_NM = segment.vector_NM
-        codebook = Codebook.train(vector_NM, rotate=True) if len(vector_NM) >= FEWEST else None
-        index = None if codebook is None else codebook.flat(vector_NM)
-        return cls(LeafScan.memory(segment), np.arange(len(vector_NM)), index, codebook)
+        codebook = Codebook.train(vector_NM) if len(vector_NM) >= FEWEST else None
+        codes = None if codebook is None else codebook.flat(vector_NM)
+        return cls(LeafScan.memory(segment), np.arange(len(vector_NM)), _stored(vector_NM), codes, codebook)
 
     @property
     def documents(self) -> int:
@@ -87,8 +83,8 @@ class CodeScan:
         return len(self._row_D)
 
     def intact(self) -> bool:
-        """Return True if the mapped files are unchanged since they were opened."""
-        return self._leaves.intact() and all(lease.intact() for lease in self._leases)
+        """Return True if the files that results are read from are unchanged since they were opened."""
+        return self._leaves.intact()
 
     def scan(
         self,
@@ -105,51 +101,90 @@ class CodeScan:
         `with_vectors`, the ranking's documents have the columns `doc_id` and `vector` too.
         """
         rows, fetch = self._leaves.rows, listed or self._listed(k)
-        row_D = self._row_D if where is None else self._row_D[self._leaves.mask(where)[self._row_D]]
+        mask_D = None if where is None else self._leaves.mask(where)[self._row_D]
+        compared = self.documents if mask_D is None else int(mask_D.sum())
         while True:
-            ranked, scored = self._best(rows, query_QM, row_D, fetch, coded=where is None)
+            ranked, scored = self._best(query_QM, fetch, compared, mask_D)
             score_QK, row_QK, documents, _ = rows.results(ranked, k, with_vectors=with_vectors)
-            if fetch >= len(row_D) or not lacks(row_QK, k).any():
+            if fetch >= compared or not lacks(row_QK, k).any():
                 break
             fetch *= 2  # many rows belong to few results
         zero_Q = np.zeros(len(query_QM), dtype=np.int64)
-        return Ranking(score_QK, row_QK, documents, zero_Q + len(row_D), zero_Q + scored, zero_Q)
+        return Ranking(score_QK, row_QK, documents, zero_Q + compared, zero_Q + scored, zero_Q)
 
-    def _best(self, rows: Rows, query_QM: Floats, row_D: Ints, fetch: int, *, coded: bool) -> tuple[RankedRows, int]:
-        """Return each query's best `fetch` rows by their stored vectors, and how many of these were compared."""
-        if not coded or self._codebook is None or fetch >= len(row_D):
-            return _exact(rows, query_QM, row_D, fetch), len(row_D)
-        _, place_QT = self._index.search(self._codebook.padded(query_QM), fetch)
-        row_QT = np.where(place_QT < 0, -1, row_D[place_QT])  # faiss leaves out some of the worst
-        return rows.scored(query_QM, row_QT), fetch
+    def candidates(self, query_QM: Floats, listed: int) -> RankedRows:
+        """Find each query's best `listed` rows by codes, and order them by their stored vectors, best first."""
+        return self._best(query_QM, listed, self.documents, None)[0]
+
+    def _best(self, query_QM: Floats, fetch: int, compared: int, mask_D: Bools | None) -> tuple[RankedRows, int]:
+        """Return each query's best `fetch` rows by their stored vectors, and how many of these were computed."""
+        missing, count = self._vectors.d - query_QM.shape[1], min(fetch, compared)
+        queries = np.ascontiguousarray(np.pad(query_QM, ((0, 0), (0, missing))) if missing else query_QM, np.float32)
+        if not count:
+            return RankedRows.none(len(queries)), 0
+        if self._codebook is None or mask_D is not None or count == compared:
+            chosen = None if mask_D is None else np.packbits(mask_D, bitorder="little")
+            score_QT, place_QT = self._vectors.search(queries, count, params=_only(chosen))
+            return RankedRows(score_QT, self._row_D[place_QT]), compared
+        score_QT, place_QT = self._both.search(queries, count)
+        row_QT = np.where(place_QT < 0, -1, self._row_D[place_QT])  # faiss leaves out some of the worst
+        return RankedRows(np.where(place_QT < 0, -np.inf, score_QT), row_QT), count
 
 
-def _exact(rows: Rows, query_QM: Floats, row_D: Ints, count: int) -> RankedRows:
-    """Find the `count` best of some rows for each query by their stored vectors, best first."""
-    query_MQ = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).T
-    best = [RankedRows.none(len(query_QM))]
-    for begin in range(0, len(row_D), AT_ONCE):
-        row_B = row_D[begin : begin + AT_ONCE]
-        score_TQ, place_TQ = (rows.vectors(row_B) @ query_MQ).topk(min(count, len(row_B)), dim=0)
-        best.append(RankedRows(score_TQ.T.numpy(), row_B[place_TQ.T.numpy()]))
-    return RankedRows.joined(best).first(count)
+def _only(chosen: npt.NDArray[np.uint8] | None) -> Any:
+    """Make faiss's parameters of a search among chosen places, from a mask as bits."""
+    if chosen is None:
+        return None
+    library: Any = faiss  # its type hints lack this name
+    return library.SearchParameters(sel=faiss.IDSelectorBitmap(len(chosen), faiss.swig_ptr(chosen)))
 
 
-def _coded(segment: MappedSegment, codebook: Codebook, leaves: range, cache_bytes: float) -> Lease:
-    """Code the documents of a segment whose first leaf is in a range of leaves."""
+def _of_files(leaves: LeafScan) -> Sequence[MappedSegment]:
+    """Return a scan's segments; TypeError where they are in memory."""
+    segments = [segment for segment in leaves.segments if isinstance(segment, MappedSegment)]
+    if len(segments) < len(leaves.segments):
+        raise TypeError("codes: got rows in memory; allowed: of mapped segments")
+    return segments
+
+
+def _stored(vector_NM: npt.NDArray[Any], width: int | None = None) -> Any:
+    """Put vectors [n, m] into faiss's index of uncompressed vectors, of 16 or 32 bits as they are."""
+    n, m = vector_NM.shape
+    kind, measure = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+    size = width or -(-m // 4) * 4
+    index: Any = faiss.IndexFlatIP(size)
+    if vector_NM.dtype == np.float16:
+        index = faiss.IndexScalarQuantizer(size, kind, measure)
+        index.is_trained = True
+    for begin in range(0, n, AT_ONCE):
+        part = vector_NM[begin : begin + AT_ONCE].astype(np.float32)
+        index.add(np.pad(part, ((0, 0), (0, size - m))))
+    return index
+
+
+def _coded(segment: MappedSegment, codebook: Codebook | None, leaves: range, cache_bytes: float) -> Lease:
+    """Code the documents of a segment whose first leaf is in a range of leaves; few have vectors alone."""
 
     def write(folder: Path) -> None:
         row_D = segment.first_rows(leaves)
-        index = codebook.flat(np.zeros((0, codebook.dimension), np.float32))
-        for begin in range(0, len(row_D), AT_ONCE):
-            index.add(codebook.padded(segment.vectors(row_D[begin : begin + AT_ONCE]).numpy()))
+        vector_DM = segment.vectors(row_D).numpy()
+        kept = vector_DM.astype(np.float16) if segment.half else vector_DM
         np.save(folder / DOCUMENTS, row_D)
-        codecs.write(index, folder / CODES)
+        codecs.write(_stored(kept), folder / VECTORS)
+        if codebook is not None:
+            codecs.write(codebook.flat(vector_DM), folder / CODES)
 
-    made_of = f"codes {FORMAT} {segment.folder.name} {codebook.name} {leaves}"
+    coded = "none" if codebook is None else codebook.name
+    made_of = f"codes {FORMAT} {segment.folder.name} {coded} {leaves}"
     return cache.get_or_build("codes", made_of, write, cache_bytes)
 
 
+def _read(leases: Sequence[Lease], name: str) -> Any:
+    """Read the indexes of this name from several folders into one; None where there are none."""
+    parts = [faiss.read_index(str(lease.folder / name)) for lease in leases if (lease.folder / name).exists()]
+    return reduce(_merged, parts) if parts else None
+
+
 def _merged(first: Any, second: Any) -> Any:
-    first.merge_from(second, first.ntotal)
+    first.merge_from(second)
     return first

@@ -58,14 +58,12 @@ class LeafScan:
         leaves: range | None = None,
         cache_bytes: float = math.inf,
         listed: Callable[[int], int] | None = None,
-        *,
-        with_vectors: bool = False,
     ) -> Self:
         """Open one version of a leaf map, or a range of its leaves, with files mapped into memory.
 
         Without a `codec`, vectors keep the stored precision; so do they where `pq` is named but there are too few
-        vectors to train its codebook. `with_vectors`: rows can be scored again whatever the codec. Files kept on this
-        machine for all indexes stay within `cache_bytes`, except those that are mapped.
+        vectors to train its codebook. Files kept on this machine for all indexes stay within `cache_bytes`, except
+        those that are mapped.
         """
         manifest, codebook = leaf_map.manifest, None
         used_codec = codec or LOSSLESS[manifest.vectors]
@@ -76,7 +74,7 @@ class LeafScan:
 
         def opened() -> Sequence[Segment]:
             return [
-                MappedSegment.open(leaf_map, shard, used_codec, cache_bytes, codebook, with_vectors=with_vectors)
+                MappedSegment.open(leaf_map, shard, used_codec, cache_bytes, codebook)
                 for shard in manifest.shards
                 if any(leaf in leaf_range for leaf in shard.leaves)
             ]
@@ -179,7 +177,7 @@ class LeafScan:
             nothing_Q = np.zeros(len(query_QM), dtype=np.int64)
             return Candidates(RankedRows.none(len(query_QM)), nothing_Q, nothing_Q, nothing_Q == 0)
         ranked = RankedRows(*lists.scan_rows(query_QM, leaves_QB, most))
-        whole_Q = lacks(ranked.row_QT, fetch)
+        whole_Q = ranked.row_QT[:, -1] < 0 if most == fetch else np.ones(len(query_QM), dtype=bool)
         if self.codec == "pq":
             # Only the stored vectors tell which passage of a document is the best.
             ranked = self.rows.scored(query_QM, ranked.row_QT)

@@ -192,22 +192,18 @@ class MappedSegment:
         codec: Codec,
         limit: float = math.inf,
         codebook: Codebook | None = None,
-        *,
-        with_vectors: bool = False,
     ) -> Self:
         """Open a shard's rows at the leaf map's version; InputError where the file is not as the manifest lists it.
 
-        `codebook` is needed for the codec `pq` alone. `with_vectors` keeps the vectors in a file of their own too, as
-        with `pq`: rows that a search by codes has found are read from there. The segment's files may displace other
-        cached files: all stay within `limit` bytes, except those that are mapped.
+        `codebook` is needed for the codec `pq` alone. The segment's files may displace other cached files: all stay
+        within `limit` bytes, except those that are mapped.
         """
         void_V = leaf_map.void(shard)
         coded = codec if codebook is None else f"{codec} {codebook.name}"
-        keeps = with_vectors or codec == "pq"
-        made_of = f"mapped {FORMAT} {coded} {keeps} {shard.file.sha256} {void_V.tolist()}"
+        made_of = f"mapped {FORMAT} {coded} {shard.file.sha256} {void_V.tolist()}"
         return cls(
             cache.get_or_build(
-                "lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec, codebook, keeps), limit
+                "lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec, codebook), limit
             )
         )
 
@@ -287,6 +283,13 @@ class MappedSegment:
         """Return the ids of all rows' results."""
         return self._shown[ID]
 
+    @property
+    def half(self) -> bool:
+        """True where the stored vectors have 16 bits."""
+        if self._mapped is not None:
+            return bool(self._mapped.dtype == np.float16)
+        return bool(self.lists.index.code_size == 2 * self.lists.index.d)
+
     @cached_property
     def matrix(self) -> torch.Tensor:
         """Stored vectors [n, m] of all rows, mapped; ValueError where the codec keeps them in the lists alone."""
@@ -322,11 +325,11 @@ class MappedSegment:
         return np.load(path, mmap_mode="r") if path.exists() else None
 
 
-def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | None, keeps: bool) -> None:
+def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | None) -> None:
     leaf_L, list_N, size_L = np.unique(table["leaf"].to_numpy(), return_inverse=True, return_counts=True)
     vector_NM, rank_N = columns.as_stored(table["vector"]), table["rank"].to_numpy()
     rows = table.drop_columns(["vector"])
-    if keeps:
+    if codec == "pq":
         np.save(folder / "vectors.npy", vector_NM)
     del table  # it would hold a shard's vectors in memory a second time
     codecs.write(codecs.fill(codec, vector_NM, list_N, len(leaf_L), codebook), folder / LISTS)

@@ -16,7 +16,7 @@ FEWEST_VISITED = 4
 """Least number of leaves that a query visits where `beam` is auto."""
 AUTO_LEVEL = 6
 """Level of a ReTreever tree by which documents are compared where `level` is auto."""
-LISTED_A_RESULT, FEWEST_LISTED = 3, 300
+LISTED_A_RESULT, FEWEST_LISTED = 3, 120
 """Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
 again."""
 FEWEST_COMPARED, MOST_COMPARED = 1_000, 200_000
@@ -182,7 +182,7 @@ class SearchSpec(Section):
     `vectors`."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of documents that are scored again after a comparison by `level` or `codes`, or in leaves of codec `pq`.
-    `auto`: three for each result, at least 300."""
+    `auto`: three for each result, at least 120."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | MassBeam = "auto"
     """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all
     leaves, at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's probabilities."""

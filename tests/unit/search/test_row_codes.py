@@ -174,5 +174,5 @@ def test_files_that_change_are_noticed(work, tmp_path, monkeypatch):
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     reader = Searcher.open(work).reader
     assert reader.intact()
-    next((tmp_path / "cache" / "codes").rglob("codes.faiss")).touch()
+    next((tmp_path / "cache" / "lists").rglob("rows.arrow")).touch()
     assert not reader.intact()

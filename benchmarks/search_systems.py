@@ -1,0 +1,322 @@
+"""What benchmarks/search.py compares: rayhier, and faiss, hnswlib, ScaNN and LanceDB, each as it is built and asked."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import leaf_maps
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.library import faiss
+from rayhier.model.router import load_router, save_router
+from rayhier.search.coded_router import CodedRouter, first_pass_before
+from rayhier.search.row_codes import CodeScan
+from rayhier.search.rows import RankedRows
+from rayhier.search.scan import LeafScan
+from rayhier.spec import JobSpec
+from rayhier.spec.search import SearchSpec
+from rayhier.storage.leaf_map import LeafMap
+
+K = 10
+LINKS, CONSTRUCTION = 32, 100
+"""Links of a graph's nodes, and candidates while it is built."""
+SHARDS = 4
+"""Shards of the leaf map."""
+LISTED = (80, 120, 160, 240)
+"""Numbers of rows that are scored again, of which the fastest is taken on dev."""
+SAMPLED = 64
+"""Vectors of the sample from which centroids are computed, for each list."""
+
+Search = Callable[[Floats, Any], Ints]
+"""Queries [q, m] and an effort -> numbers of documents [q, 10]."""
+
+
+@dataclass(frozen=True)
+class System:
+    """One index, and the function that searches it."""
+
+    name: str
+    seconds: float
+    resident: int
+    """Bytes that the index holds in memory, besides files that are mapped."""
+    efforts: Sequence[Sequence[Any]]
+    """Ladders of efforts, each from the least to the most; of several ladders the fastest is taken on dev."""
+    search: Search
+    threads: bool = True
+    """Whether the number of threads is ours to say."""
+
+
+def ladder(most: int, first: int = 1) -> list[int]:
+    """Efforts to try: each an eighth more."""
+    found = [first]
+    while found[-1] < most:
+        found.append(min(most, max(found[-1] + 1, int(found[-1] * 1.125))))
+    return found
+
+
+def size_of(index: Any) -> int:
+    """Bytes of a faiss index as it is written."""
+    return int(faiss.serialize_index(index).nbytes)
+
+
+def centroids(vector_NM: np.ndarray, lists: int) -> Floats:
+    """Centroids [lists, m] of a sample of the vectors, by faiss."""
+    m, rng = vector_NM.shape[1], np.random.default_rng(0)
+    rows = np.sort(rng.permutation(len(vector_NM))[: SAMPLED * lists])
+    means = faiss.Kmeans(m, lists, niter=10, spherical=True, max_points_per_centroid=SAMPLED, seed=1)
+    means.train(np.asarray(vector_NM[rows], np.float32))
+    return np.asarray(means.centroids)
+
+
+def added(index: Any, vector_NM: np.ndarray) -> Any:
+    """Add all vectors to a faiss index, some at a time."""
+    for begin in range(0, len(vector_NM), 1 << 16):
+        index.add(np.asarray(vector_NM[begin : begin + (1 << 16)], np.float32))
+    return index
+
+
+def faiss_search(index: Any, options: Any, name: str, query_QM: Floats, effort: int) -> Ints:
+    """Search an index of faiss, whose effort is an attribute of its lists or graph."""
+    setattr(options, name, effort)
+    return np.asarray(index.search(np.ascontiguousarray(query_QM), K)[1])
+
+
+def faiss_graph(vector_NM: np.ndarray) -> Iterator[System]:
+    """HNSW by faiss."""
+    n, m = vector_NM.shape
+    began = time.monotonic()
+    index: Any = faiss.IndexHNSWFlat(m, LINKS, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = CONSTRUCTION
+    added(index, vector_NM)
+    seconds = time.monotonic() - began
+    search = partial(faiss_search, index, index.hnsw, "efSearch")
+    yield System("faiss HNSW", seconds, size_of(index), [ladder(n // 10, K)], search)
+
+
+def faiss_lists(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
+    """IVF by faiss: exact scores; with a graph over the centroids; four-bit codes, and the best again."""
+    m = vector_NM.shape[1]
+    began = time.monotonic()
+    centroid_LM = centroids(vector_NM, lists)
+    clustered = time.monotonic() - began
+    for name in ("faiss IVF, float16", "faiss IVF over HNSW, float16", "faiss IVF, four-bit codes"):
+        began = time.monotonic()
+        graph = "HNSW" in name
+        quantizer: Any = faiss.IndexHNSWFlat(m, LINKS, faiss.METRIC_INNER_PRODUCT) if graph else faiss.IndexFlatIP(m)
+        quantizer.add(centroid_LM)
+        if graph:
+            quantizer.hnsw.efSearch = lists // 16
+        if "codes" in name:
+            held: Any = faiss.IndexIVFPQFastScan(quantizer, m, lists, m // 4, 4, faiss.METRIC_INNER_PRODUCT)
+            held.by_residual = False
+            again = faiss.IndexScalarQuantizer(m, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+            index: Any = faiss.IndexRefine(held, again)
+            index.referenced_objects = [again]
+        else:
+            kind = faiss.ScalarQuantizer.QT_fp16
+            held = faiss.IndexIVFScalarQuantizer(quantizer, m, lists, kind, faiss.METRIC_INNER_PRODUCT, False)
+            index = held
+        sample = np.asarray(vector_NM[:: max(1, len(vector_NM) // 100_000)], np.float32)
+        index.train(sample)
+        added(index, vector_NM)
+        held.referenced_objects = [quantizer]
+        seconds = clustered + time.monotonic() - began
+
+        def search(query_QM: Floats, effort: tuple[int, int], index: Any = index, held: Any = held) -> Ints:
+            probed, listed = effort
+            held.nprobe = probed
+            if index is not held:
+                index.k_factor = listed / K
+            return np.asarray(index.search(np.ascontiguousarray(query_QM), K)[1])
+
+        options = LISTED if "codes" in name else (0,)
+        ladders = [[(probed, listed) for probed in ladder(lists)] for listed in options]
+        yield System(name, seconds, size_of(index), ladders, search)
+
+
+def faiss_codes(vector_NM: np.ndarray) -> Iterator[System]:
+    """Four-bit codes of all vectors by faiss, and the best again."""
+    m = vector_NM.shape[1]
+    began = time.monotonic()
+    codes = faiss.IndexPQFastScan(m, m // 4, 4, faiss.METRIC_INNER_PRODUCT)
+    again = faiss.IndexScalarQuantizer(m, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+    index: Any = faiss.IndexRefine(codes, again)
+    index.train(np.asarray(vector_NM[:: max(1, len(vector_NM) // 100_000)], np.float32))
+    added(index, vector_NM)
+
+    def search(query_QM: Floats, listed: int) -> Ints:
+        index.k_factor = listed / K
+        return np.asarray(index.search(np.ascontiguousarray(query_QM), K)[1])
+
+    seconds = time.monotonic() - began
+    yield System("faiss, four-bit codes of all", seconds, size_of(index), [ladder(2_000, K)], search)
+
+
+def hnswlib_graph(vector_NM: np.ndarray) -> Iterator[System]:
+    """HNSW by hnswlib."""
+    import hnswlib
+
+    n, m = vector_NM.shape
+    began = time.monotonic()
+    graph = hnswlib.Index(space="ip", dim=m)
+    graph.init_index(max_elements=n, ef_construction=CONSTRUCTION, M=LINKS // 2, random_seed=0)
+    graph.add_items(np.asarray(vector_NM, np.float32), num_threads=2)
+    seconds = time.monotonic() - began
+
+    def walk(query_QM: Floats, effort: int) -> Ints:
+        graph.set_ef(max(effort, K))
+        found = graph.knn_query(query_QM, k=K, num_threads=faiss.omp_get_max_threads())[0]
+        return np.asarray(found.astype(np.int64))
+
+    yield System("hnswlib", seconds, graph.index_file_size(), [ladder(n // 10, K)], walk)
+
+
+def scann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
+    """ScaNN: its tree with SOAR's second leaf, its anisotropic quantization, and the best again."""
+    from scann.scann_ops.py import scann_ops_pybind
+
+    began = time.monotonic()
+    data = np.asarray(vector_NM, np.float32)
+    builder = scann_ops_pybind.builder(data, K, "dot_product")
+    tree = builder.tree(
+        lists,
+        1,
+        min_partition_size=1,
+        training_sample_size=min(len(data), SAMPLED * lists),
+        soar_lambda=1.5,
+        overretrieve_factor=2.0,
+    )
+    index = tree.score_ah(2, anisotropic_quantization_threshold=0.2).reorder(120).build()
+    seconds = time.monotonic() - began
+    with tempfile.TemporaryDirectory() as folder:
+        index.serialize(folder)
+        size = folder_size(Path(folder))
+
+    def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
+        probed, listed = effort
+        threads = faiss.omp_get_max_threads()
+        if threads > 1:
+            index.set_num_threads(threads)
+        ask = index.search_batched_parallel if threads > 1 else index.search_batched
+        found = ask(query_QM, leaves_to_search=probed, pre_reorder_num_neighbors=listed)[0]
+        return np.asarray(found.astype(np.int64))
+
+    ladders = [[(probed, listed) for probed in ladder(lists)] for listed in LISTED]
+    yield System("ScaNN with SOAR", seconds, size, ladders, search)
+
+
+def folder_size(folder: Path, *endings: str) -> int:
+    """Bytes of the files below a folder whose names end so."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name.endswith(endings or ""))
+    return sum(path.stat().st_size for path in files)
+
+
+def lance(vector_NM: np.ndarray, lists: int, folder: Path) -> Iterator[System]:
+    """LanceDB: a table on disk with an IVF of product codes."""
+    import lancedb
+
+    n, m = vector_NM.shape
+    began = time.monotonic()
+    column = pa.FixedSizeListArray.from_arrays(pa.array(np.asarray(vector_NM, np.float32).reshape(-1)), m)
+    vectors = pa.table([pa.array(np.arange(n)), column], names=["row", "vector"])
+    table = lancedb.connect(str(folder / "lance")).create_table("vectors", vectors)
+    table.create_index(metric="dot", num_partitions=lists, num_sub_vectors=m // 8, index_type="IVF_PQ")
+    seconds = time.monotonic() - began
+
+    def search(query_QM: Floats, effort: int) -> Ints:
+        found = np.full((len(query_QM), K), -1)
+        query = table.search(list(query_QM)) if len(query_QM) > 1 else table.search(query_QM[0])
+        query = query.distance_type("dot").nprobes(effort).refine_factor(12).limit(K).select(["row", "_distance"])
+        rows = query.to_arrow()
+        of = rows["query_index"].to_numpy() if "query_index" in rows.column_names else np.zeros(len(rows), int)
+        order = np.lexsort((rows["_distance"].to_numpy(), of))
+        place = np.arange(len(order)) - np.searchsorted(of[order], of[order])
+        found[of[order], place] = rows["row"].to_numpy()[order]
+        return found
+
+    yield System("LanceDB IVF_PQ", seconds, 0, [ladder(lists)], search, threads=False)
+
+
+class Ours:
+    """A leaf map of the vectors, and the router that fills it: k-means leaves, which no query has taught."""
+
+    def __init__(self, vector_NM: np.ndarray, lists: int, folder: Path, leaves_per_document: int = 1) -> None:
+        """Build the leaf map, unless the folder has it."""
+        began = time.monotonic()
+        self.folder = folder / f"map-{lists}-{leaves_per_document}"
+        spec = leaf_maps.job("search", folder, branching=lists).model_dump(mode="json")
+        spec["index"] = {"leaves_per_document": leaves_per_document}
+        if not (self.folder / "done").exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            rows = np.sort(np.random.default_rng(0).permutation(len(vector_NM))[: SAMPLED * lists])
+            sample_NM = np.asarray(vector_NM[rows], np.float32)
+            router = leaf_maps.settled(JobSpec.model_validate(spec), sample_NM, len(vector_NM))
+            save_router(router, self.folder / "router")
+            texts = leaf_maps.texts([f"{row:09d}" for row in range(len(vector_NM))])
+            vectors = np.asarray(vector_NM, np.float32)
+            leaf_maps.write(self.folder / "map", router, JobSpec.model_validate(spec), texts, vectors, SHARDS)
+            (self.folder / "done").write_text(f"{time.monotonic() - began:.0f}\n")
+        self.seconds = float((self.folder / "done").read_text())
+        self.there = LeafMap.open(self.folder / "map")
+        coded = first_pass_before(load_router(self.folder / "router"))
+        if not isinstance(coded, CodedRouter):
+            raise TypeError(f"{lists} lists: too few for a first pass by codes")
+        self.router = coded
+        os.environ["RAYHIER_CACHE"] = str(folder / "cache")
+
+    def leaves(self) -> System:
+        """Route, scan codes in the leaves, and score the best again: all but reading what is shown of a document."""
+        began = time.monotonic()
+        scan, router = LeafScan.mapped(self.there, "pq"), self.router
+        scan.open()
+        scan.warm(float("inf"))
+        number_N = numbers(scan)
+
+        def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
+            beam, listed = effort
+            leaves_QB = router.route_vectors(query_QM, beam)[0]
+            return numbered(scan.candidates(query_QM, leaves_QB, K, listed).rows, number_N)
+
+        ladders = [[(beam, listed) for beam in ladder(self.router.n_leaves // 4)] for listed in LISTED]
+        held = scan.rows.begin_S[-1] * (self.there.manifest.dimension // 8 + 8) + 4 * self.router.n_leaves * 480
+        return System("rayhier, leaves", self.seconds + time.monotonic() - began, int(held), ladders, search)
+
+    def codes(self) -> System:
+        """Scan codes of all documents, and score the best again."""
+        began = time.monotonic()
+        leaves = LeafScan.mapped(self.there, "pq")
+        scan = CodeScan.mapped(self.there, leaves, SearchSpec().shortlisted, 1e12)
+        leaves.warm(float("inf"))
+        number_N = numbers(leaves)
+
+        def search(query_QM: Floats, listed: int) -> Ints:
+            return numbered(scan.candidates(query_QM, listed).first(K), number_N)
+
+        held = scan.documents * (self.there.manifest.dimension // 8 + 2 * self.there.manifest.dimension + 8)
+        return System("rayhier, codes of all", time.monotonic() - began, held, [ladder(2_000, K)], search)
+
+
+def numbers(scan: LeafScan) -> Ints:
+    """Numbers [n] of the documents of all rows."""
+    ids = [segment.ids().combine_chunks().to_numpy(zero_copy_only=False) for segment in scan.segments]
+    return np.concatenate(ids).astype(np.int64)
+
+
+def numbered(rows: RankedRows, number_N: Ints) -> Ints:
+    """Numbers [q, 10] of the best documents: one in two files comes once."""
+    number_QT = np.where(rows.row_QT < 0, -1, number_N[rows.row_QT])
+    if number_QT.shape[1] == K:
+        return number_QT
+    found = np.full((len(number_QT), K), -1)
+    for own_K, number_T in zip(found, number_QT, strict=True):
+        best = list(dict.fromkeys(number_T[: 4 * K].tolist()))[:K]
+        own_K[: len(best)] = best
+    return found
