@@ -1,9 +1,11 @@
-"""The command `rayhier search WORKDIR "query" -k 10`: searches an index for a query, lines of input, or a prompt."""
+"""The command `rayhier search WORKDIR "query" -k 10`: searches an index for a query, lines of input, or a file."""
 
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayhier.command import run_command
@@ -49,6 +51,12 @@ def _parser() -> argparse.ArgumentParser:
         help="most documents that a cross-encoder reads; 0: none are re-ranked (default: the spec's)",
     )
     parser.add_argument("--mode", help="dense, bm25 or hybrid: what orders results (default: the spec's)")
+    parser.add_argument(
+        "--queries", type=Path, metavar="FILE", help="a file of queries: .jsonl, .tsv or .parquet, with --out"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="where the results of --queries go: .parquet, .jsonl or .trec"
+    )
     parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
     return parser
 
@@ -60,6 +68,9 @@ def _search(parsed: argparse.Namespace) -> None:
     from rayhier.search.searcher import Searcher
 
     searcher = Searcher.open(parsed.workdir)
+    if parsed.queries is not None:
+        _batch(searcher, parsed)
+        return
     for queries in _queries(parsed.query):
         request = searcher.rules.request(
             queries, parsed.k, parsed.beam, _filter(parsed, searcher), parsed.mode, budget=parsed.budget, name=NAME
@@ -74,8 +85,27 @@ def _search(parsed: argparse.Namespace) -> None:
             print("\n".join(lines(searcher, request, answer)), flush=True)
 
 
+def _batch(searcher: "Searcher", parsed: argparse.Namespace) -> None:
+    """Search the queries of a file, and print a summary as JSON."""
+    from rayhier.search.batch import Job
+    from rayhier.search.query_files import QueryFile
+
+    asked = {"k": parsed.k, "beam": parsed.beam, "mode": parsed.mode, "budget": parsed.budget}
+    asked["filter"] = None if parsed.filter is None else json.loads(parsed.filter)
+    began = time.monotonic()
+    answered, refused = Job(searcher, QueryFile(parsed.queries, searcher.rules), parsed.out, asked).run()
+    if refused:
+        say(f"  {refused}")
+    summary = {"queries": answered, "refused": dict(refused.counts), "out": str(parsed.out)}
+    print(json.dumps({**summary, "seconds": round(time.monotonic() - began, 1)}))
+
+
 def _check(parsed: argparse.Namespace) -> None:
     """Raise InputError where the query has no words, or the index does not allow the request."""
+    if (parsed.queries is None) != (parsed.out is None):
+        raise InputError("--queries, --out: got one of them; allowed: both or none")
+    if parsed.queries is not None and parsed.query is not None:
+        raise InputError("--queries: got a query too; allowed: one of them")
     queries = [] if parsed.query is None else [_text(parsed.query)]
     rules = published_rules(parsed.workdir)
     where = None if parsed.filter is None else _parse(parsed.filter, rules.fields)

@@ -1,0 +1,176 @@
+"""Reads queries from a user's file for a batch search: a chunk of rows at a time, and the reasons of refused rows.
+
+A file is JSON lines (`_id`, `id` or `query_id`; `text` or `vector`), tab-separated lines (id, text), or parquet with
+the same columns. BEIR's `queries.jsonl` is one.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rayhier.arrays import Floats
+from rayhier.search.request import UNIT_WITHIN, Rules
+from rayhier.spec import InputError
+from rayhier.spec.query import check_text
+
+IDS, TEXT, VECTOR = ("_id", "id", "query_id"), "text", "vector"
+"""Columns or keys in which a query's id is looked for, in order; those of its text and its vector."""
+KINDS = (".jsonl", ".json", ".tsv", ".parquet")
+SHOWN = 5
+"""Most refused rows that are named one by one."""
+
+
+@dataclass(frozen=True)
+class QueryRow:
+    """A row of a file of queries: an id, and a text or a vector."""
+
+    id: str
+    text: str | None = None
+    vector: Floats | None = None
+
+
+@dataclass
+class Refused:
+    """Rows of a file of queries that no search can answer: how many for each reason, and where the first ones are."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    first: list[str] = field(default_factory=list)
+
+    def add(self, place: str, reason: str) -> None:
+        """Count a row, by the reason for which it is refused."""
+        self.counts[reason] += 1
+        if len(self.first) < SHOWN:
+            self.first.append(f"{place}: {reason}")
+
+    @property
+    def total(self) -> int:
+        """Number of refused rows."""
+        return self.counts.total()
+
+    def __bool__(self) -> bool:
+        """Return True if rows are refused."""
+        return self.total > 0
+
+    def __str__(self) -> str:
+        """Say how many rows are refused, by reason, and where the first ones are."""
+        reasons = "; ".join(f"{count:,} {reason}" for reason, count in sorted(self.counts.items()))
+        return f"{self.total:,} refused ({reasons}); {', '.join(self.first)}"
+
+
+class QueryFile:
+    """A file of queries, read a chunk at a time, always in the same chunks."""
+
+    def __init__(self, path: Path, rules: Rules) -> None:
+        """Take a path, and the rules of the index that is searched; InputError where it is no such file."""
+        if path.suffix not in KINDS:
+            raise InputError(f"--queries: got {path.name!r}; allowed: a file that ends in {', '.join(KINDS)}")
+        if not path.is_file():
+            raise InputError(f"--queries: {path}: no such file")
+        self.path, self._rules = path, rules
+
+    def chunks(self, size: int, refused: Refused) -> Iterator[list[QueryRow]]:
+        """Yield chunks of `size` rows without those that are refused, which are counted; chunks may be empty.
+
+        An id that came before is refused. InputError where a parquet file lacks the columns, or cannot be read.
+        """
+        seen: set[str] = set()
+        numbered = self._rows()
+        while chunk := list(islice(numbered, size)):
+            kept = []
+            for place, row in chunk:
+                try:
+                    query = self._query(row)
+                    if query.id in seen:
+                        raise ValueError("id that came before")
+                except ValueError as error:
+                    refused.add(place, str(error))
+                    continue
+                seen.add(query.id)
+                kept.append(query)
+            yield kept
+
+    def _rows(self) -> Iterator[tuple[str, Any]]:
+        """Yield each row's place and what it holds: a mapping, or an error that says why it holds none."""
+        if self.path.suffix == ".parquet":
+            yield from self._parquet()
+            return
+        with self.path.open("rb") as opened:
+            for number, line in enumerate(opened, start=1):
+                if line.strip():
+                    yield f"line {number}", line
+
+    def _parquet(self) -> Iterator[tuple[str, Any]]:
+        try:
+            with pq.ParquetFile(self.path) as opened:
+                names = opened.schema_arrow.names
+                ids = [name for name in IDS if name in names]
+                what = [name for name in (TEXT, VECTOR) if name in names]
+                if not ids or not what:
+                    raise InputError(
+                        f"--queries: {self.path}: got columns {', '.join(names)}; allowed: {' or '.join(IDS)}, and "
+                        "text or vector"
+                    )
+                number = 0
+                for batch in opened.iter_batches(columns=[ids[0], *what]):
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield f"row {number}", {"id": row[ids[0]], **{name: row[name] for name in what}}
+        except pa.ArrowInvalid as error:
+            raise InputError(f"--queries: {self.path}: cannot be read: {error}") from None
+
+    def _query(self, row: Any) -> QueryRow:
+        """Make a query of a row; ValueError with the reason where it is none."""
+        given = self._parsed(row) if isinstance(row, bytes) else row
+        name = next((given[key] for key in IDS if given.get(key) is not None), None)
+        if isinstance(name, int) and not isinstance(name, bool):
+            name = str(name)
+        if not isinstance(name, str) or not name:
+            raise ValueError("without an id")
+        if given.get(VECTOR) is not None:
+            return QueryRow(name, vector=self._vector(given[VECTOR]))
+        text = given.get(TEXT)
+        if not isinstance(text, str):
+            raise ValueError("without a text or a vector")
+        if len(text) > self._rules.limits.max_query:
+            raise ValueError(f"of more than {self._rules.limits.max_query} characters")
+        try:
+            return QueryRow(name, check_text(text))
+        except ValueError:
+            raise ValueError("without words") from None
+
+    def _parsed(self, line: bytes) -> dict[str, Any]:
+        try:
+            text = line.decode().rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise ValueError("not UTF-8") from None
+        if self.path.suffix == ".tsv":
+            name, tab, words = text.partition("\t")
+            if not tab:
+                raise ValueError("without a tab")
+            return {"id": name, TEXT: words}
+        try:
+            value = json.loads(text)
+        except ValueError:
+            raise ValueError("not JSON") from None
+        if not isinstance(value, dict):
+            raise ValueError("not a JSON object")
+        return value
+
+    def _vector(self, given: Any) -> Floats:
+        try:
+            vector = np.asarray(given, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise ValueError("with a vector that is no list of numbers") from None
+        if vector.shape != (self._rules.dimension,) or not np.isfinite(vector).all():
+            raise ValueError(f"with a vector that is not of {self._rules.dimension} finite numbers")
+        if self._rules.is_cosine and abs(float(np.linalg.norm(vector)) - 1) > UNIT_WITHIN:
+            raise ValueError("with a vector that is not of length 1")
+        return vector
