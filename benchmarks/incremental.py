@@ -29,6 +29,7 @@ from rayhier.index.assign import Assigner
 from rayhier.index.stats import Stats
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
+from rayhier.search.lists import LeafLists
 from rayhier.search.segment import read_segment
 from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.storage.leaf_map import LeafMap
@@ -115,7 +116,8 @@ class Growth:
         """Recall of old and of new queries, and how the leaves are."""
         segment, kept = read_segment(there, there.manifest.shards)
         leaves_QB = route_all(index.router, Encoded.of(self.query_QM), beam)[0].numpy()
-        found = segment.lists.scan(self.query_QM, leaves_QB, DEPTH)[1]
+        lists = LeafLists([segment.lists])
+        found = lists.scan(self.query_QM, leaves_QB, DEPTH)[1]
         names = np.array(kept["doc_id"].to_pylist(), dtype=object)
         answers = zip(self.ids[self.answer_Q], found, strict=True)
         hit_Q = np.array([answer in set(names[own[own >= 0]]) for answer, own in answers])
@@ -127,7 +129,7 @@ class Growth:
             state,
             len(rows) - len(self.old),
             milliseconds,
-            float(segment.lists.count(leaves_QB, leaves_QB)[0].mean()) / len(rows),
+            float(lists.count(leaves_QB)[0].mean()) / len(rows),
             mean(hit_Q[old_Q]),
             mean(hit_Q[new_Q]),
             mean(exact_Q[old_Q]),

@@ -143,8 +143,7 @@ def main() -> None:
     for system, effort in chosen:
         found = recall(system.search(test_QM, effort), test_QK)
         cells = [system.name, str(effort).strip("()"), f"{found:.3f}"]
-        for rate in measured.values():
-            cells.append(cell(rate.get(system.name), rate.get(CONTROL)) if system.threads else UNKNOWN)
+        cells += [cell(rate.get(system.name), rate.get(CONTROL)) for rate in measured.values()]
         lines.append([*cells, f"{system.resident / 1e6:,.0f}", f"{system.seconds:,.0f}"])
     dimension = every.shape[1]
     print(f"\n{name}: {len(every):,} vectors of {dimension} numbers, {lists:,} lists, {len(test_QM):,} test queries\n")

@@ -64,9 +64,8 @@ PAIRS = ((LEARNED, PLAIN_LEARNED), (NODES, PLAIN_LISTS))
 ROUTINGS = {
     NODES: HceRouting(type="hce"),
     f"{NODES}, `rounds: 0`": HceRouting(type="hce", rounds=0),
-    f"{NODES}, `screen: 0`": HceRouting(type="hce", screen=0),
 }
-"""Nodes as shipped, where training left them, and every one of them scored in full."""
+"""Nodes as shipped, and where training left them."""
 
 
 def visits(bench: Bench, seeds: Sequence[int]) -> Visits:

@@ -65,7 +65,7 @@ def goals(results: Sequence[Results]) -> list[str]:
     whole = "" if len(supervised) == len(SUPERVISED) else " The pool is incomplete, and so is every verdict on it."
     about = [
         f"Pooled over {', '.join(supervised) or 'nothing'}.{whole} `learned_ivf` is as shipped; `learned_ivf@dev`",
-        "chose its leaves by the controls' own rule and range. Neither more leaves nor the screen: the rows *beside*.",
+        "chose its leaves by the controls' own rule and range. Neither more leaves nor the codes: the rows *beside*.",
         "",
     ]
     found: list[Cells] = []

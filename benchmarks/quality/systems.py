@@ -18,6 +18,7 @@ from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.model.spill import CANDIDATES, Spill, second_leaves
+from rayhier.search.coded_router import first_pass_before
 
 LISTS = {"faiss_ivf": 1, "faiss_ivf_same_encoder": 1, "faiss_ivf_spill": 2}
 """Lists of a document, by name of the system."""
@@ -89,23 +90,25 @@ def build(view: View, name: str, leaves: int, questions: Questions) -> Candidate
     router: dict[str, object] = {"branching": leaves}
     index: dict[str, object] = {}
     if name == "recipe":
-        router, index = router | {"screen": 0}, {"spilled": 1.0}
+        router, index = router | {"first_pass": "none"}, {"spilled": 1.0}
     if name.startswith("tree_"):
         branching, height = (int(number) for number in name.removeprefix("tree_").split("x"))
         router = {"branching": branching, "height": height}
     own = {"router": spec.router.model_copy(update=router), "index": spec.index.model_copy(update=index)}
     spec = spec.model_copy(update=own)
-    return routed(view, view.untaught(spec) if name == "untaught" else view.index(spec), questions)
+    index_of = view.untaught if name == "untaught" else view.index
+    return routed(view, index_of(spec), questions, coded=spec.router.codes_first)
 
 
-def routed(view: View, index: Index, questions: Questions) -> Candidate:
-    """A router over its leaves."""
-    router, queries = index.router, Encoded.of(view.encode(questions.vector_QM))
+def routed(view: View, index: Index, questions: Questions, *, coded: bool = True) -> Candidate:
+    """A router over its leaves, `coded` with its first pass."""
+    router = first_pass_before(index.router) if coded else index.router
+    queries = Encoded.of(view.encode(questions.vector_QM))
     return in_leaves(
         Places(index.leaf_NR, router.n_leaves),
         view.relevance(questions),
         lambda beam: route_all(router, queries, beam)[0].numpy(),
-        lambda beam: router.multiply_adds(beam) / router.dimension,
+        lambda beam: router.multiply_adds(beam) / index.router.dimension,
     )
 
 

@@ -221,7 +221,7 @@ class View:
         return self._indexes[key]
 
     def untaught(self, spec: JobSpec) -> Index:
-        """An index before it is taught: documents as they lie, leaves by their centroids, the screen, no bend."""
+        """An index before it is taught: documents as they lie, leaves by their centroids, no bend."""
         index, own, (n, m) = self.index(spec), spec.router, self.vectors.shape
         assert isinstance(own, LearnedIvfRouting)
         router = empty_router(own.model_copy(update={"rank": 0}), n, m, self.seed)
