@@ -106,8 +106,8 @@ class Job:
         if before != ledger:
             changed = ", ".join(name for name in ledger if before.get(name) != ledger[name])
             raise InputError(
-                f"{self.parts}: holds parts of another search ({changed} changed); allowed: the same queries, index and "
-                "options, to go on; or another --out, or remove this folder"
+                f"{self.parts}: holds parts of another search ({changed} changed); allowed: the same queries, index "
+                "and options, to go on; or another --out, or remove this folder"
             )
         done = {path.name for path in self.parts.glob("[0-9]*.parquet")}
         say(f"  going on: {len(done):,} chunks of {CHUNK:,} rows are done")
