@@ -26,8 +26,9 @@ from rayhier.search.codebook import Codebook
 
 COUNTED = 4_000_000
 """Approximate number of groups of rows that are counted at a time."""
-FEWEST_A_THREAD = 4
-"""Fewest queries for which another thread is used."""
+FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 256
+"""Fewest queries for which another thread is used; where lists are codes, of which a thread takes each for all of its
+queries, more."""
 OFFSET = (1 << 32) - 1
 """Bits of a faiss label that are the row's place in its list; the bits above are the list."""
 
@@ -354,7 +355,8 @@ def _in_threads(
     index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int, *, pairs: bool = False
 ) -> tuple[Floats, Ints]:
     """Scan with as many threads as faiss may use; faiss itself uses a single thread where lists are given."""
-    threads = min(faiss.omp_get_max_threads(), len(query_QM) // FEWEST_A_THREAD)
+    fewest = FEWEST_CODED_A_THREAD if isinstance(index, faiss.IndexIVFFastScan) else FEWEST_A_THREAD
+    threads = min(faiss.omp_get_max_threads(), len(query_QM) // fewest)
     if threads < 2:
         return _scan(index, chosen, query_QM, list_QB, k, pairs=pairs)
     parts = zip(np.array_split(query_QM, threads), np.array_split(list_QB, threads), strict=True)

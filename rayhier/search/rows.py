@@ -16,6 +16,9 @@ from rayhier.dataset.ranking import ID, by_name, once, take
 from rayhier.search.segment import Segment
 from rayhier.spec.filter import Filter
 
+SERIAL = 32_000
+"""Numbers that torch converts and gathers without a second thread: waking it takes longer."""
+
 
 @dataclass(frozen=True)
 class RankedRows:
@@ -92,20 +95,23 @@ class Rows:
         if not row_QT.size or not self._segments:
             return RankedRows(score_QT, row_QT)
         # Buffers that stay in the processor's cache: five times as fast as one product over all queries' rows.
-        kind = self._segments[0].matrix.dtype
-        stored_TM = torch.empty(row_QT.shape[1], query_QM.shape[1], dtype=kind)
-        vector_TM = stored_TM if kind == torch.float32 else torch.empty_like(stored_TM, dtype=torch.float32)
+        kind, m = self._segments[0].matrix.dtype, query_QM.shape[1]
+        most = max(1, SERIAL // m)
+        stored_BM = torch.empty(min(most, row_QT.shape[1]), m, dtype=kind)
+        vector_BM = stored_BM if kind == torch.float32 else torch.empty_like(stored_BM, dtype=torch.float32)
         queries = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).unbind()
         scores = torch.from_numpy(score_QT).unbind()
         for query_M, score_T, row_T in zip(queries, scores, row_QT, strict=True):
-            cuts = np.searchsorted(row_T, self.begin_S).tolist()
-            for segment, first, begin, end in self._spans(cuts):
-                row_A = torch.from_numpy(row_T[begin:end] - first)
-                torch.index_select(segment.matrix, 0, row_A, out=stored_TM[begin:end])
-            here = slice(cuts[0], None)  # rows -1 come first
-            if kind != torch.float32:
-                vector_TM[here].copy_(stored_TM[here])
-            torch.mv(vector_TM[here], query_M, out=score_T[here])
+            present = int(np.searchsorted(row_T, 0))  # rows -1 come first
+            for at in range(present, len(row_T), most):
+                row_B = row_T[at : at + most]
+                for segment, first, begin, end in self._spans(np.searchsorted(row_B, self.begin_S).tolist()):
+                    row_A = torch.from_numpy(row_B[begin:end] - first)
+                    torch.index_select(segment.matrix, 0, row_A, out=stored_BM[begin:end])
+                here = slice(0, len(row_B))
+                if kind != torch.float32:
+                    vector_BM[here].copy_(stored_BM[here])
+                torch.mv(vector_BM[here], query_M, out=score_T[at : at + most])
         return RankedRows(score_QT, row_QT).ordered()
 
     def _spans(self, cuts: list[int]) -> Iterator[tuple[Segment, int, int, int]]:
