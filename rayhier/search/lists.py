@@ -355,9 +355,11 @@ def _in_threads(
     index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int, *, pairs: bool = False
 ) -> tuple[Floats, Ints]:
     """Scan with as many threads as faiss may use; faiss itself uses a single thread where lists are given."""
-    fewest = FEWEST_CODED_A_THREAD if isinstance(index, faiss.IndexIVFFastScan) else FEWEST_A_THREAD
-    threads = min(faiss.omp_get_max_threads(), len(query_QM) // fewest)
+    most, is_coded = faiss.omp_get_max_threads(), isinstance(index, faiss.IndexIVFFastScan)
+    threads = min(most, len(query_QM) // (FEWEST_CODED_A_THREAD if is_coded else FEWEST_A_THREAD))
     if threads < 2:
+        if is_coded and most > 1 and len(query_QM) > 1:  # faiss would use its threads, and take longer
+            return _pool(1).submit(_scan, index, chosen, query_QM, list_QB, k, pairs=pairs).result()
         return _scan(index, chosen, query_QM, list_QB, k, pairs=pairs)
     parts = zip(np.array_split(query_QM, threads), np.array_split(list_QB, threads), strict=True)
     scans = [_pool(threads).submit(_scan, index, chosen, query, lists, k, pairs=pairs) for query, lists in parts]
