@@ -15,6 +15,7 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
+from rayhier.search.codebook import multiply_adds
 from rayhier.search.hybrid import Lexical
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.reader import Reader
@@ -86,8 +87,11 @@ class ShardGroup:
 
     def _is_small(self, work: Reading) -> bool:
         """Return True if work takes less time than a thread takes to wake."""
-        if not isinstance(work, Scan) or work.where is not None or work.with_vectors:
+        if not isinstance(work, Scan | Coded) or work.where is not None or work.with_vectors:
             return False
+        if isinstance(work, Coded):
+            documents = 0 if self._reader.codes is None else self._reader.codes.documents
+            return bool(len(work.query_QM) * multiply_adds(documents, work.query_QM.shape[1]) <= SMALL)
         return int(self._rows_L[work.leaves_QB].sum() * work.query_QM.shape[1]) <= SMALL
 
     async def _work(self, work: Callable[[], T], *, small: bool = False) -> T:
