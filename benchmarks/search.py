@@ -58,11 +58,11 @@ def least(system: System, query_QM: Floats, true_QK: Ints) -> Any:
         def found_by(step: int, efforts: Sequence[Any] = efforts) -> float:
             return recall(system.search(query_QM, efforts[step]), true_QK)
 
-        found = bisect_left(range(len(efforts) - 1), RECALL, key=found_by)
-        if found_by(found) >= RECALL:
-            alone = partial(one_by_one, system, query_QM[:ALONE], efforts[found], 1)
+        step = bisect_left(range(len(efforts) - 1), RECALL, key=found_by)
+        if found_by(step) >= RECALL:
+            alone = partial(one_by_one, system, query_QM[:ALONE], efforts[step], 1)
             alone()
-            reached.append((timed(alone), efforts[found]))
+            reached.append((timed(alone), efforts[step]))
     return min(reached)[1] if reached else system.efforts[-1][-1]
 
 
@@ -74,15 +74,15 @@ def one_by_one(system: System, query_QM: Floats, effort: Any, batch: int) -> Non
 
 def rates(systems: list[tuple[System, Any]], query_QM: Floats, batch: int, threads: int) -> dict[str, Values]:
     """Queries a second of each system, in rounds that take turns."""
-    asked, found = query_QM[: ALONE if batch == 1 else len(query_QM)], dict[str, list[float]]()
+    some_QM, rates_of = query_QM[: ALONE if batch == 1 else len(query_QM)], dict[str, list[float]]()
     set_threads(threads)
     for round_ in range(ROUNDS + 1):  # the first warms up
         for system, effort in systems:
-            seconds = timed(partial(one_by_one, system, asked, effort, batch))
+            seconds = timed(partial(one_by_one, system, some_QM, effort, batch))
             if round_:
-                found.setdefault(system.name, []).append(len(asked) / seconds)
+                rates_of.setdefault(system.name, []).append(len(some_QM) / seconds)
     set_threads(2)
-    return {name: np.array(own) for name, own in found.items()}
+    return {name: np.array(values) for name, values in rates_of.items()}
 
 
 def vectors(workdir: Path) -> tuple[str, Floats, Floats, Floats]:
@@ -97,8 +97,8 @@ def vectors(workdir: Path) -> tuple[str, Floats, Floats, Floats]:
     corpus, base, test = (current.artifact(root, now, kind) for kind in ("corpus", "vectors", "test"))
     queries = []
     for split in ("dev", "test"):
-        asked = load_split(split, corpus, base, test)
-        queries.append(model.encode_stored(asked.vector_QM, partial(getattr, asked, "texts")).numpy)
+        judged = load_split(split, corpus, base, test)
+        queries.append(model.encode_stored(judged.vector_QM, partial(getattr, judged, "texts")).numpy)
     return now.spec.name, np.concatenate(parts), queries[0], queries[1]
 
 
@@ -141,8 +141,8 @@ def main() -> None:
     }
     lines = []
     for system, effort in chosen:
-        found = recall(system.search(test_QM, effort), test_QK)
-        cells = [system.name, str(effort).strip("()"), f"{found:.3f}"]
+        share = recall(system.search(test_QM, effort), test_QK)
+        cells = [system.name, str(effort).strip("()"), f"{share:.3f}"]
         cells += [cell(rate.get(system.name), rate.get(CONTROL)) for rate in measured.values()]
         lines.append([*cells, f"{system.resident / 1e6:,.0f}", f"{system.seconds:,.0f}"])
     dimension = every.shape[1]

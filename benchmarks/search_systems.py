@@ -56,10 +56,10 @@ class System:
 
 def ladder(most: int, first: int = 1) -> list[int]:
     """Efforts to try: each an eighth more."""
-    found = [first]
-    while found[-1] < most:
-        found.append(min(most, max(found[-1] + 1, int(found[-1] * 1.125))))
-    return found
+    efforts = [first]
+    while efforts[-1] < most:
+        efforts.append(min(most, max(efforts[-1] + 1, int(efforts[-1] * 1.125))))
+    return efforts
 
 
 def size_of(index: Any) -> int:
@@ -115,25 +115,25 @@ def faiss_lists(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
         if graph:
             quantizer.hnsw.efSearch = lists // 16
         if "codes" in name:
-            held: Any = faiss.IndexIVFPQFastScan(quantizer, m, lists, m // 4, 4, faiss.METRIC_INNER_PRODUCT)
-            held.by_residual = False
+            inverted: Any = faiss.IndexIVFPQFastScan(quantizer, m, lists, m // 4, 4, faiss.METRIC_INNER_PRODUCT)
+            inverted.by_residual = False
             again = faiss.IndexScalarQuantizer(m, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-            index: Any = faiss.IndexRefine(held, again)
+            index: Any = faiss.IndexRefine(inverted, again)
             index.referenced_objects = [again]
         else:
             kind = faiss.ScalarQuantizer.QT_fp16
-            held = faiss.IndexIVFScalarQuantizer(quantizer, m, lists, kind, faiss.METRIC_INNER_PRODUCT, False)
-            index = held
+            inverted = faiss.IndexIVFScalarQuantizer(quantizer, m, lists, kind, faiss.METRIC_INNER_PRODUCT, False)
+            index = inverted
         sample = np.asarray(vector_NM[:: max(1, len(vector_NM) // 100_000)], np.float32)
         index.train(sample)
         added(index, vector_NM)
-        held.referenced_objects = [quantizer]
+        inverted.referenced_objects = [quantizer]
         seconds = clustered + time.monotonic() - began
 
-        def search(query_QM: Floats, effort: tuple[int, int], index: Any = index, held: Any = held) -> Ints:
+        def search(query_QM: Floats, effort: tuple[int, int], index: Any = index, inverted: Any = inverted) -> Ints:
             probed, listed = effort
-            held.nprobe = probed
-            if index is not held:
+            inverted.nprobe = probed
+            if index is not inverted:
                 index.k_factor = listed / K
             return np.asarray(index.search(np.ascontiguousarray(query_QM), K)[1])
 
@@ -173,8 +173,8 @@ def hnswlib_graph(vector_NM: np.ndarray) -> Iterator[System]:
 
     def walk(query_QM: Floats, effort: int) -> Ints:
         graph.set_ef(max(effort, K))
-        found = graph.knn_query(query_QM, k=K, num_threads=faiss.omp_get_max_threads())[0]
-        return np.asarray(found.astype(np.int64))
+        rows = graph.knn_query(query_QM, k=K, num_threads=faiss.omp_get_max_threads())[0]
+        return np.asarray(rows.astype(np.int64))
 
     yield System("hnswlib", seconds, graph.index_file_size(), [ladder(n // 10, K)], walk)
 
@@ -206,8 +206,8 @@ def scann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
         if threads > 1:
             index.set_num_threads(threads)
         ask = index.search_batched_parallel if threads > 1 else index.search_batched
-        found = ask(query_QM, leaves_to_search=probed, pre_reorder_num_neighbors=listed)[0]
-        return np.asarray(found.astype(np.int64))
+        rows = ask(query_QM, leaves_to_search=probed, pre_reorder_num_neighbors=listed)[0]
+        return np.asarray(rows.astype(np.int64))
 
     ladders = [[(probed, listed) for probed in ladder(lists)] for listed in LISTED]
     yield System("ScaNN with SOAR", seconds, size, ladders, search)
@@ -232,15 +232,15 @@ def lance(vector_NM: np.ndarray, lists: int, folder: Path) -> Iterator[System]:
     seconds = time.monotonic() - began
 
     def search(query_QM: Floats, effort: int) -> Ints:
-        found = np.full((len(query_QM), K), -1)
+        number_QK = np.full((len(query_QM), K), -1)
         query = table.search(list(query_QM)) if len(query_QM) > 1 else table.search(query_QM[0])
         query = query.distance_type("dot").nprobes(effort).refine_factor(12).limit(K).select(["row", "_distance"])
         rows = query.to_arrow()
         of = rows["query_index"].to_numpy() if "query_index" in rows.column_names else np.zeros(len(rows), int)
         order = np.lexsort((rows["_distance"].to_numpy(), of))
         place = np.arange(len(order)) - np.searchsorted(of[order], of[order])
-        found[of[order], place] = rows["row"].to_numpy()[order]
-        return found
+        number_QK[of[order], place] = rows["row"].to_numpy()[order]
+        return number_QK
 
     yield System("LanceDB IVF_PQ", seconds, 0, [ladder(lists)], search, threads=False)
 
@@ -286,8 +286,8 @@ class Ours:
             return numbered(scan.candidates(query_QM, leaves_QB, K, listed).rows, number_N)
 
         ladders = [[(beam, listed) for beam in ladder(self.router.n_leaves // 4)] for listed in LISTED]
-        held = scan.rows.begin_S[-1] * (self.there.manifest.dimension // 8 + 8) + 4 * self.router.n_leaves * 480
-        return System("rayhier, leaves", self.seconds + time.monotonic() - began, int(held), ladders, search)
+        resident = scan.rows.begin_S[-1] * (self.there.manifest.dimension // 8 + 8) + 4 * self.router.n_leaves * 480
+        return System("rayhier, leaves", self.seconds + time.monotonic() - began, int(resident), ladders, search)
 
     def codes(self) -> System:
         """Scan codes of all documents, and score the best again."""
@@ -300,8 +300,8 @@ class Ours:
         def search(query_QM: Floats, listed: int) -> Ints:
             return numbered(scan.candidates(query_QM, listed).first(K), number_N)
 
-        held = scan.documents * (self.there.manifest.dimension // 8 + 2 * self.there.manifest.dimension + 8)
-        return System("rayhier, codes of all", time.monotonic() - began, held, [ladder(2_000, K)], search)
+        resident = scan.documents * (self.there.manifest.dimension // 8 + 2 * self.there.manifest.dimension + 8)
+        return System("rayhier, codes of all", time.monotonic() - began, resident, [ladder(2_000, K)], search)
 
 
 def numbers(scan: LeafScan) -> Ints:
@@ -315,8 +315,8 @@ def numbered(rows: RankedRows, number_N: Ints) -> Ints:
     number_QT = np.where(rows.row_QT < 0, -1, number_N[rows.row_QT])
     if number_QT.shape[1] == K:
         return number_QT
-    found = np.full((len(number_QT), K), -1)
-    for own_K, number_T in zip(found, number_QT, strict=True):
+    number_QK = np.full((len(number_QT), K), -1)
+    for number_K, number_T in zip(number_QK, number_QT, strict=True):
         best = list(dict.fromkeys(number_T[: 4 * K].tolist()))[:K]
-        own_K[: len(best)] = best
-    return found
+        number_K[: len(best)] = best
+    return number_QK

@@ -12,15 +12,15 @@ docs/LOG.md.)
 import torch
 from torch import Tensor
 
-from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.wrapped import WrappedRouter
 
 NO_LEAF = -1
 """Leaf number that stands where a query visits no further leaf."""
 
 
-class OwnBeam:
+class OwnBeam(WrappedRouter):
     """A learned IVF router whose queries visit only leaves where a document is probable enough to be an answer."""
 
     def __init__(self, router: LearnedIvfRouter, target: float) -> None:
@@ -31,33 +31,8 @@ class OwnBeam:
         """
         if not router.calibrated:
             raise ValueError("the router was trained without judged queries")
-        self.router = router
+        super().__init__(router)
         self.floor = float(torch.quantile(router.reach_T, 1 - target))
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaves of the router's tree."""
-        return self.router.n_leaves
-
-    @property
-    def levels(self) -> int:
-        """Number of levels of the router's tree."""
-        return self.router.levels
-
-    @property
-    def reader(self) -> None:
-        """None: the router reads vectors, not tokens."""
-        return self.router.reader
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the router's weights."""
-        return self.router.device
-
-    @property
-    def cells(self) -> Cells:
-        """Centroids by which the router places documents."""
-        return self.router.cells
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Choose leaves [n, k] for queries, densest first, with -1 in place of those where an answer is improbable.
@@ -69,10 +44,6 @@ class OwnBeam:
         out_NK = log_p_NK - self.router.log_size_L[leaf_NK] < self.floor
         out_NK[:, 0] = False
         return leaf_NK.masked_fill(out_NK, NO_LEAF), log_p_NK.masked_fill(out_NK, -torch.inf)
-
-    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Place documents as the router does: returns their best leaves [n, k], and log-probabilities [n, k]."""
-        return self.router.place(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:
         """Count the multiply-adds of routing a query that visits all `beam` leaves."""

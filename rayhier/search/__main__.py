@@ -90,10 +90,10 @@ def _batch(searcher: "Searcher", parsed: argparse.Namespace) -> None:
     from rayhier.search.batch import Job
     from rayhier.search.query_files import QueryFile
 
-    asked = {"k": parsed.k, "beam": parsed.beam, "mode": parsed.mode, "budget": parsed.budget}
-    asked["filter"] = None if parsed.filter is None else json.loads(parsed.filter)
+    arguments = {"k": parsed.k, "beam": parsed.beam, "mode": parsed.mode, "budget": parsed.budget}
+    arguments["filter"] = None if parsed.filter is None else json.loads(parsed.filter)
     began = time.monotonic()
-    answered, refused = Job(searcher, QueryFile(parsed.queries, searcher.rules), parsed.out, asked).run()
+    answered, refused = Job(searcher, QueryFile(parsed.queries, searcher.rules), parsed.out, arguments).run()
     if refused:
         say(f"  {refused}")
     summary = {"queries": answered, "refused": dict(refused.counts), "out": str(parsed.out)}

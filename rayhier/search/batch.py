@@ -51,7 +51,7 @@ class Job:
     searcher: Searcher
     queries: QueryFile
     out: Path
-    asked: dict[str, Any]
+    arguments: dict[str, Any]
     """Arguments of `Searcher.rules.request` that all queries share, as JSON."""
 
     @property
@@ -94,7 +94,7 @@ class Job:
         ledger = {
             "queries": files.digest(self.queries.path),
             "index": f"model {manifest.model}, version {manifest.version}",
-            "asked": json.dumps(self.asked, sort_keys=True),
+            "request": json.dumps(self.arguments, sort_keys=True),
             "chunk": CHUNK,
         }
         if not (self.parts / LEDGER).exists():
@@ -115,18 +115,18 @@ class Job:
 
     def _answered(self, rows: Sequence[QueryRow]) -> Iterator[pa.RecordBatch]:
         """Search the queries of a chunk: those with texts, then those with vectors; results in the chunk's order."""
-        found: dict[str, tuple[list[str], list[float], int]] = {}
+        results: dict[str, tuple[list[str], list[float], int]] = {}
         texts = [row for row in rows if row.text is not None]
         vectors = [row for row in rows if row.vector is not None]
-        given: list[tuple[list[QueryRow], Queries]] = [(texts, [row.text or "" for row in texts])]
+        parts: list[tuple[list[QueryRow], Queries]] = [(texts, [row.text or "" for row in texts])]
         if vectors:
-            given.append((vectors, np.stack([row.vector for row in vectors if row.vector is not None])))
-        for asked, queries in given:
-            if asked:
-                request = self.searcher.rules.request(queries, **self.asked)
-                found |= dict(zip((row.id for row in asked), _results(self.searcher.retrieve(request)), strict=True))
+            parts.append((vectors, np.stack([row.vector for row in vectors if row.vector is not None])))
+        for part, queries in parts:
+            if part:
+                request = self.searcher.rules.request(queries, **self.arguments)
+                results |= dict(zip((row.id for row in part), _results(self.searcher.retrieve(request)), strict=True))
         if rows:
-            ids, scores, visited = zip(*(found[row.id] for row in rows), strict=True)
+            ids, scores, visited = zip(*(results[row.id] for row in rows), strict=True)
             columns = [[row.id for row in rows], list(ids), list(scores), list(visited)]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(values, kind) for values, kind in zip(columns, RESULTS.types, strict=True)], schema=RESULTS

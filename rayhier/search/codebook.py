@@ -110,14 +110,6 @@ class Codebook:
         vector_NP = np.ascontiguousarray(padded_NP, dtype=np.float32)
         return vector_NP if self.rotation_PP is None else vector_NP @ self.rotation_PP
 
-    def decoded(self, vector_NM: npt.NDArray[Any]) -> Floats:
-        """Return for vectors [n, m] what their codes stand for, [n, m]."""
-        quantizer = self.quantizer()
-        decoded_NP = quantizer.decode(quantizer.compute_codes(self.padded(vector_NM)))
-        if self.rotation_PP is not None:
-            decoded_NP = decoded_NP @ self.rotation_PP.T
-        return np.asarray(decoded_NP[:, : self.dimension])
-
     def flat(self, vector_NM: npt.NDArray[Any]) -> Any:
         """Code vectors [n, m]; returns faiss's index of their codes, in which vector i has id i."""
         index: Any = faiss.IndexPQFastScan(self.width, self.pieces, BITS, faiss.METRIC_INNER_PRODUCT)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
-from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import Router, route_all
+from rayhier.model.wrapped import WrappedRouter
 from rayhier.search.codebook import CENTROIDS, Codebook, multiply_adds
 
 FEWEST = 39 * CENTROIDS
@@ -28,7 +28,7 @@ SHORTLIST = 2
 .994 to .997 of the leaves are those of the full comparison (docs/LOG.md)."""
 
 
-class CodedRouter:
+class CodedRouter(WrappedRouter):
     """A learned IVF router of height 1 whose queries find their leaves by codes."""
 
     def __init__(self, router: LearnedIvfRouter) -> None:
@@ -36,7 +36,7 @@ class CodedRouter:
 
         The bias is one more coordinate, by which every query has 1. Equal weights give equal codes.
         """
-        self.router = router
+        super().__init__(router)
         weight_LM, bias_L, V, U, log_size_L = (
             tensor.detach().cpu().numpy()
             for tensor in (router.W[-1], router.b[-1], router.V, router.U, router.log_size_L)
@@ -48,31 +48,6 @@ class CodedRouter:
         full.add(self._codebook.padded(np.column_stack([weight_LM, bias_L])))
         self._index = faiss.IndexRefine(codes, full)
         self._held = codes, full  # faiss keeps no reference
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaves."""
-        return self.router.n_leaves
-
-    @property
-    def levels(self) -> int:
-        """Number of levels below the root: 1."""
-        return self.router.levels
-
-    @property
-    def reader(self) -> None:
-        """None: the router reads vectors, not tokens."""
-        return self.router.reader
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the router's weights; codes are on the CPU."""
-        return self.router.device
-
-    @property
-    def cells(self) -> Cells:
-        """Centroids by which the router places documents."""
-        return self.router.cells
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Choose leaves [n, k] for queries, densest first, with log-probabilities [n, k]; k = min(beam, leaves).
@@ -98,10 +73,6 @@ class CodedRouter:
         most_N1 = mass_NS.max(axis=1, keepdims=True)
         total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
         return leaf_NS[:, :beam], mass_NS[:, :beam] - total_N1
-
-    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Place documents as the router does: returns their best leaves [n, k], and log-probabilities [n, k]."""
-        return self.router.place(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:
         """Count the multiply-adds of routing one query: codes by the time that they take, and the leaves in full."""

@@ -139,8 +139,8 @@ class FlatScan:
         """
         for shard in leaf_map.manifest.shards:
             nodes_of(leaf_map, shard)
-        held = [shard for shard in leaf_map.manifest.shards if any(leaf in leaves.leaves for leaf in shard.leaves)]
-        parts = [_mapped(similarity, leaf_map, shard, leaves.leaves, cache_bytes) for shard in held]
+        shards = [shard for shard in leaf_map.manifest.shards if any(leaf in leaves.leaves for leaf in shard.leaves)]
+        parts = [_mapped(similarity, leaf_map, shard, leaves.leaves, cache_bytes) for shard in shards]
         return cls(similarity, parts, leaves)
 
     def intact(self) -> bool:

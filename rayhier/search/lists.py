@@ -23,29 +23,13 @@ from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import once, take
 from rayhier.search import codecs
 from rayhier.search.codebook import Codebook
+from rayhier.search.visited import Places, Repeats
 
-COUNTED = 4_000_000
-"""Approximate number of groups of rows that are counted at a time."""
 FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 256
 """Fewest queries for which another thread is used; where lists are codes, of which a thread takes each for all of its
 queries, more."""
 OFFSET = (1 << 32) - 1
 """Bits of a faiss label that are the row's place in its list; the bits above are the list."""
-
-
-class Places:
-    """Positions of leaves among some leaves, for instance those that one file holds."""
-
-    def __init__(self, leaf_L: Ints, place_L: Ints | None = None) -> None:
-        """Take the numbers of the leaves [l], in ascending order, and their positions [l], None: 0, 1, 2 and so on."""
-        # The first and the last entry stay -1: leaves below and above the range are looked up there.
-        self._before = int(leaf_L[0]) - 1 if len(leaf_L) else 0
-        self._place = np.full(int(leaf_L[-1]) - self._before + 2 if len(leaf_L) else 1, -1)
-        self._place[leaf_L - self._before] = np.arange(len(leaf_L)) if place_L is None else place_L
-
-    def __call__(self, leaves: Ints) -> Ints:
-        """Return each leaf's position among the leaves that the constructor took; -1 for any other leaf."""
-        return self._place.take(leaves - self._before, mode="clip")
 
 
 @dataclass(frozen=True)
@@ -59,7 +43,7 @@ class FileLists:
     size_L: Ints
     """Number of rows [l] of each list."""
     copies: Copies | None = None
-    """Which rows belong to one result; None where every row is one."""
+    """Numbers of the results that the rows belong to; None where every row is a result of its own."""
     list_N: Ints | None = None
     """List [n] of each row; None where rows are numbered list after list."""
 
@@ -123,11 +107,12 @@ class LeafLists:
     def where(self, mask_N: Bools) -> "LeafLists":
         """Return lists of which only the rows where `mask_N` [n] is True are scanned and counted."""
         lists = copy.copy(self)
-        lists._choose(mask_N)  # noqa: SLF001  a copy of this class
+        lists.choose(mask_N)
         return lists
 
-    def _choose(self, mask_N: Bools) -> None:
-        self.__dict__.pop("_again", None)
+    def choose(self, mask_N: Bools) -> None:
+        """Scan and count from now on only the rows where `mask_N` [n] is True."""
+        self.__dict__.pop("_repeats", None)
         chosen = np.bincount(self._list_of_rows()[mask_N], minlength=len(self.sizes)).astype(np.int64)
         self._mask_N, self.sizes = mask_N, np.where(self.sizes > 0, chosen, 0)
         cuts = [0, len(mask_N)] if self._numbered else self._row_F.tolist()
@@ -146,7 +131,7 @@ class LeafLists:
     @property
     def documents(self) -> int:
         """Number of distinct documents that are scanned; of passages where documents are cut into them."""
-        return int(self.sizes.sum()) - (0 if self._again is None else self._again.rows)
+        return int(self.sizes.sum()) - (0 if self._repeats is None else self._repeats.rows)
 
     def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
         """Return scores [q, k] and rows [q, k] of the best results in each query's leaves [q, β], each result once.
@@ -175,15 +160,15 @@ class LeafLists:
         """
         list_QB = self._lists(leaves_QB)
         scanned_Q = self._scanned(list_QB)
-        again = self._again
-        return (scanned_Q if again is None else scanned_Q - again.count(list_QB, leaves_QB)), scanned_Q
+        repeats = self._repeats
+        return (scanned_Q if repeats is None else scanned_Q - repeats.count(list_QB, leaves_QB)), scanned_Q
 
     @cached_property
-    def _again(self) -> "_Again | None":
+    def _repeats(self) -> Repeats | None:
         if self.copies is None or self.copies.lower_NR is None:
             return None
         counted_N = None if (self.sizes == self._held_L).all() else self.mask & (self.sizes > 0)[self._list_of_rows()]
-        return _Again.of(self._list_of_rows(), self.copies.lower_NR, len(self.sizes), counted_N)
+        return Repeats.of(self._list_of_rows(), self.copies.lower_NR, len(self.sizes), counted_N)
 
     def _list_of_rows(self) -> Ints:
         """Return the list [n] of each row."""
@@ -229,14 +214,14 @@ class LeafLists:
         list_QB = np.where(self.sizes[list_QB] == 0, -1, list_QB)  # -1 reads the last size, and stays
         if len(chosen) == 1:
             return _in_threads(self._index, chosen[0], query_QM, list_QB, k)
-        found = [(np.full((len(query_QM), k), -np.inf, np.float32), np.full((len(query_QM), k), -1))]
+        best = [(np.full((len(query_QM), k), -np.inf, np.float32), np.full((len(query_QM), k), -1))]
         for number, part in enumerate(chosen):
             first, last = self._first_F[number : number + 2]
             own_QB = np.where((list_QB >= first) & (list_QB < last), list_QB, -1)
             if (own_QB >= 0).any():
                 score_QK, row_QK = _in_threads(self._index, part, query_QM, own_QB, k)
-                found.append((score_QK, np.where(row_QK < 0, -1, row_QK + self._row_F[number])))
-        score_QF, row_QF = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
+                best.append((score_QK, np.where(row_QK < 0, -1, row_QK + self._row_F[number])))
+        score_QF, row_QF = (np.concatenate(arrays, axis=1) for arrays in zip(*best, strict=True))
         order_QK = np.argsort(-score_QF, axis=1, kind="stable")[:, :k]
         return take(score_QF, order_QK), take(row_QF, order_QK)
 
@@ -286,13 +271,13 @@ def _layers(leaf_L: Ints, in_range_L: Bools, first_F: Ints) -> list[Places]:
     taken: list[set[int]] = []
     for first, last in zip(first_F[:-1].tolist(), first_F[1:].tolist(), strict=True):
         list_A = first + np.flatnonzero(in_range_L[first:last])
-        own = set(leaf_L[list_A].tolist())
-        number = next((number for number, leaves in enumerate(taken) if not leaves & own), len(taken))
+        held_leaves = set(leaf_L[list_A].tolist())
+        number = next((number for number, leaves in enumerate(taken) if not leaves & held_leaves), len(taken))
         if number == len(taken):
             layers.append([])
             taken.append(set())
         layers[number].append(list_A)
-        taken[number] |= own
+        taken[number] |= held_leaves
     places = []
     for parts in layers:
         list_A = np.concatenate(parts)
@@ -389,68 +374,3 @@ def _scan(
 def _pool(threads: int) -> ThreadPoolExecutor:
     # A single OpenMP thread in each; OpenMP's limit is set per thread, so from inside the thread.
     return ThreadPoolExecutor(threads, "leaves", lambda: faiss.omp_set_num_threads(1))
-
-
-@dataclass(frozen=True)
-class _Again:
-    """Rows of rank above 0, in groups: of one list, and with the same leaves of lower rank.
-
-    A group's documents are not counted where one of these leaves is visited too.
-    """
-
-    rows: int
-    """Number of rows of rank above 0."""
-    begin_L: Ints
-    """Begin of each list's groups in `lower_GR`; the last entry is the number of groups."""
-    leaves: int
-    """Number of distinct leaves of lower rank."""
-    place: Places
-    """Positions of the leaves of lower rank."""
-    lower_GR: Ints
-    """Positions of each group's leaves of lower rank; -1 where it has fewer."""
-    size_G: Ints
-    """Number of rows of each group."""
-
-    @classmethod
-    def of(cls, list_N: Ints, lower_NR: Ints, n_lists: int, mask_N: Bools | None = None) -> "_Again":
-        """Take the rows of rank above 0: of all rows, or of those where a mask [n] is True."""
-        again_N = (lower_NR >= 0).any(axis=1)
-        rows = np.flatnonzero(again_N if mask_N is None else again_N & mask_N)
-        leaf_U = np.unique(lower_NR[rows])
-        place = Places(leaf_U[leaf_U >= 0].astype(np.int64))
-        key_AC = np.concatenate([list_N[rows, None], place(lower_NR[rows])], axis=1)
-        order = np.lexsort(key_AC.T[::-1])
-        key_AC = key_AC[order]
-        new_A = np.ones(len(rows), bool)
-        new_A[1:] = (key_AC[1:] != key_AC[:-1]).any(axis=1)
-        first_G = np.flatnonzero(new_A)
-        size_G = np.diff(np.append(first_G, len(rows)))
-        counts = np.bincount(key_AC[first_G, 0], minlength=n_lists)
-        begin_L = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(len(rows), begin_L, int((leaf_U >= 0).sum()), place, key_AC[first_G, 1:], size_G)
-
-    def count(self, list_QB: Ints, leaves_QB: Ints) -> Ints:
-        """Count the rows [q] in each query's lists whose document another of its leaves holds at a lower rank."""
-        size_QB = np.where(list_QB < 0, 0, self.begin_L[list_QB + 1] - self.begin_L[list_QB])
-        if size_QB.sum() <= COUNTED:
-            return self._count(list_QB, size_QB, leaves_QB)
-        cuts = np.flatnonzero(np.diff(np.cumsum(size_QB.sum(axis=1)) // COUNTED)) + 1
-        parts = (np.split(array_QB, cuts) for array_QB in (list_QB, size_QB, leaves_QB))
-        return np.concatenate([self._count(*part) for part in zip(*parts, strict=True)])
-
-    def _count(self, list_QB: Ints, size_QB: Ints, leaves_QB: Ints) -> Ints:
-        q, width = len(leaves_QB), self.leaves + 1
-        query_P, probe_P = np.nonzero(size_QB)
-        if not len(query_P):
-            return np.zeros(q, dtype=np.int64)
-        # A flat table with a row a query. Position -1 points to the last column of the row before, which stays False.
-        probed = np.zeros(q * width, dtype=bool)
-        probed[self.place(leaves_QB) + width * np.arange(q)[:, None]] = True
-        probed[width - 1 :: width] = False
-        size_P, begin_P = size_QB[query_P, probe_P], self.begin_L[list_QB[query_P, probe_P]]
-        end_P = np.cumsum(size_P)
-        group_A = np.arange(end_P[-1]) + np.repeat(begin_P - end_P + size_P, size_P)
-        first_A = np.repeat(width * query_P, size_P)
-        again_A = probed[self.lower_GR[group_A] + first_A[:, None]].any(axis=1)
-        size_A = self.size_G[group_A[again_A]]
-        return np.bincount(first_A[again_A] // width, weights=size_A, minlength=q).astype(np.int64)

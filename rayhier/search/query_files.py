@@ -128,15 +128,15 @@ class QueryFile:
 
     def _query(self, row: Any) -> QueryRow:
         """Make a query of a row; ValueError with the reason where it is none."""
-        given = self._parsed(row) if isinstance(row, bytes) else row
-        name = next((given[key] for key in IDS if given.get(key) is not None), None)
+        fields = self._parsed(row) if isinstance(row, bytes) else row
+        name = next((fields[key] for key in IDS if fields.get(key) is not None), None)
         if isinstance(name, int) and not isinstance(name, bool):
             name = str(name)
         if not isinstance(name, str) or not name:
             raise ValueError("without an id")
-        if given.get(VECTOR) is not None:
-            return QueryRow(name, vector=self._vector(given[VECTOR]))
-        text = given.get(TEXT)
+        if fields.get(VECTOR) is not None:
+            return QueryRow(name, vector=self._vector(fields[VECTOR]))
+        text = fields.get(TEXT)
         if not isinstance(text, str):
             raise ValueError("without a text or a vector")
         if len(text) > self._rules.limits.max_query:
@@ -164,9 +164,9 @@ class QueryFile:
             raise ValueError("not a JSON object")
         return value
 
-    def _vector(self, given: Any) -> Floats:
+    def _vector(self, numbers: Any) -> Floats:
         try:
-            vector = np.asarray(given, dtype=np.float32)
+            vector = np.asarray(numbers, dtype=np.float32)
         except (TypeError, ValueError):
             raise ValueError("with a vector that is no list of numbers") from None
         if vector.shape != (self._rules.dimension,) or not np.isfinite(vector).all():

@@ -1,5 +1,6 @@
 """Opens the parts of a leaf map that searches read: leaves, words (BM25), all documents by a level or by codes."""
 
+import os
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,6 +14,9 @@ from rayhier.search.scan import LeafScan
 from rayhier.search.shortlist import Shortlist
 from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import LeafMap
+
+WARMED = 0.5
+"""Largest share of the machine's memory that vectors which are read ahead may fill."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,13 @@ class Reader:
                 return self.codes.scan(work.query_QM, work.k, work.where, with_vectors=work.with_vectors)
 
     def open_files(self) -> None:
-        """Open every file that searches read now; InputError where one is not as published."""
+        """Open every file that searches read now, as a server does; InputError where one is not as published.
+
+        Vectors that rows are scored again by are read ahead, where they fill no more than half of the memory.
+        """
         if self.flat is None and self.codes is None:
             self.leaves.open()
+            self.leaves.warm(WARMED * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
     def intact(self) -> bool:
         """Return True if the files of all open segments are unchanged since they were opened."""

@@ -73,20 +73,9 @@ class Rows:
         """Number of each segment's first row [s + 1]; the last entry is the number of rows."""
         self._first: list[int] = self.begin_S.tolist()
 
-    @property
-    def hold_passages(self) -> bool:
-        """True where several rows may belong to one result, besides those of a document's further leaves."""
-        return any(segment.holds_passages for segment in self._segments)
-
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the rows: True where a row meets a filter."""
         return np.concatenate([np.zeros(0, bool), *(segment.mask(where) for segment in self._segments)])
-
-    def vectors(self, row_N: Ints) -> torch.Tensor:
-        """Read the stored vectors [n, m] of rows, in ascending order, as float32."""
-        cuts = np.searchsorted(row_N, self.begin_S).tolist()
-        parts = [segment.vectors(row_N[begin:end] - first) for segment, first, begin, end in self._spans(cuts)]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def scored(self, query_QM: Floats, row_QT: Ints) -> RankedRows:
         """Score rows [q, t] by inner products of queries [q, m] and stored vectors; returns the rows, best first."""

@@ -54,10 +54,6 @@ class Segment(Protocol):
     def count(self) -> int:
         """Number of rows."""
 
-    @property
-    def holds_passages(self) -> bool:
-        """True where several rows may belong to one result."""
-
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the rows: True where a row meets the filter."""
 
@@ -77,9 +73,6 @@ class Segment(Protocol):
     def matrix(self) -> torch.Tensor:
         """Stored vectors [n, m] of all rows, in memory or mapped; ValueError where lists alone hold them."""
 
-    def vectors(self, rows: Ints) -> torch.Tensor:
-        """Read the stored vectors [n, m] of some rows, as float32."""
-
     def warm(self) -> None:
         """Read all stored vectors into memory, from where the system may drop them again."""
 
@@ -95,7 +88,6 @@ class MemorySegment:
     vector_NM: Floats
     table: pa.Table
     """Table with column `id` and the other columns that results show, row for row."""
-    holds_passages: bool = False
 
     @classmethod
     def of(
@@ -115,7 +107,7 @@ class MemorySegment:
         if fields is not None:
             for name in fields.column_names:
                 table = table.append_column(name, fields[name])
-        return cls(lists, vector_NM, table, holds_passages=copies is not None)
+        return cls(lists, vector_NM, table)
 
     @property
     def count(self) -> int:
@@ -147,10 +139,6 @@ class MemorySegment:
     def matrix(self) -> torch.Tensor:
         """Vectors [n, m] of all rows."""
         return torch.from_numpy(self.vector_NM)
-
-    def vectors(self, rows: Ints) -> torch.Tensor:
-        """Return the vectors [n, m] of some rows."""
-        return self.matrix[torch.from_numpy(rows)]
 
     def warm(self) -> None:
         """Do nothing: the vectors are in memory."""

@@ -160,7 +160,7 @@ def begun(searcher, file, tmp_path, monkeypatch):
 
 def test_parts_of_another_search_are_refused(searcher, file, tmp_path, monkeypatch):
     begun(searcher, file, tmp_path, monkeypatch)
-    with pytest.raises(InputError, match=r"out\.parquet\.parts: holds parts of another search \(asked changed\)"):
+    with pytest.raises(InputError, match=r"out\.parquet\.parts: holds parts of another search \(request changed\)"):
         job(searcher, file, tmp_path / "out.parquet", k=5).run()
     file.write_text(file.read_text() + '{"_id": "new", "text": "oak"}\n')
     with pytest.raises(InputError, match=r"\(queries changed\)"):
