@@ -179,6 +179,7 @@ class LeafScan:
         ranked = RankedRows(*lists.scan_rows(query_QM, leaves_QB, most))
         whole_Q = ranked.row_QT[:, -1] < 0 if most == fetch else np.ones(len(query_QM), dtype=bool)
         if self.codec == "pq":
+            ranked = _without_ties(ranked, whole_Q, k)
             # Only the stored vectors tell which passage of a document is the best.
             ranked = self.rows.scored(query_QM, ranked.row_QT)
         result_N = None if lists.copies is None else lists.copies.result_N
@@ -209,6 +210,16 @@ class LeafScan:
     @cached_property
     def _mask(self) -> Callable[[Filter], Bools]:
         return lru_cache(KEPT_FILTERS)(self.rows.mask)
+
+
+def _without_ties(ranked: RankedRows, whole_Q: Bools, k: int) -> RankedRows:
+    """Leave out the rows that tie with the last one, unless fewer than k stay or no row is missing.
+
+    Sums of codes are often equal. Which of the equal rows faiss takes last depends on the order of its scan, and so on
+    the other queries of a batch; the rows above them do not.
+    """
+    tied_QT = (ranked.score_QT <= ranked.score_QT[:, -1:]) & ~whole_Q[:, None]
+    return ranked.without(tied_QT & ((~tied_QT).sum(axis=1, keepdims=True) >= k))
 
 
 @dataclass(frozen=True)
