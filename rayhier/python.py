@@ -69,7 +69,8 @@ class Results(Sequence[Hit]):
             shown = " ".join((hit.title or hit.text).split())
             name = shown if shown == hit.id else f"{hit.id}  {shown}"
             lines.append(f"{place:>3}  {hit.score:.4f}  {name[:WIDTH]}")
-        visited = f"visited {self.answer.documents:,} documents ({self.answer.fraction:.1%})"
+        verb = "visited" if self.answer.leaves else "compared"
+        visited = f"{verb} {self.answer.documents:,} documents ({self.answer.fraction:.1%})"
         return "\n".join([*lines, visited])
 
     def to_pandas(self) -> "pd.DataFrame":
