@@ -26,8 +26,8 @@ from rayhier.search.codebook import Codebook
 from rayhier.search.visited import Places, Repeats
 
 FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 256
-"""Fewest queries for which another thread is used; where lists are codes, of which a thread takes each for all of its
-queries, more."""
+"""Fewest queries that each of several threads scans; of codes more, since a thread reads a list once for all of its
+queries."""
 OFFSET = (1 << 32) - 1
 """Bits of a faiss label that are the row's place in its list; the bits above are the list."""
 
