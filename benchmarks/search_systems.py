@@ -28,8 +28,8 @@ from rayhier.storage.leaf_map import LeafMap
 K = 10
 LINKS, CONSTRUCTION = 32, 100
 """Links of a graph's nodes, and candidates while it is built."""
-SHARDS = 4
-"""Shards of the leaf map."""
+SHARDS, A_SHARD = 4, 700_000
+"""Fewest shards of the leaf map, and about the most vectors of one."""
 LISTED = (80, 120, 160, 240)
 """Numbers of rows that are scored again, of which the fastest is taken on dev."""
 SAMPLED = 64
@@ -261,8 +261,8 @@ class Ours:
             router = leaf_maps.settled(JobSpec.model_validate(spec), sample_NM, len(vector_NM))
             save_router(router, self.folder / "router")
             texts = leaf_maps.texts([f"{row:09d}" for row in range(len(vector_NM))])
-            vectors = np.asarray(vector_NM, np.float32)
-            leaf_maps.write(self.folder / "map", router, JobSpec.model_validate(spec), texts, vectors, SHARDS)
+            shards = max(SHARDS, len(vector_NM) // A_SHARD)
+            leaf_maps.write(self.folder / "map", router, JobSpec.model_validate(spec), texts, vector_NM, shards)
             (self.folder / "done").write_text(f"{time.monotonic() - began:.0f}\n")
         self.seconds = float((self.folder / "done").read_text())
         self.there = LeafMap.open(self.folder / "map")

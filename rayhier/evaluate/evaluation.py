@@ -30,6 +30,7 @@ from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.model import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
+from rayhier.spec.index_size import IndexSize
 from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
@@ -182,13 +183,13 @@ def about_matching(queries: Queries, base: Collection) -> Queries:
     return queries.about(base.judged({name for grades in queries.grades.values() for name in grades}))
 
 
-def baselines(spec: JobSpec, documents: int) -> tuple[str, ...]:
-    """Return the baselines that the spec names, and those that its index of `documents` is to be compared with.
+def baselines(spec: JobSpec, size: IndexSize) -> tuple[str, ...]:
+    """Return the baselines that the spec names, and those that its index of a size is to be compared with.
 
     These are `faiss_ivf_spill` where documents have two leaves, and `codes` where searches compare codes.
     """
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
-    codes = ("codes",) if spec.search.by_codes(documents) else ()
+    codes = ("codes",) if spec.search.by_codes(size) else ()
     return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *codes)))
 
 
@@ -232,7 +233,8 @@ class _Work:
             self._curve(
                 result, router, lambda: router_system(router, collection, model.router, encoded, self.k), as_searched
             )
-        for name in baselines(self.spec, self.base.documents):
+        size = self.spec.index_size(self.base.documents, self.dev.vector_QM.shape[1])
+        for name in baselines(self.spec, size):
             match name:
                 case "exact":
                     self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k))

@@ -3,6 +3,7 @@
 Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S segments.
 """
 
+import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -72,17 +73,26 @@ class Rows:
         self.begin_S = np.cumsum([0, *(segment.count for segment in segments)])
         """Number of each segment's first row [s + 1]; the last entry is the number of rows."""
         self._first: list[int] = self.begin_S.tolist()
+        self._from_disk = True
 
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the rows: True where a row meets a filter."""
         return np.concatenate([np.zeros(0, bool), *(segment.mask(where) for segment in self._segments)])
 
     def scored(self, query_QM: Floats, row_QT: Ints) -> RankedRows:
-        """Score rows [q, t] by inner products of queries [q, m] and stored vectors; returns the rows, best first."""
+        """Score rows [q, t] by inner products of queries [q, m] and stored vectors; returns the rows, best first.
+
+        Where vectors of the last rows came from a disk, those of all these rows are asked of it at once.
+        """
         row_QT = np.sort(row_QT, axis=1)
         score_QT = np.full(row_QT.shape, -np.inf, np.float32)
         if not row_QT.size or not self._segments:
             return RankedRows(score_QT, row_QT)
+        read = _blocks_read()
+        if self._from_disk:
+            row_A = np.unique(row_QT)
+            for segment, first, begin, end in self._spans(np.searchsorted(row_A, self.begin_S).tolist()):
+                segment.read_ahead(row_A[begin:end] - first)
         # Buffers that stay in the processor's cache: five times as fast as one product over all queries' rows.
         kind, m = self._segments[0].matrix.dtype, query_QM.shape[1]
         most = max(1, SERIAL // m)
@@ -101,6 +111,7 @@ class Rows:
                 if kind != torch.float32:
                     vector_BM[here].copy_(stored_BM[here])
                 torch.mv(vector_BM[here], query_M, out=score_T[at : at + most])
+        self._from_disk = _blocks_read() > read
         return RankedRows(score_QT, row_QT).ordered()
 
     def _spans(self, cuts: list[int]) -> Iterator[tuple[Segment, int, int, int]]:
@@ -140,6 +151,11 @@ class Rows:
             for segment, first, begin, end in self._spans(cuts)
         ]
         return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})]), place_QT
+
+
+def _blocks_read() -> int:
+    """Return the number of blocks that this thread had the system read from disks."""
+    return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_inblock
 
 
 def lacks(row_QK: Ints, k: int) -> Bools:
