@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from benchmarks import leaf_maps
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.library import faiss
+from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.model.router import load_router, save_router
 from rayhier.search.coded_router import CodedRouter, first_pass_before
 from rayhier.search.row_codes import CodeScan
@@ -23,6 +23,7 @@ from rayhier.search.rows import RankedRows
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.search import SearchSpec
+from rayhier.storage import columns
 from rayhier.storage.leaf_map import LeafMap
 
 K = 10
@@ -224,12 +225,21 @@ def lance(vector_NM: np.ndarray, lists: int, folder: Path) -> Iterator[System]:
     import lancedb
 
     n, m = vector_NM.shape
-    began = time.monotonic()
-    column = pa.FixedSizeListArray.from_arrays(pa.array(np.asarray(vector_NM, np.float32).reshape(-1)), m)
-    vectors = pa.table([pa.array(np.arange(n)), column], names=["row", "vector"])
-    table = lancedb.connect(str(folder / "lance")).create_table("vectors", vectors)
-    table.create_index(metric="dot", num_partitions=lists, num_sub_vectors=m // 8, index_type="IVF_PQ")
-    seconds = time.monotonic() - began
+    there, took = lancedb.connect(str(folder / "lance")), folder / "lance.done"
+    if not took.exists():
+        began = time.monotonic()
+        schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.float32(), m))])
+
+        def parts() -> Iterator[pa.RecordBatch]:
+            for begin in range(0, n, 1 << 16):
+                some = np.asarray(vector_NM[begin : begin + (1 << 16)], np.float32)
+                column = pa.FixedSizeListArray.from_arrays(pa.array(some.reshape(-1)), m)
+                yield pa.record_batch([pa.array(np.arange(begin, begin + len(some))), column], schema=schema)
+
+        table = there.create_table("vectors", parts(), schema, mode="overwrite")
+        table.create_index(metric="dot", num_partitions=lists, num_sub_vectors=m // 8, index_type="IVF_PQ")
+        took.write_text(f"{time.monotonic() - began:.0f}\n")
+    table, seconds = there.open_table("vectors"), float(took.read_text())
 
     def search(query_QM: Floats, effort: int) -> Ints:
         number_QK = np.full((len(query_QM), K), -1)
@@ -243,6 +253,29 @@ def lance(vector_NM: np.ndarray, lists: int, folder: Path) -> Iterator[System]:
         return number_QK
 
     yield System("LanceDB IVF_PQ", seconds, 0, [ladder(lists)], search, threads=False)
+
+
+def faiss_on_disk(ours: "Ours", folder: Path) -> Iterator[System]:
+    """IVF by faiss in a mapped file, with the centroids and the lists that our leaf map has."""
+    path, took = folder / "lists.faiss", folder / "lists.done"
+    if not took.exists():
+        began = time.monotonic()
+        centroid_LM = ours.router.cells.centroid_LM.cpu().numpy()
+        quantizer: Any = faiss.IndexFlatIP(centroid_LM.shape[1])
+        quantizer.add(centroid_LM)
+        kind, measure = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+        index: Any = faiss.IndexIVFScalarQuantizer(quantizer, quantizer.d, len(centroid_LM), kind, measure, False)
+        index.is_trained = True
+        for shard in ours.there.manifest.shards:
+            rows = ours.there.read(shard, ["doc_id", "leaf", "vector"], verify=False)
+            ids = rows["doc_id"].cast(pa.int64()).to_numpy()
+            leaves = np.ascontiguousarray(rows["leaf"].to_numpy(), np.int64)
+            ivf_tools.add_preassigned(index, np.asarray(columns.matrix(rows["vector"]), np.float32), leaves, ids)
+        faiss.write_index(index, str(path))
+        took.write_text(f"{ours.seconds + time.monotonic() - began:.0f}\n")
+    mapped: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+    search = partial(faiss_search, mapped, mapped, "nprobe")
+    yield System("faiss IVF on disk, float16", float(took.read_text()), 0, [ladder(mapped.nlist)], search)
 
 
 class Ours:
@@ -272,12 +305,13 @@ class Ours:
         self.router = coded
         os.environ["RAYHIER_CACHE"] = str(folder / "cache")
 
-    def leaves(self) -> System:
+    def leaves(self, *, warm: bool = True) -> System:
         """Route, scan codes in the leaves, and score the best again: all but reading what is shown of a document."""
         began = time.monotonic()
         scan, router = LeafScan.mapped(self.there, "pq"), self.router
         scan.open()
-        scan.warm(float("inf"))
+        if warm:
+            scan.warm(float("inf"))
         number_N = numbers(scan)
 
         def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
@@ -288,6 +322,20 @@ class Ours:
         ladders = [[(beam, listed) for beam in ladder(self.router.n_leaves // 4)] for listed in LISTED]
         resident = scan.rows.begin_S[-1] * (self.there.manifest.dimension // 8 + 8) + 4 * self.router.n_leaves * 480
         return System("rayhier, leaves", self.seconds + time.monotonic() - began, int(resident), ladders, search)
+
+    def mapped(self) -> System:
+        """Route, and score the rows of the leaves by their vectors, which are mapped from files."""
+        began = time.monotonic()
+        scan, router = LeafScan.mapped(self.there), self.router
+        scan.open()
+        number_N = numbers(scan)
+
+        def search(query_QM: Floats, beam: int) -> Ints:
+            leaves_QB = router.route_vectors(query_QM, beam)[0]
+            return numbered(scan.candidates(query_QM, leaves_QB, K).rows, number_N)
+
+        seconds, efforts = self.seconds + time.monotonic() - began, [ladder(self.router.n_leaves // 4)]
+        return System("rayhier, leaves mapped", seconds, 0, efforts, search)
 
     def codes(self) -> System:
         """Scan codes of all documents, and score the best again."""
@@ -306,8 +354,8 @@ class Ours:
 
 def numbers(scan: LeafScan) -> Ints:
     """Numbers [n] of the documents of all rows."""
-    ids = [segment.ids().combine_chunks().to_numpy(zero_copy_only=False) for segment in scan.segments]
-    return np.concatenate(ids).astype(np.int64)
+    ids = [segment.ids().cast(pa.int64()).to_numpy().astype(np.int32) for segment in scan.segments]
+    return np.concatenate(ids)
 
 
 def numbered(rows: RankedRows, number_N: Ints) -> Ints:

@@ -90,9 +90,9 @@ class Rows:
             return RankedRows(score_QT, row_QT)
         read = _blocks_read()
         if self._from_disk:
-            row_A = np.unique(row_QT)
-            for segment, first, begin, end in self._spans(np.searchsorted(row_A, self.begin_S).tolist()):
-                segment.read_ahead(row_A[begin:end] - first)
+            asked_A = np.unique(row_QT)
+            for segment, first, begin, end in self._spans(np.searchsorted(asked_A, self.begin_S).tolist()):
+                segment.read_ahead(asked_A[begin:end] - first)
         # Buffers that stay in the processor's cache: five times as fast as one product over all queries' rows.
         kind, m = self._segments[0].matrix.dtype, query_QM.shape[1]
         most = max(1, SERIAL // m)
