@@ -180,6 +180,64 @@ def hnswlib_graph(vector_NM: np.ndarray) -> Iterator[System]:
     yield System("hnswlib", seconds, graph.index_file_size(), [ladder(n // 10, K)], walk)
 
 
+def usearch_graph(vector_NM: np.ndarray) -> Iterator[System]:
+    """HNSW by usearch, of 16-bit vectors."""
+    from usearch.index import Index
+
+    n, m = vector_NM.shape
+    began = time.monotonic()
+    graph = Index(ndim=m, metric="ip", dtype="f16", connectivity=LINKS // 2, expansion_add=CONSTRUCTION)
+    graph.add(np.arange(n), np.asarray(vector_NM, np.float32), threads=2)
+    seconds = time.monotonic() - began
+
+    def walk(query_QM: Floats, effort: int) -> Ints:
+        graph.expansion_search = effort
+        found = graph.search(query_QM, K, threads=faiss.omp_get_max_threads())
+        return np.asarray(found.keys).astype(np.int64).reshape(len(query_QM), K)
+
+    yield System("usearch", seconds, graph.serialized_length, [ladder(n // 10, K)], walk)
+
+
+def vamana(vector_NM: np.ndarray) -> Iterator[System]:
+    """Intel's scalable-vs: its graph over 16-bit vectors. Its codes, LVQ, run on Intel's processors alone."""
+    import svs
+
+    n, m = vector_NM.shape
+    began = time.monotonic()
+    # As its documentation has it for inner products: alpha below 1.
+    settings = svs.VamanaBuildParameters(graph_max_degree=2 * LINKS, window_size=2 * CONSTRUCTION, alpha=0.95)
+    vectors = np.ascontiguousarray(vector_NM, np.float16)
+    graph = svs.Vamana.build(settings, vectors, svs.DistanceType.MIP, num_threads=2)
+    seconds = time.monotonic() - began
+
+    def walk(query_QM: Floats, effort: int) -> Ints:
+        graph.num_threads = faiss.omp_get_max_threads()
+        graph.search_window_size = effort
+        return np.asarray(graph.search(np.asarray(query_QM, np.float32), K)[0]).astype(np.int64)
+
+    yield System("scalable-vs, float16", seconds, n * (2 * m + 8 * LINKS), [ladder(n // 10, K)], walk)
+
+
+def lorann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
+    """LoRANN: clusters whose scores are predicted by regressions of reduced rank, and the best again."""
+    from lorann import IP, LorannIndex
+
+    n, m = vector_NM.shape
+    vectors = np.asarray(vector_NM, np.float32)
+    began = time.monotonic()
+    index = LorannIndex(data=vectors, n_clusters=lists, global_dim=128, distance=IP)
+    index.build(n_threads=2)
+    seconds = time.monotonic() - began
+
+    def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
+        probed, listed = effort
+        found = index.search(query_QM, K, probed, listed, n_threads=faiss.omp_get_max_threads())
+        return np.asarray(found).astype(np.int64)
+
+    ladders = [[(probed, listed) for probed in ladder(lists)] for listed in LISTED]
+    yield System("LoRANN", seconds, 4 * n * m + 36 * n, ladders, search)
+
+
 def scann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
     """ScaNN: its tree with SOAR's second leaf, its anisotropic quantization, and the best again."""
     from scann.scann_ops.py import scann_ops_pybind
