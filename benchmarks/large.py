@@ -49,17 +49,16 @@ def main() -> None:
     say, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:
         run(place("oewn_examples", index), stages=BUILT)
+    names = [name for name in SYSTEMS if not given.only or any(part in name for part in given.only.split(","))]
     grown = []
     for times in given.times:
         folder, asked = prepared(index, given.workdir, times)
         count = len(np.load(folder / "vectors.npy", mmap_mode="r"))
         lists = 1 << round(float(np.log2(4 * count**0.5)))
         say(f"{count:,} vectors, {lists:,} lists")
-        apart(built, folder, lists)
         rows = []
-        for name in SYSTEMS:
-            if given.only and not any(part in name for part in given.only.split(",")):
-                continue
+        for name in names:
+            apart(built, name, folder, lists)
             warm = apart(warmed, name, folder, lists, asked, given.gb)
             cold = apart(cooled, name, folder, lists, asked, given.gb, warm.get("effort"))
             say(f"{name}: {warm} {cold}")
@@ -93,16 +92,10 @@ def prepared(index: Path, workdir: Path, times: int) -> tuple[Path, dict[str, As
     return folder, asked
 
 
-def built(folder: Path, lists: int) -> None:
-    """Build what all systems ask; nothing limits its memory."""
+def built(name: str, folder: Path, lists: int) -> None:
+    """Build what a system asks, unless it is there; nothing limits its memory."""
     set_threads(THREADS)
-    vector_NM = np.load(folder / "vectors.npy", mmap_mode="r")
-    Ours(vector_NM, lists, folder).leaves()
-    Ours(vector_NM, lists, folder).mapped()
-    for _ in faiss_on_disk(Ours(vector_NM, lists, folder), folder):
-        pass
-    for _ in lance(vector_NM, lists, folder):
-        pass
+    system(name, folder, lists, warm=False)
 
 
 def system(name: str, folder: Path, lists: int, *, warm: bool) -> System:

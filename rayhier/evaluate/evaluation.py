@@ -13,6 +13,7 @@ from rayhier.dataset.holdout import load_dev
 from rayhier.dataset.measures import Judge, means
 from rayhier.dataset.queries import Queries, load_answers, load_split, new_answers
 from rayhier.dataset.ranking import Ranking, stacked
+from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.part import ROUTER, Part
@@ -328,7 +329,7 @@ class _Work:
     def _hnsw(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
         widths = efforts(seed_index.collection.documents)
         graph = self.workers.alone(Hnsw.of_index, str(seed_index.index.folder))
-        self._library(result, "hnsw", encoded, seed_index, widths, 0.0, graph, Hnsw.rank)
+        self._library(result, "hnsw", encoded, seed_index, widths, 0.0, graph, Hnsw.rank, Hnsw.alone)
 
     def _scann(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
         """Measure ScaNN, with as many partitions as the k-means control has lists."""
@@ -346,8 +347,13 @@ class _Work:
         routing: float,
         alone: Parts[T],
         rank: Callable[[T, Floats, int, int], Ranking],
+        single: Callable[[T, Floats, int, int], object] | None = None,
     ) -> None:
-        """Measure a library's index over all vectors, built in a separate process."""
+        """Measure a library's index over all vectors, built in a separate process; `single` is timed."""
+
+        def seconds(width: int) -> Values:
+            rows = [encoded.numpy[row : row + 1] for row in timed_rows(len(encoded)).tolist()]
+            return alone.call(seconds_of, single or rank, [(query, width, self.k) for query in rows])[0]
 
         def system() -> System:
             queries = alone.send(encoded.numpy)
@@ -357,6 +363,7 @@ class _Work:
                 widths,
                 lambda width: alone.call(rank, queries, width, self.k)[0],
                 lambda _: routing,
+                None if single is None else seconds,
             )
 
         self._curve(result, name, system)
