@@ -6,9 +6,11 @@ Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S seg
 import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 
@@ -93,26 +95,31 @@ class Rows:
             asked_A = np.unique(row_QT)
             for segment, first, begin, end in self._spans(np.searchsorted(asked_A, self.begin_S).tolist()):
                 segment.read_ahead(asked_A[begin:end] - first)
-        # Buffers that stay in the processor's cache: five times as fast as one product over all queries' rows.
-        kind, m = self._segments[0].matrix.dtype, query_QM.shape[1]
-        most = max(1, SERIAL // m)
-        stored_BM = torch.empty(min(most, row_QT.shape[1]), m, dtype=kind)
-        vector_BM = stored_BM if kind == torch.float32 else torch.empty_like(stored_BM, dtype=torch.float32)
+        # One query at a time, by buffers that stay in the processor's cache: several times as fast as all together.
+        (t, m), matrices = (row_QT.shape[1], query_QM.shape[1]), self._matrices
+        stored_TM, row_QT0 = np.empty((t, m), matrices[0].dtype), np.maximum(row_QT, 0)
+        stored = torch.split(torch.from_numpy(stored_TM), max(1, SERIAL // m))
+        buffer = torch.empty_like(stored[0], dtype=torch.float32)
+        vectors = [part if part.dtype == torch.float32 else buffer[: len(part)] for part in stored]
         queries = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).unbind()
-        scores = torch.from_numpy(score_QT).unbind()
-        for query_M, score_T, row_T in zip(queries, scores, row_QT, strict=True):
-            present = int(np.searchsorted(row_T, 0))  # rows -1 come first
-            for at in range(present, len(row_T), most):
-                row_B = row_T[at : at + most]
-                for segment, first, begin, end in self._spans(np.searchsorted(row_B, self.begin_S).tolist()):
-                    row_A = torch.from_numpy(row_B[begin:end] - first)
-                    torch.index_select(segment.matrix, 0, row_A, out=stored_BM[begin:end])
-                here = slice(0, len(row_B))
-                if kind != torch.float32:
-                    vector_BM[here].copy_(stored_BM[here])
-                torch.mv(vector_BM[here], query_M, out=score_T[at : at + most])
+        scores = (part.unbind() for part in torch.split(torch.from_numpy(score_QT), len(stored[0]), dim=1))
+        for query_M, row_T, *own in zip(queries, row_QT0, *scores, strict=True):
+            cuts = np.searchsorted(row_T, self.begin_S).tolist()
+            for matrix_NM, first, begin, end in zip(matrices, self._first, cuts, cuts[1:], strict=False):
+                if begin < end:
+                    np.take(matrix_NM, row_T[begin:end] - first, axis=0, out=stored_TM[begin:end], mode="clip")
+            for part, vector_BM, score_B in zip(stored, vectors, own, strict=True):
+                if vector_BM is not part:
+                    vector_BM.copy_(part)
+                torch.mv(vector_BM, query_M, out=score_B)
+        score_QT[row_QT < 0] = -np.inf
         self._from_disk = _blocks_read() > read
         return RankedRows(score_QT, row_QT).ordered()
+
+    @cached_property
+    def _matrices(self) -> list[npt.NDArray[Any]]:
+        """Stored vectors [n, m] of each segment."""
+        return [segment.matrix.numpy() for segment in self._segments]
 
     def _spans(self, cuts: list[int]) -> Iterator[tuple[Segment, int, int, int]]:
         """Yield the segments of sorted rows: each with its first row, and where its rows begin and end among these."""
