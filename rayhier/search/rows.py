@@ -97,21 +97,20 @@ class Rows:
                 segment.read_ahead(asked_A[begin:end] - first)
         # One query at a time, by buffers that stay in the processor's cache: several times as fast as all together.
         (t, m), matrices = (row_QT.shape[1], query_QM.shape[1]), self._matrices
-        stored_TM, row_QT0 = np.empty((t, m), matrices[0].dtype), np.maximum(row_QT, 0)
-        stored = torch.split(torch.from_numpy(stored_TM), max(1, SERIAL // m))
-        buffer = torch.empty_like(stored[0], dtype=torch.float32)
-        vectors = [part if part.dtype == torch.float32 else buffer[: len(part)] for part in stored]
+        stored_TM, most = np.empty((t, m), matrices[0].dtype), max(1, SERIAL // m)
+        stored, is_float = torch.from_numpy(stored_TM), stored_TM.dtype == np.float32
+        buffer = torch.empty(0 if is_float else min(t, most), m)
+        blocks = [(slice(at, at + most), stored[at : at + most]) for at in range(0, t, most)]
         queries = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).unbind()
-        scores = (part.unbind() for part in torch.split(torch.from_numpy(score_QT), len(stored[0]), dim=1))
-        for query_M, row_T, *own in zip(queries, row_QT0, *scores, strict=True):
+        scores = torch.from_numpy(score_QT).unbind()
+        for query_M, score_T, row_T in zip(queries, scores, np.maximum(row_QT, 0), strict=True):
             cuts = np.searchsorted(row_T, self.begin_S).tolist()
             for matrix_NM, first, begin, end in zip(matrices, self._first, cuts, cuts[1:], strict=False):
                 if begin < end:
-                    np.take(matrix_NM, row_T[begin:end] - first, axis=0, out=stored_TM[begin:end], mode="clip")
-            for part, vector_BM, score_B in zip(stored, vectors, own, strict=True):
-                if vector_BM is not part:
-                    vector_BM.copy_(part)
-                torch.mv(vector_BM, query_M, out=score_B)
+                    matrix_NM.take(row_T[begin:end] - first, axis=0, out=stored_TM[begin:end], mode="clip")
+            for place, stored_BM in blocks:
+                vector_BM = stored_BM if is_float else buffer[: len(stored_BM)].copy_(stored_BM)
+                torch.mv(vector_BM, query_M, out=score_T[place])
         score_QT[row_QT < 0] = -np.inf
         self._from_disk = _blocks_read() > read
         return RankedRows(score_QT, row_QT).ordered()
