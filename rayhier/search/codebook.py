@@ -183,9 +183,10 @@ def _train(folder: Path, leaf_map: LeafMap, shards: list[Shard], *, rotate: bool
 
 
 def _sampled(leaf_map: LeafMap, shard: Shard, share: float) -> npt.NDArray[Any]:
-    """Read a share of a shard's vectors, removed ones too, as they are stored."""
+    """Read a share of a shard's vectors, removed ones too, as they are stored; the file is verified once."""
     cuts = np.linspace(0, shard.rows, RUNS + 1).astype(int).tolist()
     spans = [(begin, begin + math.ceil(share * (end - begin))) for begin, end in pairwise(cuts)]
     if share == 1:
         spans = [(0, shard.rows)]
-    return np.concatenate([columns.as_stored(leaf_map.vectors(shard, *span)) for span in spans])
+    parts = [leaf_map.vectors(shard, *span, verify=not number) for number, span in enumerate(spans)]
+    return np.concatenate([columns.as_stored(part) for part in parts])

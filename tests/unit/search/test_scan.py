@@ -17,6 +17,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
 from rayhier.search.answer import answers
+from rayhier.search.codebook import codebook_of
 from rayhier.search.reader import Reader
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
@@ -296,3 +297,13 @@ def test_answers_are_the_same_whether_vectors_are_read_ahead_or_not(root, asked)
         search.rows._from_disk = ahead
         answered.append(scan(search, query, leaves, K))
     assert answered[0] == answered[1]
+
+
+def test_a_codebook_reads_each_file_whole_only_once(root, monkeypatch):
+    """Runs of rows are read after the file's checksum was compared: 64 of them would read it 64 times."""
+    checked = []
+    monkeypatch.setattr("rayhier.storage.leaf_map.check", lambda root, file, mend: checked.append(file.name))
+    monkeypatch.setattr("rayhier.search.codebook.MOST", 2_000)
+    there = LeafMap.open(root)
+    assert codebook_of(there) is not None
+    assert checked == [shard.file.name for shard in there.manifest.shards]
