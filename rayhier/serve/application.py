@@ -137,6 +137,6 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         how=spec.search.resolved(manifest.documents),
         mode=spec.search.mode,
         modes=list(spec.search.modes),
-        beam=spec.search.leaves_visited(len(manifest.counts), sum(manifest.counts)),
+        beam=spec.search.most_visited(len(manifest.counts), sum(manifest.counts)),
         limits=args.limits.model_dump(),
     )

@@ -15,8 +15,8 @@ from rayhier.plan import make_plan, size_of
 from rayhier.spec import InputError, load
 
 READING = ("cross_encoder", "scores", "factors")
-STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *READING))
-"""Stages of a spec without generated pairs, and without a cross-encoder."""
+STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *READING, "calibrate"))
+"""Stages of a spec without generated pairs, without a cross-encoder, and without a promised recall."""
 TEXTS = {"documents": "corpus", "queries": "queries"}
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
 
