@@ -3,7 +3,7 @@
 A leaf's relative density for a query is its log density minus that of the leaf which the query would visit as number
 k/2 + 1, for k results: the exact best k documents lie around there, whether the router is sure of a query or not. A
 query visits the leaves whose relative density is at least a floor, which search/calibration.py computes. (By the
-density itself, as own_beam.py does for answers, a query visits twice as many documents as with one beam for all:
+density itself, as own_beam.py does for answers, queries visit up to twice as many documents as with one beam for all:
 docs/LOG.md.)
 
 A relative density needs no sum over all leaves, so that codes may go first (coded_router.py): a query is routed to few
