@@ -1,5 +1,6 @@
 """Leaf maps of vectors that lie in memory."""
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,16 +19,31 @@ from rayhier.storage import leaf_map, schemas
 from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
+AT_ONCE = 1 << 17
+"""Documents that are placed at a time."""
+
 
 def write(root: Path, router: Router, spec: JobSpec, documents: pa.Table, vector_NM: Floats, shards: int) -> LeafMap:
-    """Place documents by a router and publish them below `root` as the first version of a leaf map."""
-    rows = Assigner(router, spec)(documents, Encoded.of(vector_NM))
-    leaf_A = rows["leaf"].to_numpy()
-    counts = leaf_counts(leaf_A, router.n_leaves)
-    written = []
-    for number, (first, last) in enumerate(ranges(counts, shards)):
-        inside = rows.filter(pa.array((leaf_A >= first) & (leaf_A < last)))
-        written.append(write_shard(root, f"data/shard-{number:05d}.parquet", [inside], range(first, last), counts))
+    """Place documents by a router and publish them below `root` as the first version of a leaf map.
+
+    Vectors [n, m] may be mapped: no more than some of them, or those of a shard, are in memory.
+    """
+    assigner, counts, n = Assigner(router, spec), np.zeros(router.n_leaves, np.int64), len(vector_NM)
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        placed = []
+        for begin in range(0, n, AT_ONCE):
+            some = np.asarray(vector_NM[begin : begin + AT_ONCE], np.float32)
+            rows = assigner(documents.slice(begin, AT_ONCE), Encoded.of(some))
+            counts += np.array(leaf_counts(rows["leaf"].to_numpy(), router.n_leaves))
+            placed.append(Path(folder) / f"{begin}.arrow")
+            with pa.OSFile(str(placed[-1]), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+                writer.write_table(rows)
+        written = []
+        for number, (first, last) in enumerate(ranges(counts.tolist(), shards)):
+            inside = [_between(path, first, last) for path in placed]
+            name = f"data/shard-{number:05d}.parquet"
+            written.append(write_shard(root, name, inside, range(first, last), counts.tolist()))
     manifest = Manifest(
         version=1,
         parent=None,
@@ -35,13 +51,20 @@ def write(root: Path, router: Router, spec: JobSpec, documents: pa.Table, vector
         dimension=vector_NM.shape[1],
         metric="inner_product",
         vectors=spec.index.vectors,
-        documents=len(vector_NM),
+        documents=n,
         leaves_per_document=spec.leaves_per_document,
-        counts=counts,
+        counts=counts.tolist(),
         shards=written,
     )
     leaf_map.publish(root, manifest)
     return LeafMap.open(root)
+
+
+def _between(path: Path, first: int, last: int) -> pa.Table:
+    """Rows of some leaves from a mapped file of rows in the order of leaves."""
+    rows = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    begin, end = np.searchsorted(rows["leaf"].to_numpy(), [first, last]).tolist()
+    return rows.slice(begin, end - begin)
 
 
 def job(name: str, folder: Path, **router: object) -> JobSpec:
@@ -69,8 +92,8 @@ def settled(spec: JobSpec, vector_NM: Floats, documents: int) -> LearnedIvfRoute
 
 def texts(ids: Sequence[str], text: Sequence[str] | None = None) -> pa.Table:
     """Documents as an index takes them: without titles, and without texts where none are given."""
-    none = [""] * len(ids)
-    return pa.table([list(ids), none, none if text is None else list(text)], schema=schemas.DOCUMENTS)
+    none = pa.repeat("", len(ids))
+    return pa.table([pa.array(ids, pa.string()), none, none if text is None else list(text)], schema=schemas.DOCUMENTS)
 
 
 def rows(there: LeafMap) -> tuple[list[str], Ints]:

@@ -29,7 +29,10 @@ from benchmarks.search_systems import (
     faiss_lists,
     hnswlib_graph,
     lance,
+    lorann,
     scann,
+    usearch_graph,
+    vamana,
 )
 from benchmarks.tables import UNKNOWN, table
 from rayhier.arrays import Floats, Ints, Values
@@ -176,6 +179,9 @@ def systems_of(given: argparse.Namespace, vector_NM: np.ndarray, lists: int, fol
         "faiss IVF": lambda: faiss_lists(vector_NM, lists),
         "faiss codes": lambda: faiss_codes(vector_NM),
         "hnswlib": lambda: hnswlib_graph(vector_NM),
+        "usearch": lambda: usearch_graph(vector_NM),
+        "scalable-vs": lambda: vamana(vector_NM),
+        "lorann": lambda: lorann(vector_NM, lists),
         "scann": lambda: scann(vector_NM, lists),
         "lance": lambda: lance(vector_NM, lists, folder),
         "rayhier leaves": lambda: [own().leaves()],

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from benchmarks import leaf_maps
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.library import faiss
+from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.model.router import load_router, save_router
 from rayhier.search.coded_router import CodedRouter, first_pass_before
 from rayhier.search.row_codes import CodeScan
@@ -23,13 +23,14 @@ from rayhier.search.rows import RankedRows
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.search import SearchSpec
+from rayhier.storage import columns
 from rayhier.storage.leaf_map import LeafMap
 
 K = 10
 LINKS, CONSTRUCTION = 32, 100
 """Links of a graph's nodes, and candidates while it is built."""
-SHARDS = 4
-"""Shards of the leaf map."""
+SHARDS, A_SHARD = 4, 700_000
+"""Fewest shards of the leaf map, and about the most vectors of one."""
 LISTED = (80, 120, 160, 240)
 """Numbers of rows that are scored again, of which the fastest is taken on dev."""
 SAMPLED = 64
@@ -179,6 +180,64 @@ def hnswlib_graph(vector_NM: np.ndarray) -> Iterator[System]:
     yield System("hnswlib", seconds, graph.index_file_size(), [ladder(n // 10, K)], walk)
 
 
+def usearch_graph(vector_NM: np.ndarray) -> Iterator[System]:
+    """HNSW by usearch, of 16-bit vectors."""
+    from usearch.index import Index
+
+    n, m = vector_NM.shape
+    began = time.monotonic()
+    graph = Index(ndim=m, metric="ip", dtype="f16", connectivity=LINKS // 2, expansion_add=CONSTRUCTION)
+    graph.add(np.arange(n), np.asarray(vector_NM, np.float32), threads=2)
+    seconds = time.monotonic() - began
+
+    def walk(query_QM: Floats, effort: int) -> Ints:
+        graph.expansion_search = effort
+        found = graph.search(query_QM, K, threads=faiss.omp_get_max_threads())
+        return np.asarray(found.keys).astype(np.int64).reshape(len(query_QM), K)
+
+    yield System("usearch", seconds, graph.serialized_length, [ladder(n // 10, K)], walk)
+
+
+def vamana(vector_NM: np.ndarray) -> Iterator[System]:
+    """Intel's scalable-vs: its graph over 16-bit vectors. Its codes, LVQ, run on Intel's processors alone."""
+    import svs
+
+    n, m = vector_NM.shape
+    began = time.monotonic()
+    # As its documentation has it for inner products: alpha below 1.
+    settings = svs.VamanaBuildParameters(graph_max_degree=2 * LINKS, window_size=2 * CONSTRUCTION, alpha=0.95)
+    vectors = np.ascontiguousarray(vector_NM, np.float16)
+    graph = svs.Vamana.build(settings, vectors, svs.DistanceType.MIP, num_threads=2)
+    seconds = time.monotonic() - began
+
+    def walk(query_QM: Floats, effort: int) -> Ints:
+        graph.num_threads = faiss.omp_get_max_threads()
+        graph.search_window_size = effort
+        return np.asarray(graph.search(np.asarray(query_QM, np.float32), K)[0]).astype(np.int64)
+
+    yield System("scalable-vs, float16", seconds, n * (2 * m + 8 * LINKS), [ladder(n // 10, K)], walk)
+
+
+def lorann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
+    """LoRANN: clusters whose scores are predicted by regressions of reduced rank, and the best again."""
+    from lorann import IP, LorannIndex
+
+    n, m = vector_NM.shape
+    vectors = np.asarray(vector_NM, np.float32)
+    began = time.monotonic()
+    index = LorannIndex(data=vectors, n_clusters=lists, global_dim=128, distance=IP)
+    index.build(n_threads=2)
+    seconds = time.monotonic() - began
+
+    def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
+        probed, listed = effort
+        found = index.search(query_QM, K, probed, listed, n_threads=faiss.omp_get_max_threads())
+        return np.asarray(found).astype(np.int64)
+
+    ladders = [[(probed, listed) for probed in ladder(lists)] for listed in LISTED]
+    yield System("LoRANN", seconds, 4 * n * m + 36 * n, ladders, search)
+
+
 def scann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
     """ScaNN: its tree with SOAR's second leaf, its anisotropic quantization, and the best again."""
     from scann.scann_ops.py import scann_ops_pybind
@@ -224,12 +283,21 @@ def lance(vector_NM: np.ndarray, lists: int, folder: Path) -> Iterator[System]:
     import lancedb
 
     n, m = vector_NM.shape
-    began = time.monotonic()
-    column = pa.FixedSizeListArray.from_arrays(pa.array(np.asarray(vector_NM, np.float32).reshape(-1)), m)
-    vectors = pa.table([pa.array(np.arange(n)), column], names=["row", "vector"])
-    table = lancedb.connect(str(folder / "lance")).create_table("vectors", vectors)
-    table.create_index(metric="dot", num_partitions=lists, num_sub_vectors=m // 8, index_type="IVF_PQ")
-    seconds = time.monotonic() - began
+    there, took = lancedb.connect(str(folder / "lance")), folder / "lance.done"
+    if not took.exists():
+        began = time.monotonic()
+        schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.float32(), m))])
+
+        def parts() -> Iterator[pa.RecordBatch]:
+            for begin in range(0, n, 1 << 16):
+                some = np.asarray(vector_NM[begin : begin + (1 << 16)], np.float32)
+                column = pa.FixedSizeListArray.from_arrays(pa.array(some.reshape(-1)), m)
+                yield pa.record_batch([pa.array(np.arange(begin, begin + len(some))), column], schema=schema)
+
+        table = there.create_table("vectors", parts(), schema, mode="overwrite")
+        table.create_index(metric="dot", num_partitions=lists, num_sub_vectors=m // 8, index_type="IVF_PQ")
+        took.write_text(f"{time.monotonic() - began:.0f}\n")
+    table, seconds = there.open_table("vectors"), float(took.read_text())
 
     def search(query_QM: Floats, effort: int) -> Ints:
         number_QK = np.full((len(query_QM), K), -1)
@@ -243,6 +311,29 @@ def lance(vector_NM: np.ndarray, lists: int, folder: Path) -> Iterator[System]:
         return number_QK
 
     yield System("LanceDB IVF_PQ", seconds, 0, [ladder(lists)], search, threads=False)
+
+
+def faiss_on_disk(ours: "Ours", folder: Path) -> Iterator[System]:
+    """IVF by faiss in a mapped file, with the centroids and the lists that our leaf map has."""
+    path, took = folder / "lists.faiss", folder / "lists.done"
+    if not took.exists():
+        began = time.monotonic()
+        centroid_LM = ours.router.cells.centroid_LM.cpu().numpy()
+        quantizer: Any = faiss.IndexFlatIP(centroid_LM.shape[1])
+        quantizer.add(centroid_LM)
+        kind, measure = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+        index: Any = faiss.IndexIVFScalarQuantizer(quantizer, quantizer.d, len(centroid_LM), kind, measure, False)
+        index.is_trained = True
+        for shard in ours.there.manifest.shards:
+            rows = ours.there.read(shard, ["doc_id", "leaf", "vector"], verify=False)
+            ids = rows["doc_id"].cast(pa.int64()).to_numpy()
+            leaves = np.ascontiguousarray(rows["leaf"].to_numpy(), np.int64)
+            ivf_tools.add_preassigned(index, np.asarray(columns.matrix(rows["vector"]), np.float32), leaves, ids)
+        faiss.write_index(index, str(path))
+        took.write_text(f"{ours.seconds + time.monotonic() - began:.0f}\n")
+    mapped: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+    search = partial(faiss_search, mapped, mapped, "nprobe")
+    yield System("faiss IVF on disk, float16", float(took.read_text()), 0, [ladder(mapped.nlist)], search)
 
 
 class Ours:
@@ -261,8 +352,8 @@ class Ours:
             router = leaf_maps.settled(JobSpec.model_validate(spec), sample_NM, len(vector_NM))
             save_router(router, self.folder / "router")
             texts = leaf_maps.texts([f"{row:09d}" for row in range(len(vector_NM))])
-            vectors = np.asarray(vector_NM, np.float32)
-            leaf_maps.write(self.folder / "map", router, JobSpec.model_validate(spec), texts, vectors, SHARDS)
+            shards = max(SHARDS, len(vector_NM) // A_SHARD)
+            leaf_maps.write(self.folder / "map", router, JobSpec.model_validate(spec), texts, vector_NM, shards)
             (self.folder / "done").write_text(f"{time.monotonic() - began:.0f}\n")
         self.seconds = float((self.folder / "done").read_text())
         self.there = LeafMap.open(self.folder / "map")
@@ -272,12 +363,13 @@ class Ours:
         self.router = coded
         os.environ["RAYHIER_CACHE"] = str(folder / "cache")
 
-    def leaves(self) -> System:
+    def leaves(self, *, warm: bool = True) -> System:
         """Route, scan codes in the leaves, and score the best again: all but reading what is shown of a document."""
         began = time.monotonic()
         scan, router = LeafScan.mapped(self.there, "pq"), self.router
         scan.open()
-        scan.warm(float("inf"))
+        if warm:
+            scan.warm(float("inf"))
         number_N = numbers(scan)
 
         def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
@@ -288,6 +380,20 @@ class Ours:
         ladders = [[(beam, listed) for beam in ladder(self.router.n_leaves // 4)] for listed in LISTED]
         resident = scan.rows.begin_S[-1] * (self.there.manifest.dimension // 8 + 8) + 4 * self.router.n_leaves * 480
         return System("rayhier, leaves", self.seconds + time.monotonic() - began, int(resident), ladders, search)
+
+    def mapped(self) -> System:
+        """Route, and score the rows of the leaves by their vectors, which are mapped from files."""
+        began = time.monotonic()
+        scan, router = LeafScan.mapped(self.there), self.router
+        scan.open()
+        number_N = numbers(scan)
+
+        def search(query_QM: Floats, beam: int) -> Ints:
+            leaves_QB = router.route_vectors(query_QM, beam)[0]
+            return numbered(scan.candidates(query_QM, leaves_QB, K).rows, number_N)
+
+        seconds, efforts = self.seconds + time.monotonic() - began, [ladder(self.router.n_leaves // 4)]
+        return System("rayhier, leaves mapped", seconds, 0, efforts, search)
 
     def codes(self) -> System:
         """Scan codes of all documents, and score the best again."""
@@ -306,8 +412,8 @@ class Ours:
 
 def numbers(scan: LeafScan) -> Ints:
     """Numbers [n] of the documents of all rows."""
-    ids = [segment.ids().combine_chunks().to_numpy(zero_copy_only=False) for segment in scan.segments]
-    return np.concatenate(ids).astype(np.int64)
+    ids = [segment.ids().cast(pa.int64()).to_numpy().astype(np.int32) for segment in scan.segments]
+    return np.concatenate(ids)
 
 
 def numbered(rows: RankedRows, number_N: Ints) -> Ints:

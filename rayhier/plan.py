@@ -175,6 +175,8 @@ def make_plan(spec: JobSpec) -> Plan:
     reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
     plan = Plan(spec, place, described, model_folder.open_model(spec.encoder), pairs, reads)
     spec.check_dimension(plan.model.dimension)
+    if described.documents is not None:
+        spec.search.check_memory(spec.index_size(described.documents, plan.model.dimension))
     plan.steps.extend(_Steps(plan).all())
     _check_space(plan)
     return plan
@@ -344,7 +346,11 @@ class _Steps:
     def _evaluation(self, measured: dict[str, str]) -> Step:
         unfiltered = ("filter",) if self.spec.measured is None else ()
         evaluate = _fields(self.spec.evaluate, *unfiltered)
-        unused = (*(("widest",) if unfiltered else ()), *(() if self.spec.search.words else ("mode", "hybrid")))
+        unused = [
+            *(("widest",) if unfiltered else ()),
+            *(() if self.spec.search.words else ("mode", "hybrid")),
+            *(("memory_gb",) if self.spec.search.memory_gb is None else ()),
+        ]
         search = _fields(self.spec.search, "codec", "cache_gb", *unused)
         return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **self._codes())
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rayhier.estimate import CPU_FLOAT32, Work, reranking_seconds, tokens
 from rayhier.spec import JobSpec
-from rayhier.spec.search import LOSSLESS, Codec
+from rayhier.spec.search import LOSSLESS
 
 RATE, BUSY = 100.0, 0.6
 """RATE: queries a second that all replicas together should answer. BUSY: share of its time that a replica may be
@@ -24,10 +24,6 @@ ANSWERING, SCANNING = 9e-3, 2.5e-3
 scan of rows (SCANNING)."""
 SCANNED = 4e9
 """Numbers of stored vectors that one core multiplies a second in a scan."""
-ROW = 12
-"""Bytes that a scan holds in memory for a row, in addition to the row's vector."""
-CODED: dict[Codec, float] = {"flat": 4, "fp16": 2, "pq": 1 / 8}
-"""Bytes that each codec takes to store one dimension of a vector (`rayhier/search/codecs.py`)."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
         Deployment(
             f"shards-0 … {GROUPS - 1}",
             SCANNING_PROCESS + held(spec, work) / GROUPS,
-            1 / (SCANNING + visited(spec, work.documents, leaves, rows) * m / GROUPS / SCANNED),
+            1 / (SCANNING + visited(spec, work, leaves, rows) * m / GROUPS / SCANNED),
         ),
     ]
     if spec.search.reranking is not None:
@@ -66,17 +62,17 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
 
 def held(spec: JobSpec, work: Work) -> float:
     """Estimate the bytes of index that all shard groups hold: coded vectors, numbers of a level, BM25's words."""
-    codec = spec.search.row_codec(work.documents) or LOSSLESS[spec.index.vectors]
-    size = work.documents * spec.rows_per_document * (CODED[codec] * work.dimension + ROW)
+    index = spec.index_size(work.documents, work.dimension)
+    size = index.coded_rows(spec.search.row_codec(index) or LOSSLESS[spec.index.vectors])
     if spec.search.how == "level":
         size += work.documents * spec.router.sidecar_bytes
-    elif spec.search.by_codes(work.documents):
-        size += work.documents * work.dimension / 8  # four bits for four numbers
+    elif spec.search.by_codes(index):
+        size += index.codes_of_all
     return size + (work.documents * work.document_bytes if spec.search.words else 0)
 
 
-def visited(spec: JobSpec, documents: int, leaves: int, rows: float) -> float:
+def visited(spec: JobSpec, work: Work, leaves: int, rows: float) -> float:
     """Estimate the number of rows that a query visits; a search by a level or by codes compares all rows."""
-    if spec.search.resolved(documents) != "leaves":
+    if spec.search.resolved(spec.index_size(work.documents, work.dimension)) != "leaves":
         return rows
     return rows * min(1.0, spec.search.leaves_visited(leaves, round(rows)) / leaves)

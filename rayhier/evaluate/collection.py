@@ -7,9 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.holdout import Holdout, holdout_size
 from rayhier.dataset.ranking import Ranking, merge
+from rayhier.evaluate.alone import one_core, seconds, seconds_of, timed_rows
 from rayhier.evaluate.curve import System, beams
 from rayhier.evaluate.part import Part
 from rayhier.evaluate.workers import Parts
@@ -55,20 +56,27 @@ class Collection:
         leaves: str,
         query_QM: Floats,
         k: int,
-        probe: Callable[[int], Ints],
+        probe: Callable[[int, slice], Ints],
         routing: Callable[[int], float],
     ) -> System:
         """Make a system to measure, which scans the parts' leaves named `leaves` for queries [q, m].
 
-        `probe(beam)` returns the leaves [q, beam] that each query visits, `routing(beam)` the dot products of routing a
-        query.
+        `probe(beam, rows)` returns the leaves [r, beam] that the queries of a slice visit, `routing(beam)` the dot
+        products of routing a query.
         """
-        queries = self.parts.send(query_QM)
+        queries, timed = self.parts.send(query_QM), [slice(row, row + 1) for row in timed_rows(len(query_QM)).tolist()]
 
         def rank(beam: int) -> Ranking:
-            return merge(self.parts.call(Part.scan, leaves, queries, probe(beam), k), k)
+            return merge(self.parts.call(Part.scan, leaves, queries, probe(beam, slice(None)), k), k)
 
-        return System(name, self.matching, beams(len(self.sizes(leaves))), rank, routing)
+        def alone(beam: int) -> Values:
+            with one_core():
+                routed = np.array([seconds(probe, beam, row) for row in timed])
+            calls = [(leaves, query_QM[row], probe(beam, row), k) for row in timed]
+            scanned = self.parts.call(seconds_of, Part.scan, calls)
+            return np.asarray(routed + np.sum(scanned, axis=0))
+
+        return System(name, self.matching, beams(len(self.sizes(leaves))), rank, routing, alone)
 
     def sizes(self, leaves: str) -> Ints:
         """Count the rows of all parts in each leaf, [leaves]; `leaves` names the system that the leaves belong to."""

@@ -22,6 +22,8 @@ class System:
     """Function from a beam to the results of all queries and their cost."""
     routing: Callable[[int], float]
     """Function from a beam to the mean dot products of routing a query."""
+    seconds: Callable[[int], Values] | None = None
+    """Function from a beam to the seconds [n] that some single queries take on one core; None: they are not timed."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Point:
     measures: dict[str, float]
     values: Mapping[str, Values] = field(default_factory=dict, compare=False, repr=False)
     """Name of a measure -> its values [q] for all queries; `measures` has the means."""
+    microseconds: float | None = field(default=None, compare=False)
+    """Median time of a single query on one core; None where it was not measured."""
 
     def flat(self) -> dict[str, float]:
         """Return the point as a mapping, a row of curve.csv."""
@@ -45,6 +49,7 @@ class Point:
             "visited_p95": self.visited_p95,
             "cost_mean": self.cost_mean,
             "leaves_mean": self.leaves_mean,
+            **({} if self.microseconds is None else {"microseconds": self.microseconds}),
             **self.measures,
         }
 
@@ -68,6 +73,7 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
     ranking = system.rank(beam)
     visited = ranking.visited_Q / system.documents
     values = judge.values(ranking)
+    seconds = None if system.seconds is None else system.seconds(beam)
     point = Point(
         beam=beam,
         visited_mean=float(visited.mean()),
@@ -76,6 +82,7 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
         leaves_mean=float(ranking.leaves_Q.mean()),
         measures=means(values),
         values=values,
+        microseconds=None if seconds is None else float(1e6 * np.median(seconds)),
     )
     return point, ranking
 
@@ -139,11 +146,12 @@ def mean_point(points: Sequence[Point]) -> Point:
         mean["leaves_mean"],
         {name: mean[name] for name in points[0].measures},
         {name: np.mean([point.values[name] for point in points], axis=0) for name in points[0].values},
+        mean.get("microseconds"),
     )
 
 
 def reach(curve: Iterable[Point], measure: str, target: float, axis: str = "cost_mean") -> float:
-    """Return the least `axis` (cost, or documents visited) at which a measure reaches `target`; NaN if it never does.
+    """Return the least `axis` (cost, visits, microseconds) at which a measure reaches `target`; NaN if it never does.
 
     The value is linear between points. The curve is read only as far as the point that reaches the target.
     """

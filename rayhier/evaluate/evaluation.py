@@ -13,6 +13,7 @@ from rayhier.dataset.holdout import load_dev
 from rayhier.dataset.measures import Judge, means
 from rayhier.dataset.queries import Queries, load_answers, load_split, new_answers
 from rayhier.dataset.ranking import Ranking, stacked
+from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.part import ROUTER, Part
@@ -31,6 +32,7 @@ from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.model import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
+from rayhier.spec.index_size import IndexSize
 from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
@@ -191,13 +193,13 @@ def about_matching(queries: Queries, base: Collection) -> Queries:
     return queries.about(base.judged({name for grades in queries.grades.values() for name in grades}))
 
 
-def baselines(spec: JobSpec, documents: int) -> tuple[str, ...]:
-    """Return the baselines that the spec names, and those that its index of `documents` is to be compared with.
+def baselines(spec: JobSpec, size: IndexSize) -> tuple[str, ...]:
+    """Return the baselines that the spec names, and those that its index of a size is to be compared with.
 
     These are `faiss_ivf_spill` where documents have two leaves, and `codes` where searches compare codes.
     """
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
-    codes = ("codes",) if spec.search.by_codes(documents) else ()
+    codes = ("codes",) if spec.search.by_codes(size) else ()
     return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *codes)))
 
 
@@ -243,7 +245,8 @@ class _Work:
             )
             if self.spec.measured is None:
                 result.promise = self._promise(result, seed_index, encoded)
-        for name in baselines(self.spec, self.base.documents):
+        size = self.spec.index_size(self.base.documents, self.dev.vector_QM.shape[1])
+        for name in baselines(self.spec, size):
             match name:
                 case "exact":
                     self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k))
@@ -345,7 +348,7 @@ class _Work:
     def _hnsw(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
         widths = efforts(seed_index.collection.documents)
         graph = self.workers.alone(Hnsw.of_index, str(seed_index.index.folder))
-        self._library(result, "hnsw", encoded, seed_index, widths, 0.0, graph, Hnsw.rank)
+        self._library(result, "hnsw", encoded, seed_index, widths, 0.0, graph, Hnsw.rank, Hnsw.alone)
 
     def _scann(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
         """Measure ScaNN, with as many partitions as the k-means control has lists."""
@@ -363,8 +366,13 @@ class _Work:
         routing: float,
         alone: Parts[T],
         rank: Callable[[T, Floats, int, int], Ranking],
+        single: Callable[[T, Floats, int, int], object] | None = None,
     ) -> None:
-        """Measure a library's index over all vectors, built in a separate process."""
+        """Measure a library's index over all vectors, built in a separate process; `single` is timed."""
+
+        def seconds(width: int) -> Values:
+            rows = [encoded.numpy[row : row + 1] for row in timed_rows(len(encoded)).tolist()]
+            return alone.call(seconds_of, single or rank, [(query, width, self.k) for query in rows])[0]
 
         def system() -> System:
             queries = alone.send(encoded.numpy)
@@ -374,6 +382,7 @@ class _Work:
                 widths,
                 lambda width: alone.call(rank, queries, width, self.k)[0],
                 lambda _: routing,
+                None if single is None else seconds,
             )
 
         self._curve(result, name, system)

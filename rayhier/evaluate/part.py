@@ -57,7 +57,7 @@ class Part:
         self._where = None if measured is None else measured.where
         self._fields = None if measured is None else measured.fields
         self._match_N = None if measured is None else matching(measured.fields, measured.where)
-        self._segments: dict[str, MemorySegment] = {}
+        self._scans: dict[str, LeafScan] = {}
         self._levels: FlatScan | None = None
 
     @classmethod
@@ -97,12 +97,12 @@ class Part:
         is_every_row = len(first) == rows.num_rows
         measured = None if where is None else Measured(where, rows.select(fields).take(pa.array(first)))
         part = cls(ids, results, segment.vector_NM if is_every_row else segment.vector_NM[first], measured)
-        part._segments[ROUTER] = segment
+        part._scans[ROUTER] = LeafScan.memory(segment)
         if similarity is not None:
             nodes = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in held_shards])
             stored_nodes = nodes[NODES].take(pa.array(first))
             level = stored_part(similarity, columns.as_stored(stored_nodes), part.vector_NM, first)
-            part._levels = FlatScan(similarity, [level], LeafScan.memory(segment))
+            part._levels = FlatScan(similarity, [level], part._scans[ROUTER])
         return part
 
     def count(self) -> int:
@@ -131,7 +131,7 @@ class Part:
 
     def sizes(self, name: str) -> Ints:
         """Count this part's rows in each leaf, [leaves]; `name` is the system that the leaves belong to."""
-        return self._segments[name].lists.size_L
+        return self._scans[name].segments[0].lists.size_L
 
     def partition(self, name: str, centroids_LM: Floats, leaves: int) -> None:
         """Put each document into the leaf with the nearest centroid, and keep these leaves under `name`.
@@ -150,14 +150,15 @@ class Part:
             ids, vector_NM = pa.concat_arrays([ids, ids]), np.tile(vector_NM, (2, 1))
             leaf_N = np.concatenate([leaf_N, second_N])
             fields = None if fields is None else pa.concat_tables([fields, fields])
-        self._segments[name] = MemorySegment.of(ids, vector_NM, leaf_N, len(centroids_LM), copies, fields)
+        segment = MemorySegment.of(ids, vector_NM, leaf_N, len(centroids_LM), copies, fields)
+        self._scans[name] = LeafScan.memory(segment)
 
     def scan(self, name: str, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """Rank the best k results of each query [q, m] among this part's rows in the leaves [q, β] that it visits.
 
         `name` is the system that the leaves belong to.
         """
-        return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k, self._where)
+        return self._scans[name].scan(query_QM, leaves_QB, k, self._where)
 
     def level(self, query: FlatQuery, results: int) -> Shortlist:
         """Return each query's best rows by a level of the tree, as many as hold `results` results, with their scores.

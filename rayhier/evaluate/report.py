@@ -60,12 +60,20 @@ class CurveRow(_Row):
     cost_mean: float
     """Mean number of rows scanned plus dot products of routing, as a share of the corpus."""
     leaves_mean: float
+    microseconds: float | None = None
+    """Median time of a single query on one core, routing and scan; absent where it was not measured."""
 
     @property
     def point(self) -> Point:
         """The row as a `Point`, without the values of each query."""
         return Point(
-            int(self.beam), self.visited_mean, self.visited_p95, self.cost_mean, self.leaves_mean, self.measures
+            int(self.beam),
+            self.visited_mean,
+            self.visited_p95,
+            self.cost_mean,
+            self.leaves_mean,
+            self.measures,
+            microseconds=self.microseconds,
         )
 
 

@@ -39,12 +39,12 @@ class Reader:
         """Open a leaf map's leaves, by default all, as a spec searches them: with `similarity` by a level of a tree.
 
         Raises InputError where a file is not as published, or lacks the leaf probabilities from which the level is
-        read.
+        read, or `search.memory_gb` is less than is needed.
         """
         cache_bytes, listed = spec.search.cache_gb * 1e9, spec.search.shortlisted
-        documents = leaf_map.manifest.documents
-        by_codes = spec.search.by_codes(documents)
-        codec = spec.search.row_codec(documents)
+        size = leaf_map.manifest.size
+        spec.search.check_memory(size)
+        by_codes, codec = spec.search.by_codes(size), spec.search.row_codec(size)
         scan = LeafScan.mapped(leaf_map, codec, leaves, cache_bytes, listed)
         flat = None if similarity is None else FlatScan.mapped(similarity, leaf_map, scan, cache_bytes)
         codes = CodeScan.mapped(leaf_map, scan, listed, cache_bytes) if by_codes else None

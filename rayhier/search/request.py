@@ -317,7 +317,7 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
         spec.corpus.field_types,
         manifest.dimension,
         spec.encoder.similarity == "cosine",
-        spec.search.by_codes(manifest.documents),
+        spec.search.by_codes(manifest.size),
     )
 
 

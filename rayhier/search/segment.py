@@ -9,6 +9,7 @@ of `pq` are read completely: an eighth of a byte for each dimension, and eight b
 import contextlib
 import json
 import math
+import mmap
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,6 +77,9 @@ class Segment(Protocol):
     def warm(self) -> None:
         """Read all stored vectors into memory, from where the system may drop them again."""
 
+    def read_ahead(self, rows: Ints) -> None:
+        """Have the system read the stored vectors of some rows [n], ascending, at the same time; returns at once."""
+
     def intact(self) -> bool:
         """Return True if the files or arrays that hold the rows are unchanged since they were opened."""
 
@@ -141,6 +145,9 @@ class MemorySegment:
         return torch.from_numpy(self.vector_NM)
 
     def warm(self) -> None:
+        """Do nothing: the vectors are in memory."""
+
+    def read_ahead(self, rows: Ints) -> None:
         """Do nothing: the vectors are in memory."""
 
     def intact(self) -> bool:
@@ -300,6 +307,19 @@ class MappedSegment:
         if self._mapped is not None and len(self._mapped):
             with contextlib.suppress(OSError):  # older kernels do not know the advice
                 self._mapped.base.madvise(POPULATE)
+
+    def read_ahead(self, rows: Ints) -> None:
+        """Have the system read the stored vectors of some rows [n], ascending, at the same time; returns at once."""
+        if self._mapped is None or not len(rows):
+            return
+        page, width = mmap.ALLOCATIONGRANULARITY, self._mapped.strides[0]
+        first = (rows * width + self._mapped.offset % page) // page
+        last = ((rows + 1) * width + self._mapped.offset % page - 1) // page
+        begins = np.flatnonzero(np.append(True, first[1:] > last[:-1] + 1))
+        ends = np.append(begins[1:], len(rows)) - 1
+        with contextlib.suppress(OSError):
+            for begin, end in zip(first[begins].tolist(), last[ends].tolist(), strict=True):
+                self._mapped.base.madvise(mmap.MADV_WILLNEED, begin * page, (end + 1 - begin) * page)
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""

@@ -144,7 +144,7 @@ def describe(
         rerank=spec.search.rerank.type,
         budget=0 if reranking is None else reranking.budget,
         pool=None if reranking is None else reranking.pool,
-        how=spec.search.resolved(manifest.documents),
+        how=spec.search.resolved(manifest.size),
         mode=spec.search.mode,
         modes=list(spec.search.modes),
         beam=spec.search.most_visited(len(manifest.counts), sum(manifest.counts)),

@@ -6,7 +6,9 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from rayhier.spec.base import Section, UnusedKeysError
+from rayhier.spec.errors import InputError
 from rayhier.spec.index import VectorFormat
+from rayhier.spec.index_size import IndexSize
 
 ROWS_A_RESULT = 10
 """Rows for each result that the visited leaves hold, where `beam` is auto."""
@@ -228,6 +230,11 @@ class SearchSpec(Section):
     cache_gb: Annotated[float, Field(gt=0)] = 50
     """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes. The least recently used index is
     removed first; an index that a search has open is never removed."""
+    memory_gb: Annotated[float, Field(gt=0)] | None = None
+    """Most memory, in 10⁹ bytes, that the router, codes and vectors of an opened index take, all its shard groups
+    together; mapped files are not counted, as the system drops their pages where memory is short. Where codes of all
+    documents take more, queries visit leaves; where codes in leaves do, leaves are mapped in the stored precision.
+    None: as much as `how` and `codec` take."""
     mode: Mode = "dense"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
     (`hybrid`)."""
@@ -265,23 +272,40 @@ class SearchSpec(Section):
         """Return the level by which documents are compared, in a tree of the given depth."""
         return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
 
-    def row_codec(self, documents: int) -> Codec | None:
-        """Return the codec of leaves in an index of `documents` documents; None: the stored vectors' precision."""
+    def row_codec(self, size: IndexSize) -> Codec | None:
+        """Return the codec of leaves in an index of a size; None: the stored vectors' precision."""
         if self.codec != "auto":
             return self.codec
-        loses = self.how != "level" and not isinstance(self.beam, RecallBeam)
-        return "pq" if documents > MOST_COMPARED and loses else None
+        may_lose = self.how != "level" and not isinstance(self.beam, RecallBeam)
+        pays = size.documents > MOST_COMPARED and may_lose
+        return "pq" if pays and self._fits(size.router + size.code_lists) else None
 
-    def by_codes(self, documents: int) -> bool:
-        """Return True if a query that names no beam is compared with codes of all documents, of so many documents."""
+    def by_codes(self, size: IndexSize) -> bool:
+        """Return True if a query that names no beam is compared with codes of all documents, in an index of a size."""
         if self.how != "auto":
             return self.how == "codes"
         plain = self.beam == "auto" and self.widest == "all" and self.reranking is None
-        return plain and FEWEST_COMPARED <= documents <= MOST_COMPARED
+        pays = plain and FEWEST_COMPARED <= size.documents <= MOST_COMPARED
+        return pays and self._fits(size.router + size.codes_of_all)
 
-    def resolved(self, documents: int) -> Literal["leaves", "level", "codes"]:
-        """Return what a query that names no beam is compared with in an index of `documents` documents."""
-        if self.by_codes(documents):
+    def check_memory(self, size: IndexSize) -> None:
+        """Raise InputError where what `how` and `codec` ask for, or the router alone, takes more than `memory_gb`."""
+        needed, what = size.router, f"the router of {size.leaves:,} leaves"
+        if self.how == "codes":
+            needed, what = needed + size.codes_of_all, f"{what}, codes and vectors of {size.documents:,} documents"
+        elif self.codec == "pq":
+            needed, what = needed + size.code_lists, f"{what} and codes of {round(size.rows):,} rows"
+        if not self._fits(needed):
+            raise InputError(
+                f"search.memory_gb: got {self.memory_gb:g}; allowed: at least {needed / 1e9:.2g}, for {what}"
+            )
+
+    def _fits(self, needed: float) -> bool:
+        return self.memory_gb is None or needed <= self.memory_gb * 1e9
+
+    def resolved(self, size: IndexSize) -> Literal["leaves", "level", "codes"]:
+        """Return what a query that names no beam is compared with in an index of a size."""
+        if self.by_codes(size):
             return "codes"
         return "level" if self.how == "level" else "leaves"
 

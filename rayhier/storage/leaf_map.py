@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rayhier.spec import InputError
 from rayhier.spec.index import VectorFormat
+from rayhier.spec.index_size import IndexSize
 from rayhier.storage import files
 from rayhier.storage.artifact import OLDER, Artifact, check
 from rayhier.storage.files import File
@@ -134,6 +135,11 @@ class Manifest(BaseModel):
     def rows(self) -> int:
         """Number of rows in all leaves, without removed rows."""
         return sum(self.counts)
+
+    @property
+    def size(self) -> IndexSize:
+        """Size of the index, by which searches make their automatic choices."""
+        return IndexSize(self.documents, self.rows, self.dimension, len(self.counts), self.vectors)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import get_args
 import pytest
 
 from rayhier.plan import make_plan
-from rayhier.serving_size import CODED, PROCESS, ROW, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
+from rayhier.serving_size import PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
 from rayhier.spec import JobSpec, load
+from rayhier.spec.index_size import CODED, ROW, SECOND
 from rayhier.spec.search import Codec
 
 from .test_estimate import SCIFACT
@@ -37,7 +38,8 @@ def test_a_groups_memory_is_its_share_of_coded_vectors(spec: Callable[..., JobSp
 def test_words_and_second_leaves_take_memory_too(spec: Callable[..., JobSpec]) -> None:
     one = held(spec("index.leaves_per_document=1"), MILLIONS)
     second = spec("index.leaves_per_document=2")
-    assert held(second, MILLIONS) == pytest.approx(second.rows_per_document * one)
+    rows = MILLIONS.documents * second.rows_per_document
+    assert held(second, MILLIONS) == pytest.approx(second.rows_per_document * one + SECOND * rows)
     assert second.rows_per_document > 1
     worded = held(spec("index.leaves_per_document=1", "search.hybrid={}"), MILLIONS)
     assert worded == one + MILLIONS.documents * MILLIONS.document_bytes

@@ -2,8 +2,11 @@
 
 from functools import cache
 
-from rayhier.arrays import Floats
+import numpy as np
+
+from rayhier.arrays import Floats, Values
 from rayhier.dataset.ranking import Ranking, merge
+from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import System
 from rayhier.evaluate.part import Part
@@ -23,7 +26,11 @@ def code_system(name: str, collection: Collection, query_QM: Floats, k: int, lis
     def rank(rows: int) -> Ranking:
         return merge(collection.parts.call(Part.coded, queries, k, rows), k)
 
-    return System(name, documents, [listed], rank, lambda _: multiply_adds(documents, dimension) / dimension)
+    def alone(rows: int) -> Values:
+        calls = [(query_QM[row : row + 1], k, rows) for row in timed_rows(len(query_QM)).tolist()]
+        return np.asarray(np.sum(collection.parts.call(seconds_of, Part.coded, calls), axis=0))
+
+    return System(name, documents, [listed], rank, lambda _: multiply_adds(documents, dimension) / dimension, alone)
 
 
 def level_system(

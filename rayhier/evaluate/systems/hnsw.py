@@ -47,6 +47,11 @@ class Hnsw:
         visited_Q = np.minimum(distances_Q, self.index.ntotal)
         return replace(whole_scan(score_QK, row_QK, self.result_ids, visited_Q), scanned_Q=distances_Q)
 
+    def alone(self, query_1M: Floats, effort: int, k: int) -> None:
+        """Search one query as a user of faiss would, to be timed."""
+        library: Any = faiss
+        self.index.search(query_1M, min(k, self.index.ntotal), params=library.SearchParametersHNSW(efSearch=effort))
+
     def _one(self, query_1M: Floats, effort: int, k: int) -> tuple[Floats, Ints, int]:
         """Search one query, because faiss counts distances over all queries of a call together."""
         library: Any = faiss  # faiss' type hints lack these names

@@ -27,7 +27,11 @@ def faiss_ivf(
     centroids = spherical_kmeans(collection.sample(SAMPLE_A_CLUSTER * lists, seed), lists, seed)
     collection.parts.call(Part.partition, name, centroids, leaves)
     order_QL: Ints = nearest(query_QM, centroids, lists)[0]
-    return collection.system(name, name, query_QM, k, lambda beam: order_QL[:, :beam], lambda _: float(lists))
+
+    def probe(beam: int, rows: slice) -> Ints:
+        return order_QL[:, :beam] if rows == slice(None) else nearest(query_QM[rows], centroids, beam)[0]
+
+    return collection.system(name, name, query_QM, k, probe, lambda _: float(lists))
 
 
 def tuned_lists(name: str, collection: Collection, dev: Queries, seed: int, leaves: int = 1) -> int:

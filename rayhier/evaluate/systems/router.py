@@ -44,8 +44,8 @@ def router_system(name: str, collection: Collection, router: Router, queries: En
     """Make a system of a router over its leaves; its multiply-adds, as dot products, are the cost of routing."""
     dimension = queries.vectors.shape[1]
 
-    def probe(beam: int) -> Ints:
-        return route_all(router, queries, beam)[0].numpy()
+    def probe(beam: int, rows: slice) -> Ints:
+        return route_all(router, queries[rows], beam)[0].numpy()
 
     return collection.system(name, ROUTER, queries.numpy, k, probe, lambda beam: _routing(router, beam, dimension))
 

@@ -1,19 +1,25 @@
 """Curves: which beams, what a point counts, how a curve is read."""
 
+from dataclasses import replace
+
+import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
+from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import (
     Point,
     System,
     beams,
     mean_curve,
+    mean_point,
     measure_at,
     measure_curve,
     reach,
@@ -167,6 +173,30 @@ def test_a_point_by_hand(small):
     assert first.values["R@10"].tolist() == [1, 0]
     second = measure_at(measured, judge, 2)[0]
     assert second == Point(2, 0.875, pytest.approx(0.75 + 0.95 * 0.25), 0.875 + 1.0, 2.0, {"R@10": 1.0})
+
+
+def test_a_single_query_takes_the_median_of_those_that_were_timed(small):
+    measured, queries = small
+    judge = Judge(queries, ["R@10"])
+    assert measure_at(measured, judge, 1)[0].microseconds is None
+    timed = replace(measured, seconds=lambda beam: np.array([9e-6, 1e-6, 2e-6]) * beam)
+    points = [measure_at(timed, judge, beam)[0] for beam in (1, 2)]
+    assert [point.microseconds for point in points] == pytest.approx([2, 4])
+    assert points[0].flat()["microseconds"] == pytest.approx(2)
+    assert mean_point([points[0], points[1]]).microseconds == pytest.approx(3)
+    # R@10 is .5 at the first and 1 at the second: half way between them.
+    assert reach(points, "R@10", 0.75, "microseconds") == pytest.approx(3)
+
+
+def test_a_query_is_timed_on_one_core():
+    before = faiss.omp_get_max_threads(), torch.get_num_threads()
+    seen = []
+    took = seconds_of("held", lambda *given: seen.append((given, faiss.omp_get_max_threads())), [(1,), (2,)])
+    assert seen == [(("held", 1), 1), (("held", 2), 1)]
+    assert took.shape == (2,)
+    assert (faiss.omp_get_max_threads(), torch.get_num_threads()) == before
+    assert timed_rows(1_000_000).tolist()[:2] == [0, 52631]
+    assert timed_rows(3).tolist() == [0, 1, 2]
 
 
 def test_a_curve_has_a_point_for_every_beam(small):

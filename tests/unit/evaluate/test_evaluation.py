@@ -14,6 +14,7 @@ from rayhier.model.router import load_router, route_all
 from rayhier.search import codebook, row_codes
 from rayhier.search.codebook import multiply_adds
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.index_size import IndexSize
 from rayhier.storage import columns, files, pins, schemas
 
 from . import judged
@@ -106,7 +107,8 @@ def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers
     assert many.documents == one.documents
     for name, curve in one.seeds[0].curves.items():
         for point, other in zip(curve, many.seeds[0].curves[name], strict=True):
-            assert point.flat() == pytest.approx(other.flat(), abs=1e-6)
+            assert point.flat() == pytest.approx({**other.flat(), "microseconds": point.microseconds}, abs=1e-6)
+            assert other.microseconds > 0
             for measure in MEASURES:
                 assert point.values[measure] == pytest.approx(other.values[measure], abs=1e-6)
     assert many.seeds[0].exact["exact"] == pytest.approx(one.seeds[0].exact["exact"])
@@ -245,15 +247,18 @@ def test_a_control_that_visits_just_as_much_stands_there(corpus, vectors, traine
 
 def test_two_leaves_are_measured_beside_the_control_with_two():
     index = {"leaves_per_document": 2}
-    assert baselines(JobSpec.model_validate(SPEC), 120) == EVERY[:4]
-    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}}), 120) == EVERY[:5]
-    assert baselines(JobSpec.model_validate({**SPEC, "index": index}), 120) == EVERY[:5]
+    size = IndexSize(120, 120, 8, 6, "float16")
+    assert baselines(JobSpec.model_validate(SPEC), size) == EVERY[:4]
+    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}}), size) == EVERY[:5]
+    assert baselines(JobSpec.model_validate({**SPEC, "index": index}), size) == EVERY[:5]
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})
-    assert baselines(spec, 120) == ("faiss_ivf_spill", "exact")
-    assert baselines(JobSpec.model_validate({**SPEC, "search": {"how": "codes"}}), 120) == (*EVERY[:4], "codes")
+    assert baselines(spec, size) == ("faiss_ivf_spill", "exact")
+    assert baselines(JobSpec.model_validate({**SPEC, "search": {"how": "codes"}}), size) == (*EVERY[:4], "codes")
     for documents, by_codes in ((999, False), (1_000, True), (200_000, True), (200_001, False)):
-        assert ("codes" in baselines(JobSpec.model_validate({**SPEC, "search": {}}), documents)) == by_codes
+        assert (
+            "codes" in baselines(JobSpec.model_validate({**SPEC, "search": {}}), replace(size, documents=documents))
+        ) == by_codes
 
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):

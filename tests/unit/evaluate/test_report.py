@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import ir_measures
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from rayhier.evaluate.closing import verdict
 from rayhier.evaluate.output import as_markdown, write
 from rayhier.evaluate.report import Report
-from rayhier.evaluate.tables import table
+from rayhier.evaluate.tables import reached, table
 
 KEYS = {"name", "router", "documents", "queries", "systems", "encoders", "curves", "balance", "significance", "lists"}
 POINT = {"beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean", "nDCG@10", "R@10", "R@100", "per_seed"}
@@ -186,3 +187,30 @@ def test_training_made_it_worse_only_where_that_is_certain(spec, trained, high, 
     told = verdict(spec, report.model_copy(update={"significance": found}))
     groups = len(report.encoders)
     assert ["made it worse" in line for line in told if line.startswith("Training:")] == [is_worse] * groups
+
+
+def test_what_recall_costs_tells_the_time_of_a_query_where_it_was_measured(spec, trained):
+    for result in trained.seeds:
+        result.curves["ehi"] = [replace(point, microseconds=1000.0 * point.beam) for point in result.curves["ehi"]]
+    report = Report.of(spec, trained)
+    exact = report.systems["exact_same_encoder"].measures["R@100"]
+    # R@100 is .1125 at the first point, with 1 ms, and .2125 at the second, with 2 ms.
+    report.systems["exact_same_encoder"].__pydantic_extra__["R@100"] = 0.1625 / 0.95
+    (header, rows), price = reached(report, "R@100"), "40.00% (41.0%, 1.50 ms)"
+    assert header[0].startswith("visited (cost, time)")
+    assert rows[0][0].startswith("ehi")
+    assert rows[0][2] == price
+    assert all("ms" not in cell for row in rows[1:] for cell in row)
+    assert exact > 0
+
+
+def test_a_report_keeps_the_times(spec, trained, tmp_path):
+    for result in trained.seeds:
+        result.curves["ehi"] = [replace(point, microseconds=float(result.seed)) for point in result.curves["ehi"]]
+    report = Report.of(spec, trained)
+    report.write(tmp_path / "report.json")
+    row = Report.read(tmp_path / "report.json").curves["ehi"][0]
+    assert row.microseconds == 4
+    assert [seed.microseconds for seed in row.per_seed] == [3, 5]
+    assert "microseconds" not in row.measures
+    assert Report.read(tmp_path / "report.json").curves["faiss_ivf"][0].microseconds is None

@@ -1,6 +1,8 @@
 """Searching a leaf map that lies in mapped files, in every codec, against sums written out by hand."""
 
+import mmap
 import shutil
+from types import SimpleNamespace
 
 import faiss
 import numpy as np
@@ -255,3 +257,42 @@ def test_two_threads_find_what_one_finds(root, asked):
         assert scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K) == one
     finally:
         faiss.omp_set_num_threads(before)
+
+
+class Mapped:
+    """A mapping of a file that notes the pages it is asked to read."""
+
+    def __init__(self, mapped):
+        self.pages, self._mapped = set(), mapped
+
+    def madvise(self, advice, start, length):
+        assert start % mmap.PAGESIZE == 0
+        self._mapped.madvise(advice, start, length)
+        self.pages.update(range(start // mmap.PAGESIZE, -(-(start + length) // mmap.PAGESIZE)))
+
+
+def test_just_the_pages_of_rows_to_be_scored_are_read_ahead(root, asked, monkeypatch):
+    search = LeafScan.mapped(LeafMap.open(root), "pq")
+    _, segment, _ = search.segments
+    matrix, real = segment.matrix, segment._mapped
+    noted = Mapped(real.base)
+    monkeypatch.setitem(
+        segment.__dict__, "_mapped", SimpleNamespace(base=noted, offset=real.offset, strides=real.strides)
+    )
+    for rows in ([0], [0, 1, 2], [segment.count - 1], [5, 900, 1001], list(range(segment.count)), []):
+        noted.pages.clear()
+        segment.read_ahead(np.array(rows, np.int64))
+        begins = [real.offset + row * real.strides[0] for row in rows]
+        wanted = {byte // mmap.PAGESIZE for begin in begins for byte in (begin, begin + real.strides[0] - 1)}
+        assert noted.pages == wanted
+    assert matrix.shape == (segment.count, M)
+
+
+def test_answers_are_the_same_whether_vectors_are_read_ahead_or_not(root, asked):
+    query, leaves = asked
+    search = LeafScan.mapped(LeafMap.open(root), "pq")
+    answered = []
+    for ahead in (True, False):
+        search.rows._from_disk = ahead
+        answered.append(scan(search, query, leaves, K))
+    assert answered[0] == answered[1]

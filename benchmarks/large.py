@@ -1,0 +1,193 @@
+"""Very many vectors in little memory: `make bench-large`.
+
+Each system is asked in a process of its own, whose memory beyond files is limited as the option says: `RLIMIT_DATA`,
+which counts what a process writes and not what it maps from files. Efforts are chosen on dev queries as in
+benchmarks/search.py; recall and times are of test queries, on one thread. Warm: once all was asked before. Cold: after
+the system has dropped the files from memory, the first queries that a new process asks.
+"""
+
+import os
+import resource
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.collection import BUILT, RUNS, place, run
+from benchmarks.commands import Options, absolute, apart, clock
+from benchmarks.harder import best, harder
+from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.search import ALONE, least, one_by_one, recall, vectors
+from benchmarks.search_systems import K, Ours, System, faiss_on_disk, lance
+from benchmarks.tables import UNKNOWN, table
+from rayhier.arrays import Floats, Ints
+
+SYSTEMS = ("rayhier, leaves", "rayhier, leaves mapped", "faiss IVF on disk, float16", "LanceDB IVF_PQ")
+TOGETHER = 1_000
+ASKED = 1_000
+"""Queries of dev, and of test."""
+COLD = 100
+EVERY = 0.05
+"""Seconds between two looks at a process's memory."""
+Asked = tuple[Floats, Ints]
+"""Queries [q, m], and their exact ten nearest [q, 10]."""
+
+
+def main() -> None:
+    """Print a table for each size, and how the time of a query grows."""
+    parser = Options("Very many vectors in little memory.", "search")
+    parser.add_argument("--index", type=absolute, help="workdir of an index; default: oewn_examples as it is shipped")
+    parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100], help="so many times the documents, each")
+    parser.add_argument("--gb", type=float, default=1.0, help="memory beyond files of each process (default 1)")
+    parser.add_argument("--only", default="", help="names of systems, parts of them, divided by commas")
+    given = parser.parse_args()
+    say, index = clock(), given.index or RUNS / "search-index"
+    if given.index is None:
+        run(place("oewn_examples", index), stages=BUILT)
+    names = [name for name in SYSTEMS if not given.only or any(part in name for part in given.only.split(","))]
+    grown = []
+    for times in given.times:
+        folder, asked = prepared(index, given.workdir, times)
+        count = len(np.load(folder / "vectors.npy", mmap_mode="r"))
+        lists = 1 << round(float(np.log2(4 * count**0.5)))
+        say(f"{count:,} vectors, {lists:,} lists")
+        rows = []
+        for name in names:
+            apart(built, name, folder, lists)
+            warm = apart(warmed, name, folder, lists, asked, given.gb)
+            cold = apart(cooled, name, folder, lists, asked, given.gb, warm.get("effort"))
+            say(f"{name}: {warm} {cold}")
+            rows.append(line(name, warm, cold))
+            if name == "rayhier, leaves" and "alone" in warm:
+                grown.append((count, warm["alone"]))
+        head = ["system", "effort", f"of the true {K}", "alone, warm, ms", "alone, cold, ms", "worst, cold, ms"]
+        head += [f"batches of {TOGETHER:,}, a second", "MB beyond files", "opened cold, s"]
+        print(f"\n{count:,} vectors, {lists:,} lists, one thread, at most {given.gb:g} GB beyond files\n")
+        print("\n".join(table(head, rows)), flush=True)
+    if len(grown) > 1:
+        sizes, times_taken = np.log(np.array(grown)).T
+        print(f"\nrayhier, leaves: a query alone, warm, grows as N^{np.polyfit(sizes, times_taken, 1)[0]:.2f}")
+
+
+def prepared(index: Path, workdir: Path, times: int) -> tuple[Path, dict[str, Asked]]:
+    """The folder of the vectors, which are made once, and dev and test queries with their exact nearest."""
+    name, vector_NM, *splits = vectors(index)
+    folder = workdir / f"{name}-{times}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "vectors.npy").exists():
+        harder(vector_NM, times, folder / "making.npy")
+        (folder / "making.npy").rename(folder / "vectors.npy")
+    every, asked = np.load(folder / "vectors.npy", mmap_mode="r"), {}
+    set_threads(THREADS)
+    for split, query_QM in zip(("dev", "test"), splits, strict=True):
+        path, some_QM = folder / f"nearest-{split}.npy", query_QM[:ASKED]
+        if not path.exists():
+            np.save(path, best(some_QM, every, K))
+        asked[split] = some_QM, np.load(path)
+    return folder, asked
+
+
+def built(name: str, folder: Path, lists: int) -> None:
+    """Build what a system asks, unless it is there; nothing limits its memory."""
+    set_threads(THREADS)
+    system(name, folder, lists, warm=False)
+
+
+def system(name: str, folder: Path, lists: int, *, warm: bool) -> System:
+    """Open a system that was built."""
+    vector_NM = np.load(folder / "vectors.npy", mmap_mode="r")
+    if name == "LanceDB IVF_PQ":
+        return next(lance(vector_NM, lists, folder))
+    ours = Ours(vector_NM, lists, folder)
+    if name == "rayhier, leaves":
+        return ours.leaves(warm=warm)
+    return ours.mapped() if name == "rayhier, leaves mapped" else next(faiss_on_disk(ours, folder))
+
+
+def limit(gigabytes: float) -> None:
+    """Let this process use one thread, and no more memory beyond files than that."""
+    set_threads(1)
+    most = round(gigabytes * 1e9)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def warmed(name: str, folder: Path, lists: int, asked: dict[str, Asked], gigabytes: float) -> dict[str, Any]:
+    """Effort, recall, milliseconds a query alone, queries a second in batches, and the most memory it ever had."""
+    with watched() as sizes:
+        try:
+            limit(gigabytes)
+            opened = system(name, folder, lists, warm=True)
+            effort = least(opened, *asked["dev"])
+            query_QM, true_QK = asked["test"]
+            share = recall(opened.search(query_QM, effort), true_QK)
+            alone = partial(one_by_one, opened, query_QM[:ALONE], effort, 1)
+            together = partial(one_by_one, opened, query_QM, effort, TOGETHER)
+            seconds = {work: float(np.median([timed(work) for _ in range(5)])) for work in (alone, together)}
+        except MemoryError as error:
+            return {"failed": str(error) or "out of memory"}
+    measured = {"effort": effort, "recall": share, "alone": 1e3 * seconds[alone] / ALONE}
+    return {**measured, "rate": len(query_QM) / seconds[together], "bytes": max(sizes)}
+
+
+def cooled(
+    name: str, folder: Path, lists: int, asked: dict[str, Asked], gigabytes: float, effort: Any
+) -> dict[str, float]:
+    """Seconds of opening, and milliseconds of the first queries, once the system has dropped all files from memory."""
+    if effort is None:
+        return {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    limit(gigabytes)
+    began = time.perf_counter()
+    opened = system(name, folder, lists, warm=False)
+    took = time.perf_counter() - began
+    query_QM = asked["test"][0][:COLD]
+    first = [timed(partial(opened.search, query_QM[row : row + 1], effort)) for row in range(len(query_QM))]
+    return {"opened": took, "cold": float(1e3 * np.median(first)), "worst": float(1e3 * max(first))}
+
+
+@contextmanager
+def watched() -> Iterator[list[int]]:
+    """Bytes of this process that are not of files, looked at again and again while the block runs."""
+    sizes, over = [0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(EVERY):
+            status = Path("/proc/self/status").read_text()
+            sizes.append(int(status.split("RssAnon:")[1].split()[0]) << 10)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield sizes
+    finally:
+        over.set()
+        thread.join()
+
+
+def line(name: str, warm: dict[str, Any], cold: dict[str, float]) -> list[str]:
+    """A row of the table."""
+    if "failed" in warm:
+        return [name, warm["failed"], *([UNKNOWN] * 7)]
+    return [
+        name,
+        str(warm["effort"]).strip("()"),
+        f"{warm['recall']:.3f}",
+        f"{warm['alone']:.2f}",
+        f"{cold['cold']:.1f}",
+        f"{cold['worst']:.0f}",
+        f"{warm['rate']:,.0f}",
+        f"{warm['bytes'] / 1e6:,.0f}",
+        f"{cold['opened']:.1f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Size of an index, from which the spec's automatic choices of a search are made, and the memory that searches take."""
+
+from dataclasses import dataclass
+
+from rayhier.spec.index import BYTES, VectorFormat
+
+CODED: dict[str, float] = {"flat": 4, "fp16": 2, "pq": 1 / 8}
+"""Bytes that each codec takes to store one dimension of a vector (`rayhier/search/codecs.py`)."""
+ROW, SECOND = 12, 8
+"""Bytes that a scan holds in memory for a row beside its vector; and more where documents may have a second leaf."""
+COPIES = 2
+"""Times that a router's weights are in memory: as they were trained, and as searches compare them."""
+
+
+@dataclass(frozen=True)
+class IndexSize:
+    """Numbers of documents, rows and leaves of an index, and what its vectors are."""
+
+    documents: int
+    rows: float
+    """Number of rows; a document in two leaves has two. A plan estimates it."""
+    dimension: int
+    leaves: int
+    vectors: VectorFormat
+
+    @property
+    def router(self) -> float:
+        """Estimate the bytes of memory that the router takes."""
+        return 4.0 * COPIES * self.leaves * self.dimension
+
+    @property
+    def code_lists(self) -> float:
+        """Estimate the bytes of memory that leaves take in the codec `pq`; the stored vectors are mapped."""
+        return self.coded_rows("pq")
+
+    @property
+    def codes_of_all(self) -> float:
+        """Estimate the bytes of memory that codes of all documents take, and these documents' vectors."""
+        return self.documents * self.dimension * (CODED["pq"] + BYTES[self.vectors])
+
+    def coded_rows(self, codec: str) -> float:
+        """Estimate the bytes that leaves take in a codec, in memory where it is `pq`, else in mapped files."""
+        second = SECOND if self.rows > self.documents else 0
+        return self.rows * (CODED[codec] * self.dimension + ROW + second)
