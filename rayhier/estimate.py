@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers, TrainWorkers
+from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, QueryModel, RetreeverTraining
 from rayhier.spec.train.common import Mining
 from rayhier.storage import model_folder
@@ -134,6 +135,8 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
             return Cost(START + _reading(spec, work, pairs, spec.cluster.scores), 0)
         case "factors":
             return Cost(START + _factorising(spec, work), _vectors(work))
+        case "calibrate":
+            return Cost(START + _calibrating(spec, work), 0)
         case "train":
             return Cost(START + _training(spec, work), _train_memory(spec, work))
         case "index":
@@ -376,6 +379,12 @@ def _indexing(spec: JobSpec, work: Work) -> float:
     routed = 2 * work.documents * _router(spec, work, work.document_bytes) / _plain_rate(workers)
     written = work.documents * spec.rows_per_document / ROWS_WRITTEN / workers.workers
     return routed + written + (_encoding(spec, work, workers) if spec.encodes_again else 0)
+
+
+def _calibrating(spec: JobSpec, work: Work) -> float:
+    """Seconds of one process to compare dev queries with all documents."""
+    compared = 2.0 * min(work.queries, MOST_QUERIES) * work.documents * work.dimension
+    return compared / (spec.cluster.evaluate.cpus * CPU_FLOAT32)
 
 
 def _evaluating(spec: JobSpec, work: Work) -> float:

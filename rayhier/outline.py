@@ -56,7 +56,7 @@ def notes(plan: Plan) -> list[str]:
         )
     leaves = plan.spec.leaves(documents)
     beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
-    if beam >= leaves:
+    if beam >= leaves and not plan.spec.search.own_beams:
         lines.append(
             f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
         )

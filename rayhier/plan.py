@@ -14,6 +14,7 @@ from rayhier.estimate import Cost, Work, drawn_rows, matrices, parameters, stage
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 from rayhier.spec.index import BYTES
+from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train import QueryModel
 from rayhier.storage import cross_encoder_folder, current, model_folder, pair_source, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
@@ -48,7 +49,8 @@ STAGES = {
     "train": Stage("model", 9, "train"),
     "index": Stage("index", 5, "index"),
     "factors": Stage("factors", 2, "train"),
-    "evaluate": Stage("evaluate", 6, "evaluate"),
+    "calibrate": Stage("calibration", 1, "evaluate"),
+    "evaluate": Stage("evaluate", 7, "evaluate"),
 }
 """Stages by name, in the order of a run."""
 HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
@@ -60,6 +62,7 @@ ASSUMED_DOCUMENTS = 5_000
 BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
 BYTES_A_PAIR = 20
+BYTES_A_FLOOR = 4
 BYTES_A_SCORE = 12
 """Bytes of a scored pair: its ids repeat, and are stored once."""
 REPORT_BYTES = 10_000_000
@@ -139,6 +142,15 @@ class Plan:
         return self.step("evaluate").place.published() if self.evaluates else None
 
     @property
+    def left_out(self) -> dict[str, str]:
+        """Stages that the spec lacks, and the key by which it would have them."""
+        lacking = {
+            "generate": ("train.generated", self.pairs is None),
+            "calibrate": ("search.beam of type recall", self.spec.search.promise is None),
+        }
+        return {stage: key for stage, (key, lacks) in lacking.items() if lacks}
+
+    @property
     def evaluates(self) -> bool:
         """Return True if the corpus has judgements, or may have them (unknown until it is read)."""
         return self.spec.corpus.names_judgements
@@ -199,7 +211,8 @@ class _Steps:
     def all(self) -> list[Step]:
         """All steps in order: corpus, vectors, a model and an index for every seed, one evaluation of all seeds.
 
-        Before the vectors, generated pairs where the spec has any.
+        Before the vectors, generated pairs where the spec has any; after an index, its calibration where the spec
+        promises a recall.
         """
         corpus = self._corpus()
         generated = [] if self.plan.pairs is None else [self._generated(corpus, self.plan.pairs)]
@@ -220,6 +233,10 @@ class _Steps:
                 inputs = {**base, **scored, "model": model.fingerprint, "index": index.fingerprint}
                 steps.append(factors := self._factors(inputs, seed))
                 learned[f"factors.{seed}"] = factors.fingerprint
+            if self.spec.search.promise is not None:
+                inputs = {**base, "model": model.fingerprint, "index": index.fingerprint}
+                steps.append(calibration := self._calibration(inputs, seed))
+                measured[f"calibration.{seed}"] = calibration.fingerprint
         if self.spec.search.reranking is not None:
             measured |= scored | learned
         return [*steps, self._evaluation(measured)] if self.plan.evaluates else steps
@@ -317,6 +334,15 @@ class _Steps:
             leaves=self.leaves,
         )
 
+    def _calibration(self, inputs: dict[str, str], seed: int) -> Step:
+        """How far dev queries must go to find what an exact search finds: whatever the share that is promised."""
+        k, most = self.spec.search.k, min(self.work.queries, MOST_QUERIES)
+        return self._step("calibrate", inputs, most * k * BYTES_A_FLOOR, seed, k=k, **self._codes())
+
+    def _codes(self) -> dict[str, Any]:
+        """Settings of the router's first pass, where it is not the default."""
+        return {"first_pass": "none"} if not self.spec.router.codes_first else {}
+
     def _evaluation(self, measured: dict[str, str]) -> Step:
         unfiltered = ("filter",) if self.spec.measured is None else ()
         evaluate = _fields(self.spec.evaluate, *unfiltered)
@@ -326,8 +352,7 @@ class _Steps:
             *(("memory_gb",) if self.spec.search.memory_gb is None else ()),
         ]
         search = _fields(self.spec.search, "codec", "cache_gb", *unused)
-        codes: dict[str, Any] = {"first_pass": "none"} if not self.spec.router.codes_first else {}
-        return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **codes)
+        return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **self._codes())
 
     def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:
         kind, code = STAGES[stage].kind, STAGES[stage].code

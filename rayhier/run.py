@@ -43,8 +43,9 @@ def _run(given: argparse.Namespace) -> None:
         return
     if "evaluate" in (given.stage or ()) and not plan.evaluates:
         raise InputError(f"--stage: {NOT_EVALUATED}")
-    if "generate" in (given.stage or ()) and plan.pairs is None:
-        raise InputError("--stage: got generate without train.generated; allowed: stages of the spec (see --plan)")
+    for stage, missing in plan.left_out.items():
+        if stage in (given.stage or ()):
+            raise InputError(f"--stage: got {stage} without {missing}; allowed: stages of the spec (see --plan)")
     print(json.dumps(run(plan, given.stage or STAGES, fresh=given.fresh)))
 
 
@@ -136,7 +137,7 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
         artifact = step.place.published()
         if artifact is not None:
             if step.kind == "index":
-                if any(other.stage == "evaluate" for other in to_make):
+                if any(other.stage in ("calibrate", "evaluate") for other in to_make):
                     leaf_map.check_built(artifact)
                 leaf_map.verify(artifact)
             else:
@@ -208,6 +209,11 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
             from rayhier.index.ray import build as build_index
 
             return lambda attempt: build_index(spec, opened["corpus"], opened["vectors"], opened["model"], attempt)
+        case "calibrate":
+            from rayhier.evaluate.ray import build_calibration
+
+            built = opened["corpus"], opened["vectors"], opened["model"], opened["index"]
+            return lambda attempt: build_calibration(spec, *built, attempt)
         case _:
             from rayhier.evaluate.ray import build as build_report
 
@@ -218,10 +224,9 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
                 )
                 for seed in spec.evaluate.seeds
             }
+            kinds = ("calibration", *(("cross_encoder", "scores", "factors") if spec.search.reranking else ()))
             reread: dict[tuple[str, int | None], Artifact] = {
-                (step.kind, step.seed): Artifact.open(step.place.folder)
-                for step in plan.steps
-                if step.kind in ("cross_encoder", "scores", "factors") and spec.search.reranking is not None
+                (step.kind, step.seed): Artifact.open(step.place.folder) for step in plan.steps if step.kind in kinds
             }
             corpus, vectors, test = opened["corpus"], opened["vectors"], opened.get("test")
             return lambda attempt: build_report(spec, corpus, vectors, trained, attempt, reread, test)
@@ -232,9 +237,12 @@ def _feeds(other: Step, step: Step) -> bool:
 
 
 def _make_current(plan: Plan) -> None:
-    """Once every index is published, let current.json, which searches open, name this run; copy its report there."""
+    """Once every index is published, and its calibration where there is one, let current.json name this run.
+
+    Searches open what it names. The report is copied to the workdir.
+    """
     published = [step for step in plan.steps if step.place.published()]
-    if any(step.kind == "index" and step not in published for step in plan.steps):
+    if any(step.kind in ("index", "calibration") and step not in published for step in plan.steps):
         return
     first = plan.spec.evaluate.seeds[0]
     seeds: dict[str, dict[str, str]] = {}

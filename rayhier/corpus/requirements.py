@@ -40,6 +40,12 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
         if filled == 0:
             raise InputError(f"corpus.fields.{name}: no document has it; allowed: fields that documents have")
     spec.check_leaves(counts["rows"])
+    promise, dev = spec.search.promise, counts["splits"]["dev"]["queries"]
+    if promise is not None and dev < promise.least_queries:
+        raise InputError(
+            f"search.beam.target: got {promise.target} with {dev:,} dev queries; allowed: at least "
+            f"{promise.least_queries:,} dev queries, which the promise is computed from, or another beam"
+        )
     objective = spec.train.objective
     paired = spec.train.generation or counts["splits"]["train"]["relevant"]
     if objective in ("supervised", "joint") and not paired:

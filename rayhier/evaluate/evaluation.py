@@ -17,6 +17,7 @@ from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.part import ROUTER, Part
+from rayhier.evaluate.promise import Promise
 from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.systems.flat import code_system, level_system
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
@@ -63,6 +64,8 @@ class SeedResult:
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     """Phase of training -> metrics that it recorded, epoch by epoch."""
     seconds: dict[str, float] = field(default_factory=dict)
+    promise: Promise | None = None
+    """What the spec promises of searches, and what was measured; None where it promises nothing, and with a filter."""
     served_path: dict[str, dict[str, float]] = field(default_factory=dict)
     """System -> measures and costs (visited, leaves, calls, ms) of the index with BM25 or re-ranked, as it is
     served."""
@@ -104,9 +107,15 @@ class SeedIndex:
         return self.model.encode_stored(queries.vector_QM, lambda: queries.texts)
 
 
-def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers) -> SeedIndex:
-    """Open a published model and its index; each worker reads a share of the index's shards."""
-    shards, trained = LeafMap.open(index.root, BUILT).manifest.shards, Model.open(model, spec)
+def load_index(
+    spec: JobSpec, model: Artifact, index: Artifact, workers: Workers, calibration: Artifact | None = None
+) -> SeedIndex:
+    """Open a published model and its index; each worker reads a share of the index's shards.
+
+    `calibration` is the index's, where the spec promises a recall.
+    """
+    shards = LeafMap.open(index.root, BUILT).manifest.shards
+    trained = Model.open(model, spec, calibration=calibration)
     similarity = trained.flat_similarity if isinstance(trained.flat_similarity, LevelSimilarity) else None
     arguments = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, arguments)
@@ -142,8 +151,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure the index of every seed (seed -> model, index) and the spec's baselines.
 
-    `read` are the artifacts that re-ranking reads, by kind and seed (None: all seeds). `test` has the test split; where
-    it is None, `corpus` has it. InputError where the split has no judgements, or the filter leaves no query.
+    `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split;
+    where it is None, `corpus` has it. InputError where the split has no judgements, or the filter leaves no query.
     """
     workers, split = workers or LocalWorkers(), spec.evaluate.split
     queries = load_split(split, corpus, vectors, test)
@@ -164,9 +173,9 @@ def evaluate(
     with Bar("evaluate", len(models), "seeds") as bar:
         for seed, (model, index) in models.items():
             with reading(index.root, BUILT):
-                work.add(seed, load_index(spec, model, index, workers))
-                artifacts = [(kind, artifact) for (kind, of), artifact in (read or {}).items() if of in (None, seed)]
-                folders = {kind: str(artifact.folder) for kind, artifact in artifacts}
+                artifacts = {kind: artifact for (kind, of), artifact in (read or {}).items() if of in (None, seed)}
+                work.add(seed, load_index(spec, model, index, workers, artifacts.get("calibration")))
+                folders = {kind: str(artifact.folder) for kind, artifact in artifacts.items()}
                 if spec.search.words:
                     work.served_path("bm25", model, index, folders, mode="hybrid", budget=0)
                 if spec.search.reranking is not None:
@@ -234,6 +243,8 @@ class _Work:
             self._curve(
                 result, router, lambda: router_system(router, collection, model.router, encoded, self.k), as_searched
             )
+            if self.spec.measured is None:
+                result.promise = self._promise(result, seed_index, encoded)
         size = self.spec.index_size(self.base.documents, self.dev.vector_QM.shape[1])
         for name in baselines(self.spec, size):
             match name:
@@ -294,6 +305,14 @@ class _Work:
         if self.spec.measured is None:
             return router_system(name, collection, model.search_router, encoded, self.k)
         return widened_system(name, collection, model, encoded, self.k, self.spec.measured)
+
+    def _promise(self, result: SeedResult, seed_index: SeedIndex, encoded: Encoded) -> Promise | None:
+        """Measure what the router found of an exact search, where the spec promises a share of it."""
+        if self.spec.search.promise is None:
+            return None
+        router = str(self.spec.router.type)
+        exact = self.judge.run(seed_index.collection.exact(encoded.numpy, self.spec.search.k))
+        return Promise.of(seed_index.model, result.runs[router], exact, result.points[router].visited_mean)
 
     def _ivf(self, result: SeedResult, name: str, encoded: Encoded, seed_index: SeedIndex) -> None:
         base, leaves = name == "faiss_ivf", LEAVES.get(name, 1)
@@ -403,7 +422,7 @@ class _Work:
         if len(curve) == 1:
             beam = curve[0].beam
         elif name == router:
-            beam = self.spec.search.leaves_visited(len(result.sizes), sum(result.sizes))
+            beam = self.spec.search.most_visited(len(result.sizes), sum(result.sizes))
         else:
             as_much = result.points[router].visited_mean
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)

@@ -6,18 +6,23 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, Self, cast
 
 import ray
+import torch
 
+from rayhier.cluster.library import faiss
 from rayhier.embed.precision import as_embedded
 from rayhier.evaluate import test_split
+from rayhier.evaluate.calibrate import calibrate
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import write
 from rayhier.evaluate.workers import Holder, P, R, T, V
+from rayhier.progress import say
 from rayhier.ray import call
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import GpuWorkers
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.paths import locate
 
 
 def build(
@@ -47,6 +52,27 @@ def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Art
     texts = queries["text"].to_pylist()
     vector_QM = call(test_split.encode, workers.cpus, encoder, model.path, texts, workers.cpus, gpus=workers.gpus)
     return test_split.write(attempt.root, queries, vector_QM, rows)
+
+
+def build_calibration(
+    spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, index: Artifact, attempt: Attempt
+) -> Output:
+    """Calibrate a built index by the dev queries in a process of the cluster."""
+    workers = spec.cluster.evaluate
+    spec = as_embedded(spec, vectors, workers.gpus)
+    folders = [str(artifact.folder) for artifact in (corpus, vectors, model, index)]
+    arguments = spec.model_dump(mode="json"), folders, str(attempt.root)
+    counts = call(_calibrate, workers.cpus, *arguments, gpus=workers.gpus)
+    say(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
+    return Output(counts)
+
+
+def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[str, int]:
+    job = JobSpec.model_validate(spec)
+    torch.set_num_threads(job.cluster.evaluate.cpus)
+    faiss.omp_set_num_threads(job.cluster.evaluate.cpus)
+    corpus, vectors, model, index = (Artifact.open(locate(folder)) for folder in folders)
+    return calibrate(job, corpus, vectors, model, index, locate(root))
 
 
 class Actors:

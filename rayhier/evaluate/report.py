@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from rayhier.dataset.measures import means
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
+from rayhier.evaluate.promise import Promise
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json
@@ -147,6 +148,9 @@ class Report(BaseModel):
     """Name of a baseline that cuts the corpus into lists (groups of documents, like leaves) -> its number of lists."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched; absent where a query visits leaves."""
+    promise: Promise | None = None
+    """What the spec promises of searches, and what was measured; absent where it promises nothing. Of several seeds the
+    lowest promise, and the means of what was measured."""
     seconds: dict[str, float]
     seeds: list[int]
 
@@ -170,6 +174,7 @@ class Report(BaseModel):
             significance=differences(spec, evaluation),
             lists=evaluation.lists,
             level=evaluation.level,
+            promise=_promise([result.promise for result in seeds if result.promise is not None]),
             seconds={name: _round(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
             seeds=[result.seed for result in seeds],
         )
@@ -216,6 +221,13 @@ def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
         else:
             rows.append({**result.exact[name], "visited": 1.0})
     return SystemRow.model_validate(_mean(rows))
+
+
+def _promise(promises: Sequence[Promise]) -> Promise | None:
+    if not promises:
+        return None
+    found = _mean([{"measured": promise.measured, "visited": promise.visited} for promise in promises])
+    return min(promises, key=lambda promise: promise.least).model_copy(update=found)
 
 
 def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:

@@ -21,7 +21,8 @@ SHARE = 0.95
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
-    return [*_training(spec, report), *_index(spec, report), *_instead(spec, report)]
+    promise = [] if report.promise is None else [f"{report.promise.sentence(spec.evaluate.split)}."]
+    return [*_training(spec, report), *promise, *_index(spec, report), *_instead(spec, report)]
 
 
 def _training(spec: JobSpec, report: Report) -> list[str]:
@@ -67,8 +68,11 @@ def _index(spec: JobSpec, report: Report) -> list[str]:
     equal = next((point for point in points if point.measures[measure] >= goal), None)
     used = report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)
+    beam = f"the spec's beam ({used.beam:g} leaves)"
+    if spec.search.own_beams:
+        beam = f"own beams ({used.leaves:.0f} leaves on average)"
     lines.append(
-        f"Index: with the spec's beam ({used.beam:g} leaves) it finds {share:.1%} of exact search's {measure} and "
+        f"Index: with {beam} it finds {share:.1%} of exact search's {measure} and "
         f"visits {used.visited:.1%} of the documents."
     )
     if equal is not None:

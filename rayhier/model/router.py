@@ -1,19 +1,20 @@
 """Interface of all methods' routers, which choose leaves for queries and documents; saving and loading of routers."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rayhier.model.cells import Cells
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.own_beam import OwnBeam
+from rayhier.model.own_beam import NO_LEAF, OwnBeam
 from rayhier.model.retreever import RetreeverRouter
 
 
@@ -100,7 +101,7 @@ def own_beams(router: Router, target: float) -> Router:
     """
     if not isinstance(router, LearnedIvfRouter):  # spec.router.calibrates refuses other routers earlier
         raise ValueError("only a learned_ivf router knows how probable an answer is")
-    return OwnBeam(router, target)
+    return OwnBeam.reaching(router, target)
 
 
 UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
@@ -136,4 +137,13 @@ def _batched(
     parts = [
         way(encoded[begin : begin + rows].to(router.device), count) for begin in range(0, max(1, len(encoded)), rows)
     ]
-    return torch.cat([leaves.cpu() for leaves, _ in parts]), torch.cat([log_probs.cpu() for _, log_probs in parts])
+    return joined([leaves for leaves, _ in parts], NO_LEAF), joined([log_probs for _, log_probs in parts], -torch.inf)
+
+
+def joined(parts: Sequence[Tensor], filling: float) -> Tensor:
+    """Join [n, k] of several groups of queries, on the CPU; where queries have own beams, k may differ.
+
+    Groups with a smaller k are padded on the right.
+    """
+    widest = max(part.shape[1] for part in parts)
+    return torch.cat([F.pad(part.cpu(), (0, widest - part.shape[1]), value=filling) for part in parts])

@@ -17,14 +17,21 @@ def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa
     `doc_ids` are the ids of the rows; `result_ids` [n] those of the results that rows belong to, where several passages
     share one.
     """
-    q, n = len(query_QM), len(vector_NM)
-    if not n:  # faiss cannot search an empty index
-        return whole_scan(np.zeros((q, 0), np.float32), np.zeros((q, 0), np.int64), result_ids, 0)
+    best = exact_rows(query_QM, vector_NM, result_numbers(doc_ids, result_ids), k)
+    return whole_scan(*best, result_ids, len(vector_NM))
+
+
+def exact_rows(query_QM: Floats, vector_NM: Floats, result_N: Ints | None, k: int) -> tuple[Floats, Ints]:
+    """Return scores and rows [q, k] of the best k results of each query [q, m] among all vectors [n, m].
+
+    `result_N` [n] numbers the result that each row belongs to; None where every row is a separate result.
+    """
+    if not len(vector_NM):  # faiss cannot search an empty index
+        return np.zeros((len(query_QM), 0), np.float32), np.zeros((len(query_QM), 0), np.int64)
     index = faiss.IndexFlatIP(vector_NM.shape[1])
     index.add(np.ascontiguousarray(vector_NM))
     queries = np.ascontiguousarray(query_QM)
-    best = best_results(lambda fetch: index.search(queries, fetch), result_numbers(doc_ids, result_ids), n, k)
-    return whole_scan(*best, result_ids, n)
+    return best_results(lambda fetch: index.search(queries, fetch), result_N, len(vector_NM), k)
 
 
 def best_results(

@@ -15,9 +15,12 @@ from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
+from rayhier.search.calibration import Calibration
 from rayhier.search.coded_router import CodedRouter, first_pass_before
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
+from rayhier.search.promised_beam import PromisedBeam
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.search import MassBeam, RecallBeam
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
@@ -31,31 +34,50 @@ class Model:
     """A trained encoder and its router, as searches use them."""
 
     def __init__(
-        self, router: Router, text_encoder: Callable[[], TextEncoder], spec: JobSpec, head: ResidualHead | None = None
+        self,
+        router: Router,
+        text_encoder: Callable[[], TextEncoder],
+        spec: JobSpec,
+        head: ResidualHead | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
 
-        The head is None where the transformer trained too, so that texts must be encoded.
+        The head is None where the transformer trained too, so that texts must be encoded. `calibration` is that of the
+        index, where the spec promises a recall.
         """
         self.trained, self.spec, self._open, self._head = router, spec, text_encoder, head
+        self.calibration = calibration
         # A beam by probability needs the sum over all leaves, which those behind a first pass do not tell.
-        is_coded = spec.router.codes_first and spec.search.reach is None
+        is_coded = spec.router.codes_first and not isinstance(spec.search.beam, MassBeam)
         self.router = first_pass_before(router) if is_coded else router
 
     @classmethod
-    def open(cls, model: Artifact, spec: JobSpec, device: torch.device | None = None) -> Self:
-        """Open a published model with its router on `device`; the encoder's transformer is loaded when first used."""
+    def open(
+        cls,
+        model: Artifact,
+        spec: JobSpec,
+        device: torch.device | None = None,
+        calibration: Artifact | None = None,
+    ) -> Self:
+        """Open a published model with its router on `device`; the encoder's transformer is loaded when first used.
+
+        `calibration` is that of the index to search, where the spec promises a recall.
+        """
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         router = load_router(model.local("router"), device)
-        return cls(router, lambda: TextEncoder(folder, spec.encoder), spec, head)
+        calibrated = None if calibration is None else Calibration.open(calibration)
+        return cls(router, lambda: TextEncoder(folder, spec.encoder), spec, head, calibrated)
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current) -> Self:
         """Open the model that a workdir's `current.json` names; InputError where a file is not as published."""
         artifact = current.artifact(workdir, now, "model")
         artifact.verify()
-        return cls.open(artifact, now.spec)
+        promises = now.spec.search.promise is not None
+        calibration = current.artifact(workdir, now, "calibration") if promises else None
+        return cls.open(artifact, now.spec, calibration=calibration)
 
     def load(self) -> Self:
         """Load the encoder's transformer now instead of at the first text; returns this model."""
@@ -81,17 +103,42 @@ class Model:
 
     @cached_property
     def search_router(self) -> Router:
-        """The router as the spec's `search.beam` needs it; InputError where it was not trained with judged queries.
+        """The router as the spec's `search.beam` needs it, with own beams of queries for types mass and recall.
 
-        Where `search.beam` has type mass, queries end their visits where an answer has become improbable.
+        InputError where it was not trained with judged queries for type mass, or too few dev queries calibrated the
+        index for type recall.
         """
-        target = self.spec.search.reach
-        if target is None:
-            return self.router
-        try:
-            return own_beams(self.trained, target)
-        except ValueError as error:
-            raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
+        match self.spec.search.beam:
+            case MassBeam() as beam:
+                try:
+                    return own_beams(self.trained, beam.target)
+                except ValueError as error:
+                    raise InputError(
+                        f"search.beam: got type mass, but {error}; allowed: auto or a whole number"
+                    ) from None
+            case RecallBeam() as beam:
+                if self.calibration is None:
+                    raise AssertionError("opened with the index's calibration")
+                return self.promised_beam(self.calibration.floor(beam))
+            case _:
+                return self.router
+
+    def promised_beam(self, floor: float = 0.0) -> PromisedBeam:
+        """The router with queries' own beams by relative densities of at least `floor`, for the spec's `search.k`."""
+        if not isinstance(self.trained, LearnedIvfRouter):
+            raise AssertionError("refused by the spec")
+        return PromisedBeam(self.trained, self.router, self.spec.search.k, floor)
+
+    @cached_property
+    def promised(self) -> float | None:
+        """Least mean share of the exact best `search.k` documents that is promised; None where the spec promises none.
+
+        It is at least the spec's target. InputError where too few dev queries calibrated the index.
+        """
+        beam = self.spec.search.promise
+        if beam is None or self.calibration is None:
+            return None
+        return self.calibration.promised(self.calibration.floor(beam))
 
     @cached_property
     def flat_similarity(self) -> LevelSimilarity | None:
@@ -129,18 +176,22 @@ class Model:
         return encoder.tokens_for(self.router.reader, encoder.tokenise(texts()) if tokens is None else tokens)
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
-        """Choose the leaves [q, beam] that queries visit, in the order of visit, with log-probabilities [q, beam].
-
-        Leaf -1 stands where a query visits fewer. InputError where the router reads tokens and only vectors are known.
-        """
-        return _route(self.search_router, encoded, beam)
-
-    def widen(self, encoded: Encoded, beam: int) -> Ints:
-        """Choose `beam` leaves [q, beam] for every query, even where the spec lets queries stop at fewer.
+        """Choose `beam` leaves [q, beam] for every query, in the order of visit, with log-probabilities [q, beam].
 
         InputError where the router reads tokens and only vectors are known.
         """
-        return _route(self.router, encoded, beam)[0]
+        return _route(self.router, encoded, beam)
+
+    def route_own(self, encoded: Encoded) -> tuple[Ints, Floats]:
+        """Choose the leaves [q, β] that queries visit with own beams, in the order of visit, with log-probabilities.
+
+        β is the most leaves that a query visits; leaf -1 stands where one visits fewer.
+        """
+        return _route(self.search_router, encoded, self.router.n_leaves)
+
+    def widen(self, encoded: Encoded, beam: int) -> Ints:
+        """Choose `beam` leaves [q, beam] for every query, in the order of visit; InputError as in `route`."""
+        return self.route(encoded, beam)[0]
 
     def densities(self, leaves_QB: Ints, log_prob_QB: Floats) -> Floats | None:
         """Compute log densities [q, β] of leaves: log of (probability that the leaf holds an answer / its documents).

@@ -101,6 +101,8 @@ class Request:
     """Number of documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
     pool: int | None = None
     """Number of documents found for a query, of which the cross-encoder reads some; None: results are not re-ranked."""
+    own: bool = False
+    """True where every query has a beam of its own, by the spec's `search.beam` of type mass or recall."""
 
     @property
     def texts(self) -> Sequence[str]:
@@ -157,13 +159,13 @@ class Rules:
         is_text = not isinstance(queries, np.ndarray)
         resolved = self._mode(mode, is_text=is_text)
         calls = self._calls(rerank, budget, len(queries), is_text=is_text)
-        visits = self._visits(beam, resolved, calls)
+        visits, own = self._visits(beam, resolved, calls)
         self._check_queries(name, queries)
         results = _within("k", self.search.k if k is None else k, self.limits.max_k)
         pool = None
         if calls and self.search.reranking is not None:
             pool = max(results, self.search.reranking.pooled(self.rows))
-        return Request(queries, results, visits, resolved, where, calls, pool)
+        return Request(queries, results, visits, resolved, where, calls, pool, own)
 
     def route(self, queries: Queries, beam: int | None = None, name: str = "queries") -> Request:
         """Check a request only to route queries, to at most `beam` leaves, by default as many as a search visits.
@@ -171,7 +173,9 @@ class Rules:
         `name` stands for the queries in messages. InputError where the queries or the beam are not allowed.
         """
         self._check_queries(name, queries)
-        return Request(queries, self.search.k, _within("beam", beam or self.default_beam, self.limits.max_beam))
+        own = beam is None and self.search.own_beams
+        visits = self.default_beam if beam is None else _within("beam", beam, self.limits.max_beam)
+        return Request(queries, self.search.k, visits, own=own)
 
     def check_dimension(self, name: str, numbers: int) -> None:
         """Raise InputError where a vector of `numbers` numbers does not fit the index; `name` stands for it."""
@@ -181,7 +185,14 @@ class Rules:
     @property
     def default_beam(self) -> int:
         """Most leaves that a query visits where its request gives no beam."""
-        return self.search.leaves_visited(self.leaves, self.rows)
+        return self.search.most_visited(self.leaves, self.rows)
+
+    def first_visits(self, request: Request) -> int:
+        """Return the number of leaves that a query visits before a filter widens its search.
+
+        Where queries have their own beams, as many as with `search.beam: auto`.
+        """
+        return min(request.beam, self.search.leaves_visited(self.leaves, self.rows)) if request.own else request.beam
 
     def check_pool(self, request: Request, held_Q: Ints) -> None:
         """Raise InputError where more documents would be found for re-ranking than `max_pool`: they fill memory.
@@ -201,9 +212,11 @@ class Rules:
         budget = 0 if reranking is None else reranking.budget
         pool = 0
         if reranking is not None:
-            usual = Request([""], search.k, self.default_beam, search.mode, None, budget, reranking.pooled(self.rows))
+            read = reranking.pooled(self.rows)
+            usual = Request([""], search.k, self.default_beam, mode=search.mode, budget=budget, pool=read)
             pool = self._pooled(usual, np.array([self.rows]))
-        defaults = {"k": search.k, "beam": self.default_beam, "budget": budget, "calls": budget, "pool": pool}
+        beam = 0 if search.own_beams else self.default_beam  # no request asks for the leaves of own beams
+        defaults = {"k": search.k, "beam": beam, "budget": budget, "calls": budget, "pool": pool}
         for name, default in defaults.items():
             most = getattr(self.limits, f"max_{name}")
             if default > most:
@@ -253,8 +266,8 @@ class Rules:
             raise InputError(f"budget: got {calls} for each of {queries} queries; allowed: {most} in all")
         return _within("budget", calls, self.limits.max_budget)
 
-    def _visits(self, requested: int | None, mode: Mode, calls: int) -> int:
-        """Return the most leaves that a query visits."""
+    def _visits(self, requested: int | None, mode: Mode, calls: int) -> tuple[int, bool]:
+        """Return the most leaves that a query visits, and True where every query has a beam of its own."""
         reranking = self.search.reranking
         reads_all = calls > 0 and reranking is not None and reranking.pool == "all"
         if requested is not None:
@@ -267,12 +280,12 @@ class Rules:
             for reason in (reason for reason, holds in refused.items() if holds):
                 raise InputError(f"beam: got {requested}, but {reason}")
         if mode == "bm25" or self.search.how in ALL:
-            return 0
+            return 0, False
         if reads_all:
-            return self.leaves
-        if self.by_codes and requested is None:
-            return 0
-        return self.default_beam if requested is None else _within("beam", requested, self.limits.max_beam)
+            return self.leaves, False
+        if requested is not None:
+            return _within("beam", requested, self.limits.max_beam), False
+        return (0, False) if self.by_codes else (self.default_beam, self.search.own_beams)
 
     def _check_queries(self, name: str, queries: Queries) -> None:
         if len(queries) > self.limits.max_batch:

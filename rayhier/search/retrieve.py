@@ -197,8 +197,9 @@ class Retriever:
     def _in_leaves(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
         """Retrieve from leaves; with a filter, queries with few matches visit more, unless a part did not answer."""
         rules, q = self.rules, len(routes.encoded)
-        widest = request.beam if request.where is None else rules.search.leaves_widened(rules.leaves)
-        goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows, widest)
+        beam = rules.first_visits(request)
+        widest = beam if request.where is None else rules.search.leaves_widened(rules.leaves)
+        goal = Goal.of(request.k, beam, rules.leaves, rules.rows, widest)
         widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
         while True:
             query_AM = routes.encoded[widening.asked_A].numpy

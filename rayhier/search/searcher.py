@@ -133,7 +133,7 @@ class Searcher:
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
         """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
-        routes = find_routes(self.model, queries, request.beam)
+        routes = find_routes(self.model, queries, request.beam, own=request.own)
         retriever = Retriever(self.rules, self.model.widen, self.reranker)
         size = len(routes.encoded) if request.pool is None else AT_ONCE
         parts = []

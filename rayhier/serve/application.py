@@ -77,7 +77,7 @@ class ServedIndex:
             args.together,
         )
         precision = str(model.text_encoder.dtype).removeprefix("torch.")
-        self._index = describe(version, manifest, args, [group.name for group in groups], precision)
+        self._index = describe(version, manifest, args, [group.name for group in groups], precision, model.promised)
         self._metrics.serves(version.number)
 
     def close(self) -> None:
@@ -112,8 +112,18 @@ def open_versions_reranker(version: Version) -> Reranker | None:
         return open_reranker(now.spec, published, leaf_map, reads=False)
 
 
-def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:
-    """Make the answer to `GET /v1/index`; `groups` are the names of shard groups, `precision` that of encoding."""
+def describe(
+    version: Version,
+    manifest: Manifest,
+    args: ServeArgs,
+    groups: list[str],
+    precision: str,
+    recall: float | None = None,
+) -> IndexResponse:
+    """Make the answer to `GET /v1/index`; `groups` are the names of shard groups, `precision` that of encoding.
+
+    `recall` is the promised share of what an exact search finds; None where nothing is promised.
+    """
     spec, reranking = version.now.spec, version.now.spec.search.reranking
     return IndexResponse(
         name=spec.name,
@@ -137,6 +147,7 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         how=spec.search.resolved(manifest.size),
         mode=spec.search.mode,
         modes=list(spec.search.modes),
-        beam=spec.search.leaves_visited(len(manifest.counts), sum(manifest.counts)),
+        beam=spec.search.most_visited(len(manifest.counts), sum(manifest.counts)),
+        recall=recall,
         limits=args.limits.model_dump(),
     )

@@ -17,7 +17,7 @@ from rayhier.spec.index import IndexSpec
 from rayhier.spec.index_size import IndexSize
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
-from rayhier.spec.search import AdacurRerank, AxnRerank, MassBeam, SearchSpec
+from rayhier.spec.search import AdacurRerank, AxnRerank, MassBeam, RecallBeam, SearchSpec
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
 from rayhier.spec.train.retreever import STARTS
 
@@ -80,9 +80,17 @@ class JobSpec(Section):
             raise InputError(
                 f"train.type: got {train!r} with router.type {router!r}; allowed: {trains}, or router.type {routers}"
             )
-        if isinstance(self.search.beam, MassBeam) and not self.router.calibrates:
-            raise InputError(f"search.beam: got type mass with router.type {router}; allowed: auto or a whole number")
-        if isinstance(self.search.beam, MassBeam) and self.train.objective == "documents":
+        beam = self.search.beam
+        if isinstance(beam, MassBeam | RecallBeam) and not self.router.calibrates:
+            raise InputError(
+                f"search.beam: got type {beam.type} with router.type {router}; allowed: auto or a whole number"
+            )
+        if isinstance(beam, RecallBeam) and not self.corpus.names_judgements:
+            raise InputError(
+                "search.beam: got type recall, but the corpus has no judgements, and so no dev queries; allowed: auto "
+                "or a whole number"
+            )
+        if isinstance(beam, MassBeam) and self.train.objective == "documents":
             raise InputError(
                 "search.beam: got type mass with train.objective documents, by which the router is not calibrated; "
                 "allowed: auto or a whole number"

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from rayhier.spec.base import Section, UnusedKeysError
 from rayhier.spec.errors import InputError
@@ -29,21 +29,50 @@ POOLED = 10_000
 instead."""
 
 
+FEWEST_QUERIES, MOST_QUERIES, MOST_PROMISED = 20, 2_000, 0.999
+"""Fewest and most dev queries from which a `beam` of type recall is computed; its largest target, which takes 999."""
+
 Codec = Literal["flat", "fp16", "pq"]
 LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
 """Number format of the stored vectors -> the codec that keeps such vectors without loss."""
 
 
 class MassBeam(Section):
-    """A beam by probability: a query visits the leaves that are probable enough to hold its answers.
-
-    It visits at most as many leaves as with `beam: auto`.
-    """
+    """A beam by probability: a query visits the leaves that are probable enough to hold its answers."""
 
     type: Literal["mass"]
     target: Annotated[float, Field(ge=0.5, le=1)]
     """Share of the dev queries' answers that must lie in visited leaves; it sets the least probability of a visited
     leaf."""
+
+
+class RecallBeam(Section):
+    """A beam by a promise: a query visits the leaves that are near enough to hold what an exact search finds."""
+
+    type: Literal["recall"]
+    target: Annotated[float, Field(ge=0.5)]
+    """Share of the best `k` documents of an exact search that a query finds, on average over queries like the dev
+    queries; at most .999. Dev queries set how far a query goes, by conformal risk control."""
+
+    @field_validator("target")
+    @classmethod
+    def _can_be_promised(cls, value: float) -> float:
+        if value > MOST_PROMISED:
+            raise ValueError(f"at most {MOST_PROMISED}: no number of dev queries can promise that nothing is missed")
+        return value
+
+    @property
+    def least_queries(self) -> int:
+        """Fewest dev queries that can promise the target: even if they miss nothing, the next query may miss all.
+
+        >>> RecallBeam(type="recall", target=0.98).least_queries
+        49
+        """
+        return max(FEWEST_QUERIES, math.ceil(1 / (1 - self.target) - 1 - 1e-6))
+
+
+OWN = Field(discriminator="type")
+"""Distinguishes the sections that give every query a beam of its own."""
 
 
 class NoRerank(Section):
@@ -185,9 +214,10 @@ class SearchSpec(Section):
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of documents that are scored again after a comparison by `level` or `codes`, or in leaves of codec `pq`.
     `auto`: three for each result, at least 120."""
-    beam: Annotated[int, Field(ge=1)] | Literal["auto"] | MassBeam = "auto"
+    beam: Annotated[int, Field(ge=1)] | Literal["auto"] | Annotated[MassBeam | RecallBeam, OWN] = "auto"
     """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all
-    leaves, at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's probabilities."""
+    leaves, at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's probabilities.
+    `{type: recall, target: 0.95}`: as many as it takes to find that share of the exact best `k` documents."""
     widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     """Most leaves that a query with a filter visits, or `all`. The number of visited leaves is doubled until at least
     `k` documents match, and as many as `beam` leaves hold on average; at `widest` leaves the search ends with what it
@@ -195,7 +225,8 @@ class SearchSpec(Section):
     codec: Codec | Literal["auto"] = "auto"
     """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `pq` an eighth of a
     byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: `pq` beyond 200,000
-    documents, where it is faster; below the precision of the stored vectors, without loss."""
+    documents, where it is faster; below, and where `beam` is of type recall, the precision of the stored vectors,
+    without loss."""
     cache_gb: Annotated[float, Field(gt=0)] = 50
     """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes. The least recently used index is
     removed first; an index that a search has open is never removed."""
@@ -225,6 +256,8 @@ class SearchSpec(Section):
             self.refuse("beam", "widest", where="only where how is leaves")
         if self.finish == "none":
             self.refuse("shortlist", where="only where finish is not none")
+        if isinstance(self.beam, RecallBeam) and self.codec == "pq":
+            raise ValueError("codec: auto, flat or fp16, where beam is of type recall: codes miss documents too")
         if isinstance(self.shortlist, int) and self.shortlist < self.k:
             raise ValueError(f"shortlist at least k ({self.k}), the number of results")
         return self
@@ -243,7 +276,8 @@ class SearchSpec(Section):
         """Return the codec of leaves in an index of a size; None: the stored vectors' precision."""
         if self.codec != "auto":
             return self.codec
-        pays = size.documents > MOST_COMPARED and self.how != "level"
+        may_lose = self.how != "level" and not isinstance(self.beam, RecallBeam)
+        pays = size.documents > MOST_COMPARED and may_lose
         return "pq" if pays and self._fits(size.router + size.code_lists) else None
 
     def by_codes(self, size: IndexSize) -> bool:
@@ -300,14 +334,23 @@ class SearchSpec(Section):
         return leaves if self.widest == "all" else min(self.widest, leaves)
 
     @property
-    def reach(self) -> float | None:
-        """Share of dev queries' answers that must lie in visited leaves, for a beam of type mass; else None."""
-        return self.beam.target if isinstance(self.beam, MassBeam) else None
+    def own_beams(self) -> bool:
+        """Return True if every query has a beam of its own, which no number of leaves limits."""
+        return isinstance(self.beam, MassBeam | RecallBeam)
+
+    @property
+    def promise(self) -> RecallBeam | None:
+        """The beam of type recall; None where `beam` is another."""
+        return self.beam if isinstance(self.beam, RecallBeam) else None
+
+    def most_visited(self, leaves: int, rows: int) -> int:
+        """Return the most leaves that a query visits: `leaves_visited`, or all where queries have their own beams."""
+        return leaves if self.own_beams else self.leaves_visited(leaves, rows)
 
     def leaves_visited(self, leaves: int, rows: int) -> int:
         """Return the beam β, the most leaves that a query visits, in an index of `leaves` leaves and `rows` rows.
 
-        A document in two leaves has two rows.
+        A document in two leaves has two rows. Where queries have their own beams, β is that of `auto`.
 
         >>> SearchSpec(k=100).leaves_visited(leaves=1296, rows=10366), SearchSpec(beam=7).leaves_visited(1296, 10366)
         (65, 7)

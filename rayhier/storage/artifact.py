@@ -15,7 +15,17 @@ from rayhier.storage.paths import Location
 from rayhier.storage.seal import unseal
 
 Kind = Literal[
-    "corpus", "generated", "vectors", "test", "cross_encoder", "scores", "model", "index", "factors", "evaluate"
+    "corpus",
+    "generated",
+    "vectors",
+    "test",
+    "cross_encoder",
+    "scores",
+    "model",
+    "index",
+    "factors",
+    "calibration",
+    "evaluate",
 ]
 FORMAT = 2
 OLDER = "was written by another version of rayhier; use another workdir, or remove this workdir and run again"
@@ -142,7 +152,8 @@ def check(root: Location, file: File, mend: str) -> None:
 
 def stage_of(kind: str) -> str:
     """Return the name of the stage that makes artifacts of a kind."""
-    return {"generated": "generate", "vectors": "embed", "model": "train"}.get(kind, kind)
+    stages = {"generated": "generate", "vectors": "embed", "model": "train", "calibration": "calibrate"}
+    return stages.get(kind, kind)
 
 
 def versions() -> dict[str, str]:

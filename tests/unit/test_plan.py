@@ -15,8 +15,8 @@ from rayhier.plan import make_plan, size_of
 from rayhier.spec import InputError, load
 
 READING = ("cross_encoder", "scores", "factors")
-STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *READING))
-"""Stages of a spec without generated pairs, and without a cross-encoder."""
+STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *READING, "calibrate"))
+"""Stages of a spec without generated pairs, without a cross-encoder, and without a promised recall."""
 TEXTS = {"documents": "corpus", "queries": "queries"}
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
 
@@ -95,6 +95,19 @@ def test_factors_of_a_seed_depend_on_no_other_seeds(tiny_corpus: Path, tiny_mode
         step for step in make_plan(load(path, [*overrides, "evaluate.seeds=[0, 1]"])).steps if step.stage == "evaluate"
     )
     assert {evaluation.inputs["factors.0"], evaluation.inputs["factors.1"]} == {s.fingerprint for s in both.values()}
+
+
+def test_any_target_is_read_from_one_calibration(tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(search="{k: 10, beam: {type: recall, target: 0.9}}")
+    first, lower, fewer, full = (
+        fingerprints(spec, *overrides)
+        for overrides in ((), ("search.beam.target=0.8",), ("search.k=5",), ("router.first_pass=none",))
+    )
+    assert list(first) == ["corpus", "embed", "test", "train seed 0", "index seed 0", "calibrate seed 0", "evaluate"]
+    assert {name for name in first if first[name] != lower[name]} == {"evaluate"}
+    assert {name for name in first if first[name] != fewer[name]} == {"calibrate seed 0", "evaluate"}
+    assert {name for name in first if first[name] != full[name]} == {"calibrate seed 0", "evaluate"}
+    assert "calibrate seed 0" not in fingerprints(spec, "search.beam=2")
 
 
 def test_check_looks_at_no_data(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:

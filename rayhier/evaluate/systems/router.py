@@ -31,8 +31,9 @@ def widened_system(name: str, collection: Collection, model: Model, queries: Enc
         ]
 
     def rank(beam: int) -> Ranking:
-        request = Request(queries.numpy, k, beam, where=where)
-        return run_sync(retriever(request, find_routes(model, queries, beam)), scan).ranking
+        request = Request(queries.numpy, k, beam, where=where, own=model.spec.search.own_beams)
+        routes = find_routes(model, queries, beam, own=request.own)
+        return run_sync(retriever(request, routes), scan).ranking
 
     return System(
         name, collection.matching, beams(router.n_leaves), rank, lambda beam: _routing(router, beam, dimension)

@@ -25,7 +25,8 @@ class ServedPath:
         job, trained = JobSpec.model_validate(spec), Artifact.open(locate(model))
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         opened = {kind: Artifact.open(locate(folder)) for kind, folder in found.items()}
-        return cls(Searcher.over(Model.open(trained, job).load(), leaf_map, opened))
+        opened_model = Model.open(trained, job, calibration=opened.get("calibration"))
+        return cls(Searcher.over(opened_model.load(), leaf_map, opened))
 
     def rank(
         self, texts: Sequence[str], k: int, mode: str | None = None, budget: int | None = None

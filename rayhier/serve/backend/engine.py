@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -86,7 +87,7 @@ class Engine:
         self.model, self.groups, self.rules, self.reranking = model, groups, rules, reranking
         self._documents, self._counts = documents, np.array(counts, dtype=np.int64)
         self._retriever = Retriever(rules, self.model.widen, reranker)
-        self._batches: Batches[tuple[Queries, int], Routes] = Batches(self._routed, together, "encode", metrics)
+        self._batches: Batches[tuple[Queries, int, bool], Routes] = Batches(self._routed, together, "encode", metrics)
         self.admission = Admission(queue_seconds)
         # torch stays off the event loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
@@ -149,22 +150,23 @@ class Engine:
 
     async def _routes(self, request: Request) -> Routes:
         """Encode and route a request's queries together with those of other requests."""
-        key = isinstance(request.queries, np.ndarray), request.beam
-        routes, waited = await self._batches((request.queries, request.beam), len(request.queries), key)
+        key = isinstance(request.queries, np.ndarray), request.beam, request.own
+        asked = request.queries, request.beam, request.own
+        routes, waited = await self._batches(asked, len(request.queries), key)
         return replace(routes, queue_ms=1e3 * waited)
 
-    async def _routed(self, requests: Sequence[tuple[Queries, int]]) -> list[Routes]:
+    async def _routed(self, requests: Sequence[tuple[Queries, int, bool]]) -> list[Routes]:
         """Encode and route several requests' queries together, all texts or all vectors, and of equal beam."""
-        parts, beam = [queries for queries, _ in requests], requests[0][1]
+        parts, (_, beam, own) = [queries for queries, _, _ in requests], requests[0]
         together: Queries = parts[0]
         if len(parts) > 1:
             texts = [text for part in parts for text in part]
             together = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
         if isinstance(together, np.ndarray) and together.size * self.model.router.n_leaves <= SMALL:
-            routes = find_routes(self.model, together, beam)
+            routes = find_routes(self.model, together, beam, own=own)
         else:
-            loop = asyncio.get_running_loop()
-            routes = await loop.run_in_executor(self._thread, find_routes, self.model, together, beam)
+            loop, routing = asyncio.get_running_loop(), partial(find_routes, self.model, together, beam, own=own)
+            routes = await loop.run_in_executor(self._thread, routing)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 

@@ -339,7 +339,10 @@ class IndexResponse(_Body):
     modes: list[Mode]
     """Modes that a query may ask for."""
     beam: int
-    """Most leaves visited for a query that gives no `beam`."""
+    """Most leaves visited for a query that gives no `beam`: all, where every query has a beam of its own."""
+    recall: float | None
+    """Share of the exact best `k` documents that a query finds at least, on average over queries like those that
+    calibrated the index; null where nothing is promised."""
     limits: dict[str, int | float]
     """Limits of requests by name, such as `max_k`, the most results for a query."""
 

@@ -22,7 +22,7 @@ class Routing(Section):
 
     @property
     def calibrates(self) -> bool:
-        """Return True if `search.beam` may be of type mass, which needs calibrated probabilities; by default False."""
+        """Return True if `search.beam` may be of type mass or recall, by leaves' densities; by default False."""
         return False
 
     @property

@@ -69,7 +69,7 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def calibrates(self) -> bool:
-        """Return True: dev queries calibrate the router's probabilities, so that `search.beam` may be of type mass."""
+        """Return True: the router knows leaves' densities, so that `search.beam` may be of type mass or recall."""
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:

@@ -53,9 +53,10 @@ def test_leaves_are_those_above_the_floor(router):
         wanted = {leaf for leaf, value in enumerate(row.tolist()) if value >= spares.floor} or {int(row.argmax())}
         kept = [leaf for leaf in own if leaf >= 0]
         assert set(kept) == wanted
-        assert own == kept + [-1] * (L - len(kept))
+        assert own == kept + [-1] * (found.shape[1] - len(kept))
         assert [row[leaf].item() for leaf in kept] == sorted((row[leaf].item() for leaf in kept), reverse=True)
         assert all(value == -torch.inf for value in probabilities[len(kept) :])
+    assert found.shape[1] == int((found >= 0).sum(dim=1).max()) < L
 
 
 def test_no_more_than_the_beam_and_never_none(router):

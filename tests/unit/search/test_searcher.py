@@ -92,7 +92,8 @@ def test_a_query_that_spares_leaves_names_and_counts_those_it_visits(vectors, le
     router.requires_grad_(requires_grad=False)
     searcher = open_searcher(vectors, router, leaves, leaf_map.manifest, beam={"type": "mass", "target": 0.5})
     numbers = [str(row) for row in range(N)]
-    found = searcher.search(numbers, 5, L)
+    found = searcher.search(numbers, 5)
+    assert {len(answer.leaves) for answer in searcher.search(numbers, 5, 4)} == {4}  # a request's beam goes first
     all_of_them = open_searcher(vectors, router, leaves, leaf_map.manifest)
     fewer = 0
     for answer, whole in zip(found, all_of_them.search(numbers, 5, L), strict=True):

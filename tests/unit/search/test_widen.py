@@ -79,9 +79,9 @@ def test_a_query_that_spares_leaves_visits_them_when_it_lacks_results(vectors, l
     router.requires_grad_(requires_grad=False)
     searcher = open_searcher(vectors, router, leaves, leaf_map.manifest, beam={"type": "mass", "target": 0.5})
     numbers = [str(row) for row in range(N)]
-    spared = searcher.search(numbers, 3, L)
+    spared = searcher.search(numbers, 3)
     assert min(len(answer.leaves) for answer in spared) < L
-    for answer in searcher.search(numbers, len(KEPT), 2, filter=SOME):
+    for answer in searcher.search(numbers, len(KEPT), filter=SOME):
         assert answer.enough
         assert {hit.id for hit in answer.hits} == {f"d{row}" for row in KEPT}
         assert len(set(answer.leaves)) == len(answer.leaves)

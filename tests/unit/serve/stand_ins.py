@@ -46,6 +46,7 @@ INDEX = IndexResponse(
     mode="dense",
     modes=["dense"],
     beam=2,
+    recall=None,
     limits=LIMITS.model_dump(),
 )
 RULES = Rules(SearchSpec(k=7, beam=2), 9, 10, {"year": "int"}, 3, groups=2)

@@ -210,6 +210,21 @@ REFUSED = {
         {"router": {"type": "ehi"}, "search": {"beam": {"type": "mass", "target": 0.9}}},
         "search.beam: got type mass with router.type ehi; allowed: auto or a whole number",
     ),
+    "a promise of a router that knows no densities": (
+        {"router": {"type": "ehi"}, "search": {"beam": {"type": "recall", "target": 0.9}}},
+        "search.beam: got type recall with router.type ehi; allowed: auto or a whole number",
+    ),
+    "a promise without judgements": (
+        {
+            "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"},
+            "search": {"beam": {"type": "recall", "target": 0.9}},
+        },
+        "search.beam: got type recall, but the corpus has no judgements, and so no dev queries; allowed: auto or a",
+    ),
+    "a promise of codes, which miss documents": (
+        {"search": {"beam": {"type": "recall", "target": 0.9}, "codec": "pq"}},
+        "codec: auto, flat or fp16, where beam is of type recall",
+    ),
     "a border that EHI does not find": (
         {"router": {"type": "ehi"}, "index": {"spilled": 0.25}},
         "index.spilled: got 0.25; allowed: the default; others only where router.type is learned_ivf",

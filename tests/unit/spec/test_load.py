@@ -202,6 +202,17 @@ def test_of_a_mapping_where_a_number_may_be_too_only_its_own_mistakes_are_said(f
     assert str(caught.value) == f"{path}:6: search.beam.target: got 2; allowed: less than or equal to 1"
 
 
+@pytest.mark.parametrize("target", ["1.0", "0.9995"])
+def test_no_number_of_queries_promises_everything(file, target):
+    path = file(SMALLEST + f"search: {{beam: {{type: recall, target: {target}}}}}\n")
+    with pytest.raises(InputError) as caught:
+        load(path)
+    assert str(caught.value) == (
+        f"{path}:6: search.beam.target: got {target}; allowed: at most 0.999: no number of dev queries can promise "
+        "that nothing is missed"
+    )
+
+
 def test_every_mistake_has_its_line(file):
     with pytest.raises(InputError) as caught:
         load(file(SMALLEST + "train: {epochs: x, batch_size: y}\n"), ["search.k=z"])
