@@ -21,6 +21,8 @@ import ray
 import torch
 
 from rayhier.cluster.library import faiss
+from rayhier.embed.precision import as_embedded
+from rayhier.model.precision import resolve
 from rayhier.ray import check_cpus, get, join
 from rayhier.search.batch import Answers, Numbered, answered
 from rayhier.search.query_files import Chunk
@@ -28,7 +30,8 @@ from rayhier.search.request import Request
 from rayhier.search.retrieve import Found, Reading, Reply, Scan, Score, Work
 from rayhier.search.routes import find_routes
 from rayhier.search.searcher import Searcher
-from rayhier.spec import InputError
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import current
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import Manifest, ranges
 from rayhier.storage.paths import locate
@@ -47,32 +50,42 @@ class Worker:
     """
 
     def __init__(self, workdir: str, now: Current, version: int, leaves: Sequence[range], number: int) -> None:
-        """Open a version of an index; this worker is the one of this `number`, each worker has its range of leaves."""
+        """Take a version of an index, which is opened at the first call; this worker reads `leaves[number]`."""
         os.environ["RAYON_NUM_THREADS"] = "1"  # the tokenizer's threads, read when it first runs
-        self._leaves, self._one = leaves, threading.Lock()
-        self._searcher = Searcher.of_version(locate(workdir), now, version, leaves[number])
+        self._index, self._leaves, self._number = (locate(workdir), now, version), leaves, number
+        self._opening, self._one = threading.Lock(), threading.Lock()
+        self._opened: Searcher | None = None
+
+    @property
+    def _searcher(self) -> Searcher:
+        """The opened index. Ray would hide an InputError of the constructor in a stack trace."""
+        with self._opening:
+            if self._opened is None:
+                self._opened = Searcher.of_version(*self._index, self._leaves[self._number])
+            return self._opened
 
     def read(self, work: Reading) -> Any:
-        """Do a piece of a search's work in this worker's leaves."""
+        """Do a piece of a search's work in this worker's leaves; InputError where a file is not as published."""
         _one_thread()
         return self._searcher.reader.read(work)
 
     def search(self, workers: Sequence[Any], chunk: Chunk, arguments: dict[str, Any]) -> pa.Table:
         """Search the queries of a chunk with all workers; returns their results as `batch.answered` does."""
         _one_thread()
+        searcher = self._searcher
 
         def reply(work: Work) -> Reply:
             if isinstance(work, Score):
                 with self._one:
-                    return self._searcher.reply(work)
+                    return searcher.reply(work)
             return self._asked(workers, work)
 
         def retrieve(request: Request) -> Found:
             with self._one:
-                routes = find_routes(self._searcher.model, request.queries, request.beam)
-            return self._searcher.drive(request, routes, reply)
+                routes = find_routes(searcher.model, request.queries, request.beam)
+            return searcher.drive(request, routes, reply)
 
-        return answered(self._searcher.rules, chunk, arguments, retrieve)
+        return answered(searcher.rules, chunk, arguments, retrieve)
 
     def _asked(self, workers: Sequence[Any], work: Reading) -> Reply:
         """Ask the workers that a piece of work concerns: for a scan, those with leaves that queries visit."""
@@ -102,7 +115,9 @@ class Workers:
         kind = ray.remote(
             num_cpus=1, max_restarts=RESTARTS, max_task_retries=-1, concurrency_groups={"search": AHEAD, "read": 1}
         )(Worker)
-        self._workers = [kind.remote(workdir, now, manifest.version, leaves, number) for number in range(count)]
+        spec = _one_precision(workdir, now)
+        same = workdir, now.model_copy(update={"spec": spec}), manifest.version, leaves
+        self._workers = [kind.remote(*same, number) for number in range(count)]
 
     def __enter__(self) -> Self:
         return self
@@ -131,6 +146,20 @@ class Workers:
             running[search.remote(self._workers, chunk, arguments)] = number, free
         while running:
             yield _first(running)
+
+
+def _one_precision(workdir: str, now: Current) -> JobSpec:
+    """Return the spec with one number format of the encoder for all workers, where it has `auto`.
+
+    It is the embed stage's; where that has none for CPUs, the fastest in this process.
+    """
+    spec = now.spec
+    if "vectors" in now.artifacts:
+        spec = as_embedded(spec, current.artifact(locate(workdir), now, "vectors"), 0)
+    if spec.encoder.precision != "auto":
+        return spec
+    precision = str(resolve("auto", torch.device("cpu"))).removeprefix("torch.")
+    return spec.model_copy(update={"encoder": spec.encoder.model_copy(update={"precision": precision})})
 
 
 def _first(running: dict[Any, tuple[int, int]]) -> tuple[int, pa.Table]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from ..unit.serve.conftest import TEXTS, published
 
 __all__ = ["published"]  # fixture
 QUERIES, CHUNK = 48, 6
-POLL_SECONDS, PATIENCE_SECONDS = 0.01, 100.0
+POLL_SECONDS, PATIENCE_SECONDS = 0.01, 200.0
 ASKED = {"k": 5, "beam": 4, "mode": None, "budget": None, "filter": None}
 DONE = 3
 COMMAND = f"""
@@ -161,3 +162,32 @@ def test_what_the_cluster_or_the_index_does_not_allow(published: Path, file: Pat
         Workers(str(published), now, manifest, 10, None)
     with pytest.raises(InputError, match=r"--workers: got 9 workers x 1 CPUs = 9; allowed: at most the cluster's 8"):
         Workers(str(published), now, manifest, 9, None)
+
+
+def test_a_worker_that_dies_too_often_ends_the_job_and_what_is_done_stays(
+    published: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rayhier.search.ray.RESTARTS", 0)
+    work, others = job(published, file, tmp_path / "out.parquet"), set(ray_processes("Worker"))
+    with Workers(str(published), current.read(published), work.manifest, 1, None) as pool:
+
+        def killing(chunks: Any) -> Iterator[tuple[int, pa.Table]]:
+            for number, table in pool.answers(work.arguments)(chunks):
+                for pid in set(ray_processes("Worker")) - others:
+                    os.kill(pid, signal.SIGKILL)
+                yield number, table
+
+        with pytest.raises(InputError, match=r"a worker died 1 times .*what is done is kept: run the same command"):
+            work.run(killing)
+    assert work.done()
+    assert not work.out.exists()
+
+
+def test_a_damaged_file_is_named(published: Path, file: Path, tmp_path: Path) -> None:
+    damaged = shutil.copytree(published, tmp_path / "work")
+    work = job(damaged, file, tmp_path / "out.parquet")
+    router = next((damaged / "model").glob("*/attempt-*/router/*.safetensors"))
+    router.write_bytes(router.read_bytes()[:-4] + b"else")
+    pool = Workers(str(damaged), current.read(damaged), work.manifest, 1, None)
+    with pool, pytest.raises(InputError, match=r"router\.safetensors"):
+        work.run(pool.answers(work.arguments))
