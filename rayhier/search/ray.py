@@ -167,8 +167,11 @@ def _first(running: dict[Any, tuple[int, int]]) -> tuple[int, pa.Table]:
     (ready,), _ = ray.wait(list(running), num_returns=1)
     try:
         (table,) = get([ready])
-    except ray.exceptions.RayActorError as error:
-        reason = str(error).splitlines()[0]
+    except ray.exceptions.RayError as error:
+        died = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error  # another worker, or this one
+        if not isinstance(died, ray.exceptions.RayActorError):
+            raise
+        reason = str(died).splitlines()[0]
         raise InputError(
             f"a worker died {RESTARTS + 1} times ({reason}); what is done is kept: run the same command again, with "
             "fewer --workers where memory is short"
