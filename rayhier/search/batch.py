@@ -126,7 +126,7 @@ class Job:
                 files.write_parquet(self.parts, _name(number), [table], RESULTS)
                 bar.advance(table.num_rows)
         if not sum(answered.values()):
-            raise InputError(f"--queries: {self.queries} hold no query; {refused if refused else 'there is no row'}")
+            raise InputError(f"{self.queries}: hold no query; {refused if refused else 'there is no row'}")
         files.write(self.out, lambda place: _join([self.parts / name for name in answered], place, self.out.suffix))
         shutil.rmtree(self.parts)
         return sum(answered.values()), refused

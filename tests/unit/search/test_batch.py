@@ -195,7 +195,7 @@ def test_what_may_not_be_is_refused_before_anything_is_searched(searcher, file, 
     with pytest.raises(InputError, match="got columns name; allowed: _id or id or query_id, and text or vector"):
         run(searcher, tmp_path / "x.parquet", tmp_path / "out.jsonl")
     (tmp_path / "broken.jsonl").write_text("x\n")
-    with pytest.raises(InputError, match=r"hold no query; 1 refused \(1 not JSON\); line 1: not JSON"):
+    with pytest.raises(InputError, match=r": hold no query; 1 refused \(1 not JSON\); line 1: not JSON"):
         run(searcher, tmp_path / "broken.jsonl", tmp_path / "other.jsonl")
 
 
