@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-hybrid bench-incremental bench-inspection bench-scale bench-search bench-large bench-workers fuzz-http clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-hybrid bench-incremental bench-inspection bench-scale bench-search bench-large bench-workers fuzz-http clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -109,6 +109,9 @@ bench-scale: setup  ## a leaf map of synthetic vectors: time, memory, bytes, gro
 bench-search: setup  ## faiss, ScaNN, hnswlib, LanceDB and the leaf map over the same vectors
 	@$(PIP) -e ".[peers]"
 	@$(BIN)/python -m benchmarks.search
+
+bench-batch: setup  ## a file of queries as a job beside the scan alone, and a graph of neighbours beside HNSW
+	$(BIN)/python -m benchmarks.batch
 
 bench-large: setup  ## up to ten million vectors in a gigabyte beyond files, beside faiss and LanceDB on disk
 	@$(PIP) -e ".[peers]"

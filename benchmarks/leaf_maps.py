@@ -9,21 +9,23 @@ import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
 from rayhier.index.assign import Assigner, leaf_counts
-from rayhier.index.shards import ranges, write_shard
+from rayhier.index.shards import write_shard
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import Router
 from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.storage import leaf_map, schemas
-from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.leaf_map import LeafMap, Manifest, ranges
 from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
 AT_ONCE = 1 << 17
 """Documents that are placed at a time."""
 
 
-def write(root: Path, router: Router, spec: JobSpec, documents: pa.Table, vector_NM: Floats, shards: int) -> LeafMap:
+def write(
+    root: Path, router: Router, spec: JobSpec, documents: pa.Table, vector_NM: Floats, shards: int, model: str = "none"
+) -> LeafMap:
     """Place documents by a router and publish them below `root` as the first version of a leaf map.
 
     Vectors [n, m] may be mapped: no more than some of them, or those of a shard, are in memory.
@@ -47,7 +49,7 @@ def write(root: Path, router: Router, spec: JobSpec, documents: pa.Table, vector
     manifest = Manifest(
         version=1,
         parent=None,
-        model="none",
+        model=model,
         dimension=vector_NM.shape[1],
         metric="inner_product",
         vectors=spec.index.vectors,

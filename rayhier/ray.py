@@ -141,6 +141,11 @@ def check_resources(spec: JobSpec) -> None:
     _check_tokenise(spec, [node.get("CPU", 0) for node in nodes])
 
 
+def check_cpus(key: str, workers: int) -> None:
+    """Raise InputError where the cluster has not a CPU for each of so many processes; `key` stands for their number."""
+    _check(key, workers, 1, "CPU", [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]])
+
+
 def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
     """InputError where tokenising and encoding together need more CPUs than there are: they would wait for ever."""
     if (tokenise := spec.cluster.tokenise) is None:
@@ -187,6 +192,17 @@ def call(function: Callable[..., T], cpus: int, *arguments: Any, gpus: float = 0
             raise error.cause from None
         raise
     return result
+
+
+def get(results: Sequence[Any]) -> list[Any]:
+    """Wait for the results of calls of actors; an InputError that an actor raises is raised again here."""
+    try:
+        values: list[Any] = ray.get(list(results))
+    except RayTaskError as error:
+        if isinstance(error.cause, InputError):
+            raise InputError(str(error.cause)) from None
+        raise
+    return values
 
 
 @dataclass(frozen=True)

@@ -307,8 +307,8 @@ def write_map() -> Callable[..., object]:
     import numpy as np
     import pyarrow.compute as pc
 
-    from rayhier.index.shards import ranges, write_shard
-    from rayhier.storage.leaf_map import Manifest, publish
+    from rayhier.index.shards import write_shard
+    from rayhier.storage.leaf_map import Manifest, publish, ranges
 
     def write(root: Path, table: object, leaves: int, shards: int, **own: object) -> Manifest:
         counts = np.bincount(table["leaf"].to_numpy(), minlength=leaves).tolist()

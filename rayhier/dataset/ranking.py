@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, SupportsIndex
+from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from rayhier.arrays import Bools, Floats, Ints, Names
 
 ID = "id"
 """Column of the ids that users know: of documents, also where the corpus is cut into passages."""
+Needs = Literal["ids", "texts", "vectors"]
+"""Columns that documents of a ranking need. `ids`: the column `id` alone; `texts`: and those that results show;
+`vectors`: and `doc_id` and `vector`."""
 COPIED = 1_000_000
 """Most bytes of documents for which a ranking is pickled as one run of bytes; for more, the copy costs more than it
 saves."""

@@ -16,8 +16,8 @@ from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import write
 from rayhier.evaluate.workers import Holder, P, R, T, V
 from rayhier.progress import say
-from rayhier.ray import call
-from rayhier.spec import InputError, JobSpec
+from rayhier.ray import call, get
+from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
@@ -98,7 +98,7 @@ class Actors:
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> "ActorParts[T]":
         """Make an object, `make(*tuple)`, in an actor for each tuple of arguments; at most `count` tuples."""
         number, actors = next(self._numbers), self._pool[: len(arguments)]
-        _get([actor.make.remote(number, make, values, {}) for actor, values in zip(actors, arguments, strict=True)])
+        get([actor.make.remote(number, make, values, {}) for actor, values in zip(actors, arguments, strict=True)])
         return ActorParts(actors, number)
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> "ActorParts[T]":
@@ -107,7 +107,7 @@ class Actors:
         The actor reserves no CPU: the pool is idle while it works, and a small cluster has no CPU to spare.
         """
         number, actor = next(self._numbers), self._kind.options(num_cpus=0).remote(self._cpus)
-        _get([actor.make.remote(number, make, arguments, named)])
+        get([actor.make.remote(number, make, arguments, named)])
         return ActorParts([actor], number, own=True)
 
 
@@ -119,12 +119,12 @@ class ActorParts(Generic[T]):
 
     def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
         """Call a method of the object in each actor at the same time; returns the results, actor by actor."""
-        return _get([actor.call.remote(self.number, method, *arguments, **named) for actor in self.actors])
+        return get([actor.call.remote(self.number, method, *arguments, **named) for actor in self.actors])
 
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
         """Call a method of all objects at the same time, each with its own tuple of arguments; returns the results."""
         calls = zip(self.actors, arguments, strict=True)
-        return _get([actor.call.remote(self.number, method, *values) for actor, values in calls])
+        return get([actor.call.remote(self.number, method, *values) for actor, values in calls])
 
     def send(self, value: V) -> V:
         """Put a value into Ray's object store; returns a reference, which actors take in place of the value."""
@@ -137,14 +137,3 @@ class ActorParts(Generic[T]):
                 ray.kill(actor)
             else:
                 ray.get(actor.drop.remote(self.number))
-
-
-def _get(calls: list[Any]) -> list[Any]:
-    """Wait for the actors' answers; an InputError that an actor raises is raised again here."""
-    try:
-        answers: list[Any] = ray.get(calls)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, InputError):
-            raise InputError(str(error.cause)) from None
-        raise
-    return answers

@@ -21,7 +21,7 @@ from rayhier.index.compact import replace_shards
 from rayhier.index.describe import DescribeShard, table, written_part
 from rayhier.index.display import DisplayTree
 from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
-from rayhier.index.shards import ranges, shard_count
+from rayhier.index.shards import shard_count
 from rayhier.model.precision import resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
@@ -32,7 +32,7 @@ from rayhier.spec.cluster import CpuWorkers
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Shard
+from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Shard, ranges
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location, locate
 from rayhier.storage.pins import pinned, reading

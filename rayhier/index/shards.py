@@ -20,24 +20,6 @@ MAKER = b"rayhier.maker"
 """Key in the metadata of a field that makes its column a sidecar."""
 
 
-def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
-    """Divide all leaves into at most `shards` contiguous ranges [first, last) with about equally many rows.
-
-    `counts` are the rows of each leaf.
-
-    >>> ranges([5, 1, 1, 1, 4], 2)
-    [(0, 2), (2, 5)]
-    """
-    before = np.concatenate([[0], np.cumsum(counts)])
-    shards = min(shards, len(counts))
-    cuts = [0]
-    for number in range(1, shards):
-        target = before[-1] * number / shards
-        nearest = int(np.abs(before - target).argmin())
-        cuts.append(min(max(nearest, cuts[-1] + 1), len(counts) - (shards - number)))
-    return list(zip(cuts, [*cuts[1:], len(counts)], strict=True))
-
-
 def shard_count(spec: JobSpec, size: int) -> int:
     """Return the number of shards of a leaf map whose rows take `size` bytes on storage."""
     return max(FEWEST_SHARDS, -(-size // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards

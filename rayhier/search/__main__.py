@@ -1,12 +1,15 @@
-"""The command `rayhier search WORKDIR "query" -k 10`: searches an index for a query, lines of input, or a file."""
+"""The command `rayhier search WORKDIR "query" -k 10`: searches for a query, lines of input, or all of a file."""
 
 import argparse
+import contextlib
 import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rayhier.command import run_command
 from rayhier.progress import say
@@ -15,8 +18,11 @@ from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
     from rayhier.search.answer import Answer
+    from rayhier.search.batch import Answers, Job
     from rayhier.search.request import Request, Rules
     from rayhier.search.searcher import Searcher
+    from rayhier.storage.current import Current
+    from rayhier.storage.paths import Location
 
 AGAIN = {"level": "the deepest level", "vectors": "their vectors"}
 """Names of the numbers that score a shortlist again, by `LevelSimilarity.again`."""
@@ -55,22 +61,30 @@ def _parser() -> argparse.ArgumentParser:
         "--queries", type=Path, metavar="FILE", help="a file of queries: .jsonl, .tsv or .parquet, with --out"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="where the results of --queries go: .parquet, .jsonl or .trec"
+        "--documents", action="store_true", help="the nearest neighbours of every document of the index, with --out"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where all results go: .parquet, .jsonl or .trec")
+    parser.add_argument("--plan", action="store_true", help="with --out: print what would be done, and stop")
+    parser.add_argument(
+        "--workers", type=_count, default=1, help="with --out: processes, on Ray where more than one (default 1)"
+    )
+    parser.add_argument(
+        "--address", help="with --out: auto, local, or HOST:PORT of a Ray cluster (default: the spec's cluster.address)"
     )
     parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
     return parser
 
 
 def _search(parsed: argparse.Namespace) -> None:
-    _check(parsed)  # a bad request is refused before anything large is loaded
+    request = _checked(parsed)  # a bad request is refused before anything large is loaded
+    if parsed.out is not None:
+        _batch(parsed, request)
+        return
     say(f"loading index and encoder from {parsed.workdir}")
     from rayhier.scores.call_budget import ScorerError
     from rayhier.search.searcher import Searcher
 
     searcher = Searcher.open(parsed.workdir)
-    if parsed.queries is not None:
-        _batch(searcher, parsed)
-        return
     for queries in _queries(parsed.query):
         request = searcher.rules.request(
             queries, parsed.k, parsed.beam, _filter(parsed, searcher), parsed.mode, budget=parsed.budget, name=NAME
@@ -85,31 +99,89 @@ def _search(parsed: argparse.Namespace) -> None:
             print("\n".join(lines(searcher, request, answer)), flush=True)
 
 
-def _batch(searcher: "Searcher", parsed: argparse.Namespace) -> None:
-    """Search the queries of a file, and print a summary as JSON."""
+def _batch(parsed: argparse.Namespace, request: "Request") -> None:
+    """Search the queries of a file or the documents of the index, and print a summary as JSON."""
     from rayhier.search.batch import Job
+    from rayhier.search.batch_plan import plan
+    from rayhier.search.index import reading_leaf_map
+    from rayhier.search.neighbours import IndexDocuments
     from rayhier.search.query_files import QueryFile
+    from rayhier.search.request import rules_of
+    from rayhier.storage import current
 
     arguments = {"k": parsed.k, "beam": parsed.beam, "mode": parsed.mode, "budget": parsed.budget}
     arguments["filter"] = None if parsed.filter is None else json.loads(parsed.filter)
-    began = time.monotonic()
-    answered, refused = Job(searcher, QueryFile(parsed.queries, searcher.rules), parsed.out, arguments).run()
+    workdir, began = locate(parsed.workdir), time.monotonic()
+    now = current.read(workdir)
+    with reading_leaf_map(workdir, now) as leaf_map:
+        rules = rules_of(now.spec, leaf_map.manifest)
+        queries = IndexDocuments(leaf_map) if parsed.documents else QueryFile(parsed.queries, rules)
+        job = Job(queries, leaf_map.manifest, rules, parsed.out, arguments)
+        job.check()
+        for line in plan(job, leaf_map, request, _workers(parsed)):
+            say(f"  {line}")
+        if parsed.plan:
+            return
+        with _answers(parsed, workdir, now, job) as answers:
+            answered, refused = job.run(answers)
     if refused:
         say(f"  {refused}")
     summary = {"queries": answered, "refused": dict(refused.counts), "out": str(parsed.out)}
     print(json.dumps({**summary, "seconds": round(time.monotonic() - began, 1)}))
 
 
-def _check(parsed: argparse.Namespace) -> None:
-    """Raise InputError where the query has no words, or the index does not allow the request."""
-    if (parsed.queries is None) != (parsed.out is None):
-        raise InputError("--queries, --out: got one of them; allowed: both or none")
-    if parsed.queries is not None and parsed.query is not None:
-        raise InputError("--queries: got a query too; allowed: one of them")
-    queries = [] if parsed.query is None else [_text(parsed.query)]
+def _workers(parsed: argparse.Namespace) -> str:
+    """Say who searches."""
+    if not _on_ray(parsed):
+        return "this process"
+    return f"{parsed.workers} on Ray at {parsed.address or 'cluster.address of the spec'}, a process of one thread each"
+
+
+def _on_ray(parsed: argparse.Namespace) -> bool:
+    return parsed.workers > 1 or parsed.address is not None
+
+
+@contextlib.contextmanager
+def _answers(parsed: argparse.Namespace, workdir: "Location", now: "Current", job: "Job") -> "Iterator[Answers]":
+    """Give the function that searches the chunks of a job, in this process or on Ray."""
+    if _on_ray(parsed):
+        from rayhier.search.ray import Workers
+
+        place = parsed.workdir if "://" in parsed.workdir else str(Path(parsed.workdir).absolute())
+        with Workers(place, now, job.manifest, parsed.workers, parsed.address) as workers:
+            yield workers.answers(job.arguments)
+        return
+    from rayhier.search.batch import in_this_process
+    from rayhier.search.searcher import Searcher
+
+    searcher = Searcher.of_version(workdir, now, job.manifest.version)
+    try:
+        yield in_this_process(searcher, job.arguments)
+    finally:
+        searcher.close()
+
+
+def _checked(parsed: argparse.Namespace) -> "Request":
+    """Return a request without queries for what is asked; InputError where the index does not allow it.
+
+    Raises InputError too where the query has no words, or options do not go together.
+    """
+    sources = {"a query": parsed.query, "--queries": parsed.queries, "--documents": parsed.documents or None}
+    given = [name for name, value in sources.items() if value is not None]
+    if len(given) > 1:
+        raise InputError(f"{given[-1]}: got {given[0]} too; allowed: one of them")
+    is_batch = parsed.queries is not None or parsed.documents
+    if is_batch and parsed.out is None:
+        raise InputError(f"{given[0]}: got no --out; allowed: with --out FILE, where the results go")
+    if not is_batch and (parsed.out is not None or parsed.plan or _on_ray(parsed)):
+        raise InputError("--out, --plan, --workers, --address: allowed: with --queries or --documents")
+    queries: Any = [] if parsed.query is None else [_text(parsed.query)]
     rules = published_rules(parsed.workdir)
+    if parsed.documents:
+        queries = np.zeros((0, rules.dimension or 0), np.float32)
     where = None if parsed.filter is None else _parse(parsed.filter, rules.fields)
-    rules.request(queries, parsed.k, parsed.beam, where, parsed.mode, budget=parsed.budget, name=NAME)
+    name = "--documents" if parsed.documents else NAME
+    return rules.request(queries, parsed.k, parsed.beam, where, parsed.mode, budget=parsed.budget, name=name)
 
 
 def published_rules(place: str) -> "Rules":

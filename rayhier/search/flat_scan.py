@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Ranking, by_name, take
+from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, take
 from rayhier.search.flat import FlatSearch, flat
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.rows import RankedRows
@@ -148,17 +148,17 @@ class FlatScan:
         return self._leaves.intact() and all(part.intact() for part in self._parts.values())
 
     def shortlist(
-        self, query: FlatQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
+        self, query: FlatQuery, results: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Shortlist:
         """List each query's best rows by the level, as many as hold `results` results, and score these rows again.
 
-        Only documents that meet the filter `where` are compared. With `with_vectors`, the shortlist's documents have
-        the columns `doc_id` and `vector` too.
+        Only documents that meet the filter `where` are compared. The shortlist's documents have the columns that
+        `needs` names.
         """
         fetch, masks = results, self._masks(where)
         while True:
             rows, complete = self._best(query.query_QK, fetch, masks)
-            _, row_QK, documents, place_QT = self._leaves.rows.results(rows, results, with_vectors=with_vectors)
+            _, row_QK, documents, place_QT = self._leaves.rows.results(rows, results, needs=needs)
             if complete or ((row_QK >= 0).sum(axis=1) >= results).all():
                 break
             fetch *= 2  # several rows belong to one result
@@ -170,13 +170,13 @@ class FlatScan:
         return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
 
     def scan(
-        self, query: FlatQuery, k: int, listed: int, where: Filter | None = None, *, with_vectors: bool = False
+        self, query: FlatQuery, k: int, listed: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Ranking:
         """Rank the best k results of each query among the `listed` best by the level's numbers.
 
         Only documents that meet the filter `where` are compared.
         """
-        return self.shortlist(query, listed, where, with_vectors=with_vectors).finished(k)
+        return self.shortlist(query, listed, where, needs=needs).finished(k)
 
     def _masks(self, where: Filter | None) -> Mapping[int, Bools | None]:
         """Return masks [n] of the documents to compare in each part, None for all; leaves out parts with none."""

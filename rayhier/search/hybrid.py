@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Values
 from rayhier.dataset.documents import document_texts, result_numbers
-from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined
+from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
 from rayhier.search.bm25 import Words
 from rayhier.search.exact import best_results
 from rayhier.search.rows import RankedRows
@@ -51,26 +51,26 @@ class WordScan:
             self._result_N = result_numbers(*(column.combine_chunks() for column in ids))
 
     def scan(
-        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, with_vectors: bool = False
+        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Lexical:
         """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
 
-        `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. With
-        `with_vectors`, the ranking's documents have the columns `doc_id` and `vector`.
+        `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. The
+        ranking's documents have the columns that `needs` names.
         """
         mask_N = None if where is None else self._mask(where)
         score_QK, place_QK = best_results(
             lambda fetch: self._words.best(texts, fetch, mask_N), self._result_N, self._words.count, k
         )
         rows = RankedRows(score_QK, np.append(self._row_N, -1)[place_QK])
-        score_QK, row_QK, table, _ = self._leaves.rows.results(rows, k, with_vectors=True)
+        score_QK, row_QK, table, _ = self._leaves.rows.results(rows, k, needs="vectors")
         vector_NM = columns.matrix(table[VECTOR]) if table.num_rows else np.zeros((0, query_QM.shape[1]), np.float32)
         base_QK = np.full(row_QK.shape, -np.inf, np.float32)
         for query, row_K in enumerate(row_QK):
             present_K = row_K >= 0
             base_QK[query, present_K] = vector_NM[row_K[present_K]] @ query_QM[query]
-        if not with_vectors and table.num_rows:
-            table = table.drop_columns([DOC_ID, VECTOR])
+        if needs != "vectors" and table.num_rows:
+            table = table.select([ID]) if needs == "ids" else table.drop_columns([DOC_ID, VECTOR])
         none_Q = np.zeros(len(texts), np.int64)
         return Lexical(Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q), base_QK)
 

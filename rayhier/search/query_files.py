@@ -6,21 +6,24 @@ the same columns. BEIR's `queries.jsonl` is one.
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rayhier.arrays import Floats
-from rayhier.search.request import UNIT_WITHIN, Rules
+from rayhier.arrays import Floats, Ints
+from rayhier.search.request import UNIT_WITHIN, Queries, Rules
 from rayhier.spec import InputError
 from rayhier.spec.query import check_text
+from rayhier.storage import files
 
+CHUNK = 1_000
+"""Rows of a file of queries that are searched together."""
 IDS, TEXT, VECTOR = ("_id", "id", "query_id"), "text", "vector"
 """Columns or keys in which a query's id is looked for, in order; those of its text and its vector."""
 KINDS = (".jsonl", ".json", ".tsv", ".parquet")
@@ -35,6 +38,29 @@ class QueryRow:
     id: str
     text: str | None = None
     vector: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Queries that are searched together."""
+
+    ids: Sequence[str]
+    parts: Sequence[tuple[Ints, Queries]]
+    """Texts, and vectors [a, m]: each with the queries' places [a] in `ids`."""
+    own: Sequence[str] | None = None
+    """Where queries are documents: the id by which results name each, which is no result of its own."""
+
+    @classmethod
+    def of(cls, rows: Sequence[QueryRow]) -> Self:
+        """Make a chunk of rows of a file."""
+        texts = {place: row.text for place, row in enumerate(rows) if row.text is not None}
+        vectors = {place: row.vector for place, row in enumerate(rows) if row.vector is not None}
+        parts: list[tuple[Ints, Queries]] = []
+        if texts:
+            parts.append((np.array(list(texts)), list(texts.values())))
+        if vectors:
+            parts.append((np.array(list(vectors)), np.stack(list(vectors.values()))))
+        return cls([row.id for row in rows], parts)
 
 
 @dataclass
@@ -76,14 +102,38 @@ class QueryFile:
             raise InputError(f"--queries: {path}: no such file")
         self.path, self._rules = path, rules
 
-    def chunks(self, size: int, refused: Refused) -> Iterator[list[QueryRow]]:
+    @property
+    def size(self) -> int:
+        """Number of rows of a chunk."""
+        return CHUNK
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        return files.digest(self.path)
+
+    def __str__(self) -> str:
+        """Name the file."""
+        return f"rows of {self.path}"
+
+    def __len__(self) -> int:
+        """Count the rows, by the lines of the file or what parquet says of itself."""
+        if self.path.suffix == ".parquet":
+            try:
+                return int(files.read_metadata(self.path).num_rows)
+            except pa.ArrowInvalid as error:
+                raise InputError(f"--queries: {self.path}: cannot be read: {error}") from None
+        with self.path.open("rb") as opened:
+            return sum(1 for line in opened if line.strip())
+
+    def chunks(self, refused: Refused) -> Iterator[Chunk]:
         """Yield chunks of `size` rows without those that are refused, which are counted; chunks may be empty.
 
         An id that came before is refused. InputError where a parquet file lacks the columns, or cannot be read.
         """
         seen: set[str] = set()
         numbered = self._rows()
-        while chunk := list(islice(numbered, size)):
+        while chunk := list(islice(numbered, self.size)):
             kept = []
             for place, row in chunk:
                 try:
@@ -95,7 +145,7 @@ class QueryFile:
                     continue
                 seen.add(query.id)
                 kept.append(query)
-            yield kept
+            yield Chunk.of(kept)
 
     def _rows(self) -> Iterator[tuple[str, Any]]:
         """Yield each row's place and what it holds: a mapping, or an error that says why it holds none."""
@@ -119,10 +169,11 @@ class QueryFile:
                         "text or vector"
                     )
                 number = 0
-                for batch in opened.iter_batches(columns=[ids[0], *what]):
-                    for row in batch.to_pylist():
+                for batch in opened.iter_batches(self.size, columns=[ids[0], *what]):
+                    values = [_values(batch[name]) for name in (ids[0], *what)]
+                    for row in zip(*values, strict=True):
                         number += 1
-                        yield f"row {number}", {"id": row[ids[0]], **{name: row[name] for name in what}}
+                        yield f"row {number}", dict(zip(("id", *what), row, strict=True))
         except pa.ArrowInvalid as error:
             raise InputError(f"--queries: {self.path}: cannot be read: {error}") from None
 
@@ -174,3 +225,14 @@ class QueryFile:
         if self._rules.is_cosine and abs(float(np.linalg.norm(vector)) - 1) > UNIT_WITHIN:
             raise ValueError("with a vector that is not of length 1")
         return vector
+
+
+def _values(column: pa.Array) -> Sequence[Any]:
+    """Return a column's values, lists of numbers as arrays: float32, NaN where a number is missing."""
+    kind = column.type
+    if not (pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind)) or not pa.types.is_floating(kind.value_type):
+        return list(column.to_pylist())
+    lists = column.cast(pa.list_(pa.float32()))
+    flat, ends = lists.values.to_numpy(zero_copy_only=False), lists.offsets.to_numpy().tolist()
+    there = lists.is_valid().to_pylist()
+    return [flat[begin:end] if held else None for (begin, end), held in zip(pairwise(ends), there, strict=True)]

@@ -57,22 +57,20 @@ class Reader:
         """
         match work:
             case Scan():
-                return self.leaves.scan(
-                    work.query_QM, work.leaves_QB, work.k, work.where, with_vectors=work.with_vectors
-                )
+                return self.leaves.scan(work.query_QM, work.leaves_QB, work.k, work.where, needs=work.needs)
             case Words():
                 if self.words is None:
                     raise ValueError("words: got a query for an index whose spec has no BM25")
-                return self.words.scan(work.texts, work.query_QM, work.k, work.where, with_vectors=work.with_vectors)
+                return self.words.scan(work.texts, work.query_QM, work.k, work.where, needs=work.needs)
             case Flat():
                 if self.flat is None:
                     raise ValueError("flat: got a query for an index whose spec searches leaves")
-                return self.flat.shortlist(work.query, work.results, work.where, with_vectors=work.with_vectors)
+                return self.flat.shortlist(work.query, work.results, work.where, needs=work.needs)
 
             case Coded():
                 if self.codes is None:
                     raise ValueError("codes: got a query for an index whose spec does not search by codes")
-                return self.codes.scan(work.query_QM, work.k, work.where, with_vectors=work.with_vectors)
+                return self.codes.scan(work.query_QM, work.k, work.where, needs=work.needs)
 
     def open_files(self) -> None:
         """Open every file that searches read now, as a server does; InputError where one is not as published.

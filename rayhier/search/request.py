@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
+from rayhier.dataset.ranking import Needs
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.filter import Filter, parse
@@ -103,6 +104,13 @@ class Request:
     """Number of documents found for a query, of which the cross-encoder reads some; None: results are not re-ranked."""
     own: bool = False
     """True where every query has a beam of its own, by the spec's `search.beam` of type mass or recall."""
+    needs: Needs = "texts"
+    """Columns that results need, where they are not re-ranked."""
+
+    @property
+    def read(self) -> Needs:
+        """Columns that are read of the documents found: those that results or the cross-encoder need."""
+        return self.needs if self.pool is None else "vectors"
 
     @property
     def texts(self) -> Sequence[str]:

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from rayhier.arrays import Floats, Ints
-from rayhier.dataset.ranking import Ranking, compact, merge
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.dataset.ranking import Needs, Ranking, compact, merge
 from rayhier.model.encoded import Encoded
 from rayhier.search.hybrid import Lexical, fused
 from rayhier.search.level_similarity import FlatQuery
@@ -45,8 +45,19 @@ class Scan:
     """Leaves [q, β] that each query visits; -1: none."""
     k: int
     where: Filter | None = None
-    with_vectors: bool = False
-    """True where the ranking's documents need the columns `doc_id` and `vector`."""
+    needs: Needs = "texts"
+    """Columns that the ranking's documents need."""
+
+    def visits(self, leaves: range) -> Bools:
+        """Mark the queries [q] that visit a leaf of a range."""
+        in_range_QB = (self.leaves_QB >= leaves.start) & (self.leaves_QB < leaves.stop)
+        return np.asarray(in_range_QB.any(axis=1))
+
+    def part(self, here_Q: Bools) -> "Scan":
+        """Return the work for the queries where a mask [q] is True."""
+        if here_Q.all():
+            return self
+        return replace(self, query_QM=self.query_QM[here_Q], leaves_QB=self.leaves_QB[here_Q])
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,7 @@ class Words:
     """The queries' vectors [q, m], by which BM25's results are scored too."""
     k: int
     where: Filter | None = None
-    with_vectors: bool = False
+    needs: Needs = "texts"
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,7 @@ class Flat:
     results: int
     """Number of results that the shortlist needs to hold."""
     where: Filter | None = None
-    with_vectors: bool = False
+    needs: Needs = "texts"
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,7 @@ class Coded:
     query_QM: Floats
     k: int
     where: Filter | None = None
-    with_vectors: bool = False
+    needs: Needs = "texts"
 
 
 @dataclass(frozen=True)
@@ -155,9 +166,9 @@ class Retriever:
         fetch = request.pool or request.k
         if request.mode == "dense":
             return (yield from self._near(request, routes, fetch))
-        fusion, with_vectors = self.rules.search.fusion, request.pool is not None
+        fusion = self.rules.search.fusion
         depth = fusion.listed(request.k) if request.mode == "hybrid" else fetch
-        words = Words(request.texts, routes.encoded.numpy, depth, request.where, with_vectors)
+        words = Words(request.texts, routes.encoded.numpy, depth, request.where, request.read)
         if request.mode == "bm25":
             (reply,) = yield [words]
             parts = [lexical.ranking for lexical in reply.parts]
@@ -181,12 +192,12 @@ class Retriever:
 
     def _coded(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
         q = len(routes.encoded)
-        (reply,) = yield [Coded(routes.encoded.numpy, fetch, request.where, request.pool is not None)]
+        (reply,) = yield [Coded(routes.encoded.numpy, fetch, request.where, request.read)]
         return Found(_merged(reply.parts, fetch, q), routes.leaves_QB, reply.names(q))
 
     def _flat(self, request: Request, routes: Routes, query: FlatQuery, fetch: int) -> Retrieval:
         results, q = self.rules.search.shortlisted(fetch), len(routes.encoded)
-        (reply,) = yield [Flat(query, results, request.where, request.pool is not None)]
+        (reply,) = yield [Flat(query, results, request.where, request.read)]
         shortlists: list[Shortlist] = list(reply.parts)
         if not shortlists:
             return Found(Ranking.none(q), routes.leaves_QB, reply.names(q))
@@ -203,7 +214,7 @@ class Retriever:
         widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
         while True:
             query_AM = routes.encoded[widening.asked_A].numpy
-            (reply,) = yield [Scan(query_AM, widening.leaves, fetch, request.where, request.pool is not None)]
+            (reply,) = yield [Scan(query_AM, widening.leaves, fetch, request.where, request.read)]
             names = reply.names(len(query_AM))
             for row, unavailable in zip(widening.asked_A.tolist(), names, strict=True):
                 lost[row] = unavailable

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
-from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.ranking import Needs, Ranking
 from rayhier.search import codecs
 from rayhier.search.codebook import AT_ONCE, FEWEST, Codebook, codebook_of
 from rayhier.search.rows import RankedRows, lacks
@@ -92,20 +92,20 @@ class CodeScan:
         k: int,
         where: Filter | None = None,
         *,
-        with_vectors: bool = False,
+        needs: Needs = "texts",
         listed: int | None = None,
     ) -> Ranking:
         """Rank the best k results of each query [q, m] among all documents, or those that meet a filter.
 
-        The best `listed` rows by codes are scored again; None: as many as the constructor's function tells. With
-        `with_vectors`, the ranking's documents have the columns `doc_id` and `vector` too.
+        The best `listed` rows by codes are scored again; None: as many as the constructor's function tells. The
+        ranking's documents have the columns that `needs` names.
         """
         rows, fetch = self._leaves.rows, listed or self._listed(k)
         mask_D = None if where is None else self._leaves.mask(where)[self._row_D]
         compared = self.documents if mask_D is None else int(mask_D.sum())
         while True:
             ranked, scored = self._best(query_QM, fetch, compared, mask_D)
-            score_QK, row_QK, documents, _ = rows.results(ranked, k, with_vectors=with_vectors)
+            score_QK, row_QK, documents, _ = rows.results(ranked, k, needs=needs)
             if fetch >= compared or not lacks(row_QK, k).any():
                 break
             fetch *= 2  # many rows belong to few results

@@ -15,7 +15,7 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, by_name, once, take
+from rayhier.dataset.ranking import ID, Needs, by_name, once, take
 from rayhier.search.segment import Segment
 from rayhier.spec.filter import Filter
 
@@ -126,17 +126,16 @@ class Rows:
             if begin < end:
                 yield segment, first, begin, end
 
-    def results(self, rows: RankedRows, k: int, *, with_vectors: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
+    def results(self, rows: RankedRows, k: int, *, needs: Needs = "texts") -> tuple[Floats, Ints, pa.Table, Ints]:
         """Rank the best k results of each query, ties by id, among its best rows.
 
         Returns scores [q, k]; rows [q, k] of a table; this table, of documents; and rows [q, t] of the table for the
-        best of `rows`, several of which may belong to one result. With `with_vectors`, the table has the columns
-        `doc_id` and `vector` too.
+        best of `rows`, several of which may belong to one result. The table has the columns that `needs` names.
         """
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
         while True:
             some = rows.first(taken)
-            table, place_QT = self._take(some.row_QT, with_vectors=with_vectors)
+            table, place_QT = self._take(some.row_QT, needs=needs)
             number_N = by_name(table[ID])
             # The appended number is the one that row -1 looks up.
             order = np.lexsort((np.append(number_N, len(number_N))[place_QT], -some.score_QT), axis=1)
@@ -146,15 +145,14 @@ class Rows:
                 return score_QK, place_QK, table, place_QT
             taken *= 2
 
-    def _take(self, row_QT: Ints, *, with_vectors: bool) -> tuple[pa.Table, Ints]:
+    def _take(self, row_QT: Ints, *, needs: Needs) -> tuple[pa.Table, Ints]:
         """Return a table of the rows' documents, and the place [q, t] in it of each row's document."""
         distinct, place = np.unique(row_QT, return_inverse=True)
         none = int((distinct < 0).sum())
         distinct, place_QT = distinct[none:], np.reshape(place, row_QT.shape) - none
         cuts = np.searchsorted(distinct, self.begin_S).tolist()
         tables = [
-            segment.take(distinct[begin:end] - first, with_vectors=with_vectors)
-            for segment, first, begin, end in self._spans(cuts)
+            segment.take(distinct[begin:end] - first, needs=needs) for segment, first, begin, end in self._spans(cuts)
         ]
         return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})]), place_QT
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import Ranking, padded
+from rayhier.dataset.ranking import Needs, Ranking, padded
 from rayhier.search.codebook import Codebook, codebook_of
 from rayhier.search.lists import LeafLists
 from rayhier.search.rows import RankedRows, Rows, lacks
@@ -138,21 +138,21 @@ class LeafScan:
         return "_segments" not in self.__dict__ or all(segment.intact() for segment in self.segments)
 
     def scan(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, with_vectors: bool = False
+        self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, needs: Needs = "texts"
     ) -> Ranking:
         """Rank the best k results of each query [q, m] in those of its leaves [q, β] that this scan holds; -1: none.
 
-        Documents that do not meet the filter `where` are neither scored nor counted. With `with_vectors`, the ranking's
-        documents have the columns `doc_id` and `vector` too.
+        Documents that do not meet the filter `where` are neither scored nor counted. The ranking's documents have
+        the columns that `needs` names.
         """
         fetch = self._fetched(k)
         first = self.candidates(query_QM, leaves_QB, k, fetch, where)
-        score_QK, row_QK, documents, _ = self.rows.results(first.rows, k, with_vectors=with_vectors)
+        score_QK, row_QK, documents, _ = self.rows.results(first.rows, k, needs=needs)
         tables, short_A = [documents], np.flatnonzero(~first.whole_Q & lacks(row_QK, k))
         while len(short_A):
             fetch *= 2  # many rows belong to few results
             more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch, where)
-            score_AK, row_AK, documents, _ = self.rows.results(more.rows, k, with_vectors=with_vectors)
+            score_AK, row_AK, documents, _ = self.rows.results(more.rows, k, needs=needs)
             begin, width = sum(table.num_rows for table in tables), row_AK.shape[1]
             score_QK, row_QK = padded(score_QK, width, -np.inf), padded(row_QK, width, -1)
             score_QK[short_A, :width], row_QK[short_A, :width] = score_AK, np.where(row_AK >= 0, row_AK + begin, -1)

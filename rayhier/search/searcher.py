@@ -2,7 +2,7 @@
 
 import contextlib
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -19,10 +19,11 @@ from rayhier.search.request import Queries, Request, rules_of
 from rayhier.search.rerank import Reranker
 from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.retrieve import Found, Reply, Retriever, Score, Work
-from rayhier.search.routes import find_routes
+from rayhier.search.routes import Routes, find_routes
 from rayhier.spec.filter import Filter
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
+from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location, locate
 
@@ -56,15 +57,26 @@ class Searcher:
         InputError where there is no index, or a file is not as published.
         """
         place = locate(workdir) if isinstance(workdir, str) else workdir
-        now = current.read(place)
+        searcher = cls.of_version(place, current.read(place))
+        searcher.model.load()
+        return searcher
+
+    @classmethod
+    def of_version(
+        cls, workdir: Location, now: Current, version: int | None = None, leaves: range | None = None
+    ) -> Self:
+        """Open a version of the index that `now` names (None: the newest), and read a range of its leaves (None: all).
+
+        The encoder's transformer is loaded at the first text. InputError as in `open`.
+        """
         with contextlib.ExitStack() as pins:
-            leaf_map = pins.enter_context(reading_leaf_map(place, now))
-            model = Model.of_workdir(place, now).load()
-            artifacts = {kind: current.artifact(place, now, kind) for kind in KINDS if kind in now.artifacts}
+            leaf_map = pins.enter_context(reading_leaf_map(workdir, now, version))
+            model = Model.of_workdir(workdir, now)
+            artifacts = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
             if now.spec.search.reranking is not None:
                 for artifact in artifacts.values():
                     artifact.verify()
-            return cls.over(model, leaf_map, artifacts, pins.pop_all())
+            return cls.over(model, leaf_map, artifacts, pins.pop_all(), leaves)
 
     @classmethod
     def over(
@@ -73,10 +85,14 @@ class Searcher:
         leaf_map: LeafMap,
         scored: Mapping[str, Artifact],
         pins: contextlib.ExitStack | None = None,
+        leaves: range | None = None,
     ) -> Self:
-        """Open a leaf map for searches with an opened model; `scored` are artifacts for re-ranking, by kind."""
+        """Open a leaf map, or a range of its leaves, for searches with an opened model.
+
+        `scored` are artifacts for re-ranking, by kind.
+        """
         reranker = open_reranker(model.spec, scored, leaf_map)
-        reader = Reader.open(model.spec, leaf_map, model.flat_similarity)
+        reader = Reader.open(model.spec, leaf_map, model.flat_similarity, leaves)
         return cls(model, reader, leaf_map.manifest, pins, reranker)
 
     def search(
@@ -134,16 +150,21 @@ class Searcher:
         """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
         routes = find_routes(self.model, queries, request.beam, own=request.own)
+        return self.drive(request, routes, self.reply)
+
+    def drive(self, request: Request, routes: Routes, reply: Callable[[Work], Reply]) -> Found:
+        """Search for queries that were encoded and routed; `reply` does each piece of work, here or elsewhere."""
         retriever = Retriever(self.rules, self.model.widen, self.reranker)
         size = len(routes.encoded) if request.pool is None else AT_ONCE
         parts = []
         for start in range(0, max(1, len(routes.encoded)), max(1, size)):
             rows = slice(start, start + size)
             retrieval = retriever(request.part(rows), routes.part(rows))
-            parts.append(run_sync(retrieval, lambda work: [self._reply(piece) for piece in work]))
+            parts.append(run_sync(retrieval, lambda work: [reply(piece) for piece in work]))
         return parts[0] if len(parts) == 1 else _stacked(parts)
 
-    def _reply(self, work: Work) -> Reply:
+    def reply(self, work: Work) -> Reply:
+        """Do a piece of a search's work in this process."""
         if not isinstance(work, Score):
             return Reply([self.reader.read(work)])
         if self.reranker is None:

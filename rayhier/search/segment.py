@@ -24,7 +24,7 @@ import torch
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
-from rayhier.dataset.ranking import ID
+from rayhier.dataset.ranking import ID, Needs
 from rayhier.search import codecs
 from rayhier.search.codebook import Codebook
 from rayhier.search.filter import matching
@@ -58,8 +58,8 @@ class Segment(Protocol):
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the rows: True where a row meets the filter."""
 
-    def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
-        """Read column `id` and results' other columns of some rows; `with_vectors` adds `doc_id` and `vector`."""
+    def take(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
+        """Read the columns of some rows that `needs` names."""
 
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:
         """Return the rows [n] of documents whose first leaf is among `leaves`, and a table of these documents' texts.
@@ -122,14 +122,14 @@ class MemorySegment:
         """Return a mask [n] of the rows: True where a row meets the filter."""
         return matching(self.table, where)
 
-    def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
-        """Return column `id`, and the other columns that results show, of some rows.
+    def take(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
+        """Return column `id`, and with `texts` the other columns that results show, of some rows.
 
-        ValueError with `with_vectors`: documents' own ids are not in memory.
+        ValueError where `needs` is `vectors`: documents' own ids are not in memory.
         """
-        if with_vectors:
-            raise ValueError("with_vectors: got rows in memory; allowed: of a mapped segment")
-        return self.table.take(pa.array(rows))
+        if needs == "vectors":
+            raise ValueError("needs: got vectors with rows in memory; allowed: ids or texts, or a mapped segment")
+        return (self.table.select([ID]) if needs == "ids" else self.table).take(pa.array(rows))
 
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:  # noqa: ARG002
         """Raise ValueError: texts are not in memory."""
@@ -247,13 +247,13 @@ class MappedSegment:
         """Return a mask [n] of the rows: True where a row meets the filter."""
         return matching(self.table, where)
 
-    def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
-        """Read column `id`, leaf, title, text and the corpus's declared fields of some rows.
+    def take(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
+        """Read column `id` of some rows, and with `texts` their leaf, title, text and the corpus's declared fields.
 
-        `with_vectors` adds `doc_id`, which tells passages of a document apart, and the stored `vector`, as float32.
+        `vectors` adds to these `doc_id`, which tells passages of a document apart, and the stored `vector`, as float32.
         """
-        shown = self._shown.take(pa.array(rows))
-        if not with_vectors:
+        shown = (self._shown.select([ID]) if needs == "ids" else self._shown).take(pa.array(rows))
+        if needs != "vectors":
             return shown
         vectors = columns.vector_column(self.vectors(rows).numpy(), pa.float32())
         shown = shown.append_column(DOC_ID, self.table[DOC_ID].take(pa.array(rows)))

@@ -291,6 +291,24 @@ def key_of(names: Iterable[str]) -> str:
     return "parent" if "parent" in names else "doc_id"
 
 
+def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
+    """Divide all leaves into at most `shards` contiguous ranges [first, last) with about equally many rows.
+
+    `counts` are the rows of each leaf.
+
+    >>> ranges([5, 1, 1, 1, 4], 2)
+    [(0, 2), (2, 5)]
+    """
+    before = np.concatenate([[0], np.cumsum(counts)])
+    shards = min(shards, len(counts))
+    cuts = [0]
+    for number in range(1, shards):
+        target = before[-1] * number / shards
+        nearest = int(np.abs(before - target).argmin())
+        cuts.append(min(max(nearest, cuts[-1] + 1), len(counts) - (shards - number)))
+    return list(zip(cuts, [*cuts[1:], len(counts)], strict=True))
+
+
 def publish(root: Location, manifest: Manifest) -> bool:
     """Publish a version by writing its manifest; returns False where another writer took the version's number."""
     path = root / MANIFESTS / _name(manifest.version)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rayhier.arrays import Bools, Ints
+from rayhier.arrays import Ints
 from rayhier.search.answer import Answer, answers
 from rayhier.search.model import Model
 from rayhier.search.request import Queries, Request, Rules
@@ -176,8 +176,8 @@ class Engine:
         match work:
             case Scan():
                 queries = len(work.query_QM)
-                needs = [_within(work.leaves_QB, group.leaves) for group in self.groups]
-                pieces = [_queries(work, need_Q) for need_Q in needs]
+                needs = [work.visits(group.leaves) for group in self.groups]
+                pieces = [work.part(need_Q) for need_Q in needs]
             case Words() | Flat() | Coded():
                 needs = [np.ones(queries, dtype=bool)] * len(self.groups)
                 pieces = [work] * len(self.groups)
@@ -210,13 +210,3 @@ async def _or_lost(group: Group, work: Reading) -> Any:
         return await group.read(work)
     except LostError:
         return None
-
-
-def _queries(work: Scan, need_Q: Bools) -> Scan:
-    """Return the work for the queries where a mask [q] is True."""
-    return work if need_Q.all() else replace(work, query_QM=work.query_QM[need_Q], leaves_QB=work.leaves_QB[need_Q])
-
-
-def _within(leaves_QB: Ints, leaves: range) -> Bools:
-    """Mark the queries [q] that visit a leaf of a range."""
-    return np.asarray(((leaves_QB >= leaves.start) & (leaves_QB < leaves.stop)).any(axis=1))

@@ -56,7 +56,7 @@ class Group:
         if not isinstance(work, Scan):
             return await self._shards.read(work)
         # A scan with a filter is made alone: two with equal filters seldom arrive together.
-        key = work.k, work.leaves_QB.shape[1], work.with_vectors, None if work.where is None else object()
+        key = work.k, work.leaves_QB.shape[1], work.needs, None if work.where is None else object()
         ranking, _ = await self._batches(work, len(work.query_QM), key)
         return ranking
 

@@ -87,7 +87,7 @@ class ShardGroup:
 
     def _is_small(self, work: Reading) -> bool:
         """Return True if work takes less time than a thread takes to wake."""
-        if not isinstance(work, Scan | Coded) or work.where is not None or work.with_vectors:
+        if not isinstance(work, Scan | Coded) or work.where is not None or work.needs == "vectors":
             return False
         if isinstance(work, Coded):
             documents = 0 if self._reader.codes is None else self._reader.codes.documents

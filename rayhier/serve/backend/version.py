@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from rayhier.index.shards import ranges
 from rayhier.search.index import open_leaf_map, reading_leaf_map
 from rayhier.search.model import Model
 from rayhier.spec import InputError
 from rayhier.spec.encoder import Precision
 from rayhier.storage import current
 from rayhier.storage.current import Current
-from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.leaf_map import LeafMap, Manifest, ranges
 from rayhier.storage.paths import locate
 
 

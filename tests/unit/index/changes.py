@@ -2,10 +2,10 @@
 
 from rayhier.index.compact import replace_shards
 from rayhier.index.gather import VersionRows
-from rayhier.index.shards import ranges, write_shard
+from rayhier.index.shards import write_shard
 from rayhier.model.encoded import Encoded
 from rayhier.storage import leaf_map
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import LeafMap, ranges
 
 from .conftest import M, documents, unit
 

@@ -4,11 +4,11 @@ import pytest
 
 from rayhier.index import change
 from rayhier.index.compact import replace_shards
-from rayhier.index.shards import ranges, write_shard
+from rayhier.index.shards import write_shard
 from rayhier.index.verify import verify
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import LeafMap, ranges
 
 from .changes import FACTOR, batch, compacted, content, gathered
 

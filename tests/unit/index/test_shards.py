@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.index import shards
-from rayhier.index.shards import GROUP_ROWS, ranges, row_groups, write_shard
+from rayhier.index.shards import GROUP_ROWS, row_groups, write_shard
 from rayhier.storage import files, schemas
+from rayhier.storage.leaf_map import ranges
 
 COUNTS = st.lists(st.integers(0, 20) | st.just(0), min_size=1, max_size=30)
 M = 2

@@ -1,22 +1,30 @@
 """Batch searches of a file: formats, refused rows, a command that was cut off, and what may not be mixed."""
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.search import batch
+from rayhier.dataset.ranking import Ranking
+from rayhier.index.change import delete
+from rayhier.index.vacuum import vacuum
+from rayhier.search import batch, neighbours, query_files
 from rayhier.search.__main__ import main
-from rayhier.search.batch import Job
+from rayhier.search.batch import Job, in_this_process
 from rayhier.search.query_files import QueryFile, Refused
+from rayhier.search.retrieve import Found
 from rayhier.search.searcher import Searcher
 from rayhier.spec import InputError
+from rayhier.storage import leaf_map
+from rayhier.storage.leaf_map import versions
 
-from ..serve.conftest import TEXTS, published
+from ...conftest import leaf_map_of
+from ..serve.conftest import TEXTS, damageable, published
 
-__all__ = ["published"]  # fixture
+__all__ = ["damageable", "published"]  # fixtures
 ASKED = {"k": 3, "beam": 4, "mode": None, "budget": None, "filter": None}
 
 
@@ -27,7 +35,8 @@ def searcher(published):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(batch, "CHUNK", 4)
+    monkeypatch.setattr(query_files, "CHUNK", 4)
+    monkeypatch.setattr(neighbours, "CHUNK", 20)
 
 
 def written(path, rows):
@@ -36,7 +45,12 @@ def written(path, rows):
 
 
 def job(searcher, path, out, **asked):
-    return Job(searcher, QueryFile(path, searcher.rules), out, ASKED | asked)
+    return Job(QueryFile(path, searcher.rules), searcher.manifest, searcher.rules, out, ASKED | asked)
+
+
+def run(searcher, path, out, **asked):
+    work = job(searcher, path, out, **asked)
+    return work.run(in_this_process(searcher, work.arguments))
 
 
 @pytest.fixture
@@ -50,7 +64,7 @@ def wanted(searcher, **asked):
 
 def test_every_format_has_every_query_once_in_order(searcher, file, tmp_path):
     for kind in batch.KINDS:
-        answered, refused = job(searcher, file, tmp_path / f"out{kind}").run()
+        answered, refused = run(searcher, file, tmp_path / f"out{kind}")
         assert (answered, refused.total) == (10, 0)
         assert not (tmp_path / f"out{kind}.parts").exists()
     table = pq.read_table(tmp_path / "out.parquet")
@@ -58,9 +72,9 @@ def test_every_format_has_every_query_once_in_order(searcher, file, tmp_path):
     assert table["ids"].to_pylist() == wanted(searcher)
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert rows == table.to_pylist()
-    run = [line.split() for line in (tmp_path / "out.trec").read_text().splitlines()]
-    assert [line[2] for line in run] == [name for names in wanted(searcher) for name in names]
-    assert [line[3] for line in run[:3]] == ["0", "1", "2"]
+    lines = [line.split() for line in (tmp_path / "out.trec").read_text().splitlines()]
+    assert [line[2] for line in lines] == [name for names in wanted(searcher) for name in names]
+    assert [line[3] for line in lines[:3]] == ["0", "1", "2"]
 
 
 def test_texts_tabs_vectors_and_parquet_give_the_same(searcher, tmp_path):
@@ -70,14 +84,14 @@ def test_texts_tabs_vectors_and_parquet_give_the_same(searcher, tmp_path):
     pq.write_table(pa.table({"query_id": [f"q{n}" for n in range(10)], "vector": column}), tmp_path / "q.parquet")
     mixed = [{"id": f"q{n}", **({"text": TEXTS[n]} if n % 2 else {"vector": vectors[n].tolist()})} for n in range(10)]
     for path in (tmp_path / "q.tsv", tmp_path / "q.parquet", written(tmp_path / "q.jsonl", mixed)):
-        job(searcher, path, tmp_path / f"{path.name}.parquet").run()
+        run(searcher, path, tmp_path / f"{path.name}.parquet")
         table = pq.read_table(tmp_path / f"{path.name}.parquet")
         assert table["query_id"].to_pylist() == [f"q{n}" for n in range(10)]
         assert table["ids"].to_pylist() == wanted(searcher)
 
 
 def test_filters_are_those_of_every_search(searcher, file, tmp_path):
-    job(searcher, file, tmp_path / "out.parquet", filter={"year": {"gte": 1990}}).run()
+    run(searcher, file, tmp_path / "out.parquet", filter={"year": {"gte": 1990}})
     found = pq.read_table(tmp_path / "out.parquet")["ids"].to_pylist()
     assert found == wanted(searcher, filter={"year": {"gte": 1990}})
     assert all(int(name[1:]) >= 90 for names in found for name in names)
@@ -100,7 +114,7 @@ def test_broken_rows_are_counted_by_reason(searcher, tmp_path):
         b'{"_id": 7, "text": "elm"}',
     ]
     path.write_bytes(b"\n".join(rows) + b"\n\n")
-    answered, refused = job(searcher, path, tmp_path / "out.jsonl").run()
+    answered, refused = run(searcher, path, tmp_path / "out.jsonl")
     assert answered == 2
     assert refused.counts == {
         "not JSON": 1,
@@ -141,10 +155,10 @@ def test_a_command_that_was_cut_off_goes_on(searcher, file, tmp_path, monkeypatc
 
     monkeypatch.setattr(Searcher, "retrieve", failing)
     with pytest.raises(KeyboardInterrupt):
-        work.run()
+        work.run(in_this_process(searcher, work.arguments))
     assert not work.out.exists()
     cut = 99
-    assert work.run()[0] == 10
+    assert work.run(in_this_process(searcher, work.arguments))[0] == 10
     assert sum(chunks) == 10
     table = pq.read_table(work.out)
     assert table["query_id"].to_pylist() == [f"q{n}" for n in range(10)]
@@ -155,34 +169,34 @@ def begun(searcher, file, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(batch, "_join", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            job(searcher, file, tmp_path / "out.parquet").run()
+            run(searcher, file, tmp_path / "out.parquet")
 
 
 def test_parts_of_another_search_are_refused(searcher, file, tmp_path, monkeypatch):
     begun(searcher, file, tmp_path, monkeypatch)
     with pytest.raises(InputError, match=r"out\.parquet\.parts: holds parts of another search \(request changed\)"):
-        job(searcher, file, tmp_path / "out.parquet", k=5).run()
+        run(searcher, file, tmp_path / "out.parquet", k=5)
     file.write_text(file.read_text() + '{"_id": "new", "text": "oak"}\n')
     with pytest.raises(InputError, match=r"\(queries changed\)"):
-        job(searcher, file, tmp_path / "out.parquet").run()
+        run(searcher, file, tmp_path / "out.parquet")
 
 
 def test_what_may_not_be_is_refused_before_anything_is_searched(searcher, file, tmp_path):
     (tmp_path / "there.jsonl").write_text("")
     with pytest.raises(InputError, match=r"there\.jsonl exists"):
-        job(searcher, file, tmp_path / "there.jsonl").run()
+        run(searcher, file, tmp_path / "there.jsonl")
     with pytest.raises(InputError, match=r"--out: got 'x\.csv'; allowed: a file that ends in \.parquet"):
-        job(searcher, file, tmp_path / "x.csv").run()
+        run(searcher, file, tmp_path / "x.csv")
     with pytest.raises(InputError, match=r"--queries: got 'x\.csv'"):
         QueryFile(tmp_path / "x.csv", searcher.rules)
     with pytest.raises(InputError, match="no such file"):
         QueryFile(tmp_path / "x.tsv", searcher.rules)
     pq.write_table(pa.table({"name": ["a"]}), tmp_path / "x.parquet")
     with pytest.raises(InputError, match="got columns name; allowed: _id or id or query_id, and text or vector"):
-        job(searcher, tmp_path / "x.parquet", tmp_path / "out.jsonl").run()
+        run(searcher, tmp_path / "x.parquet", tmp_path / "out.jsonl")
     (tmp_path / "broken.jsonl").write_text("x\n")
-    with pytest.raises(InputError, match=r"no query; 1 refused \(1 not JSON\); line 1: not JSON"):
-        job(searcher, tmp_path / "broken.jsonl", tmp_path / "other.jsonl").run()
+    with pytest.raises(InputError, match=r": hold no query; 1 refused \(1 not JSON\); line 1: not JSON"):
+        run(searcher, tmp_path / "broken.jsonl", tmp_path / "other.jsonl")
 
 
 def test_the_command(published, file, tmp_path, capsys):
@@ -191,6 +205,131 @@ def test_the_command(published, file, tmp_path, capsys):
     summary = json.loads(capsys.readouterr().out)
     assert (summary["queries"], summary["refused"]) == (10, {})
     assert pq.read_table(out).num_rows == 10
-    assert main([str(published), "--queries", str(file)]) == 2
-    assert "--queries, --out: got one of them" in capsys.readouterr().err
-    assert main([str(published), "oak", "--queries", str(file), "--out", str(out)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        (["--queries", "FILE"], "--queries: got no --out; allowed: with --out FILE"),
+        (["--documents"], "--documents: got no --out"),
+        (["oak", "--queries", "FILE", "--out", "OUT"], "--queries: got a query too; allowed: one of them"),
+        (["--documents", "--queries", "FILE", "--out", "OUT"], "--documents: got --queries too; allowed: one of them"),
+        (["oak", "--documents", "--out", "OUT"], "--documents: got a query too"),
+        (["--out", "OUT"], "--out, --plan, --workers, --address: allowed: with --queries or --documents"),
+        (["oak", "--workers", "2"], "--workers, --address: allowed: with"),
+        (["--documents", "--out", "OUT", "--budget", "5"], "budget: this index has no cross-encoder"),
+        (["--documents", "--out", "OUT", "--mode", "hybrid"], "mode: got 'hybrid'; allowed: dense"),
+        (["--documents", "--out", "OUT", "--filter", '{"month": 1}'], "month"),
+        (["--documents", "--out", "OUT", "--workers", "10"], "--workers: got 10; allowed: 1 to 9, the index's leaves"),
+    ],
+)
+def test_options_that_do_not_go_together(published, file, tmp_path, capsys, options, wrong):
+    places = {"FILE": str(file), "OUT": str(tmp_path / "out.parquet")}
+    assert main([str(published), *(places.get(option, option) for option in options)]) == 2
+    assert wrong in capsys.readouterr().err
+    assert not (tmp_path / "out.parquet.parts").exists()
+
+
+def test_vectors_of_any_number_format_and_missing_ones(searcher, tmp_path):
+    query_QM = searcher.model.encode(TEXTS[:4]).numpy
+    for kind in (pa.list_(pa.float64()), pa.list_(pa.float16(), query_QM.shape[1]), pa.list_(pa.float32())):
+        path = tmp_path / "q.parquet"
+        column = pa.array([*query_QM.astype(kind.value_type.to_pandas_dtype()), None], kind)
+        pq.write_table(pa.table({"id": range(5), "vector": column}), path)
+        answered, refused = run(searcher, path, tmp_path / "out.parquet")
+        assert (answered, refused.counts) == (4, {"without a text or a vector": 1})
+        assert pq.read_table(tmp_path / "out.parquet")["ids"].to_pylist() == wanted(searcher)[:4]
+        (tmp_path / "out.parquet").unlink()
+
+
+def neighbours_of(published, tmp_path, *options):
+    out = tmp_path / "graph.parquet"
+    assert main([str(published), "--documents", "--out", str(out), *options]) == 0
+    return pq.read_table(out).to_pylist()
+
+
+@pytest.mark.parametrize("k", [1, 5, 200])
+def test_neighbours_are_the_nearest_of_all_other_documents(published, searcher, tmp_path, k):
+    """With every leaf visited, as products of all vectors say; a document in two leaves is asked for once."""
+    rows = neighbours_of(published, tmp_path, "-k", str(k), "--beam", "9")
+    vector_NM = searcher.model.encode(TEXTS).numpy
+    score_NN = vector_NM @ vector_NM.T
+    np.fill_diagonal(score_NN, -np.inf)
+    assert sorted(row["query_id"] for row in rows) == sorted(f"d{n}" for n in range(len(TEXTS)))
+    for row in rows:
+        own = int(row["query_id"][1:])
+        found = [int(name[1:]) for name in row["ids"]]
+        assert own not in found
+        assert len(set(found)) == len(found) == min(k, len(TEXTS) - 1)
+        np.testing.assert_allclose(row["scores"], score_NN[own, found], atol=1e-5)
+        np.testing.assert_allclose(row["scores"], np.sort(score_NN[own])[::-1][:k][: len(found)], atol=1e-5)
+
+
+def test_neighbours_that_meet_a_filter_are_found_for_every_document(published, tmp_path):
+    where = {"year": {"gte": 1990}}
+    rows = neighbours_of(published, tmp_path, "-k", "3", "--beam", "9", "--filter", json.dumps(where))
+    assert len(rows) == len(TEXTS)
+    assert all(len(row["ids"]) == 3 and all(int(name[1:]) >= 90 for name in row["ids"]) for row in rows)
+
+
+def test_a_passage_is_no_neighbour_of_its_own_document():
+    documents = pa.table({"id": ["D1", "D2", "D1", "D3"]})
+    row_QK = np.array([[0, 1, 3], [1, 2, -1], [3, 1, 0]])
+    score_QK = np.where(row_QK < 0, -np.inf, np.array([0.9, 0.8, 0.7])).astype(np.float32)
+    counts = np.zeros(3, np.int64)
+    found = Found(Ranking(score_QK, row_QK, documents, counts, counts, counts), row_QK, [])
+    table = batch._results(["D1#0", "D1#1", "D3#0"], found, 2, ["D1", "D1", "D3"])
+    assert table["ids"].to_pylist() == [["D2", "D3"], ["D2"], ["D2", "D1"]]
+    np.testing.assert_allclose(table["scores"].to_pylist()[0], [0.8, 0.7])
+
+
+def test_a_plan_says_what_would_be_done_and_does_nothing(published, file, tmp_path, capsys, monkeypatch):
+    out, said = tmp_path / "results" / "out.jsonl", []
+    monkeypatch.setattr("rayhier.search.__main__.say", said.append)
+    options = ["--out", str(out), "-k", "3", "--beam", "4", "--plan"]
+    assert main([str(published), "--queries", str(file), *options, "--workers", "2"]) == 0
+    assert [line.split()[0] for line in said] == ["queries", "index", "search", "workers", "output"]
+    assert "10 rows of" in said[0]
+    assert "120 documents in 9 leaves" in said[1]
+    assert "3 results of each query, from at most 4 leaves, about 107 rows" in said[2]
+    assert "2 on Ray" in said[3]
+    assert "at most 1 MB; in parts of at most 4 queries" in said[4]
+    said.clear()
+    assert main([str(published), "--documents", *options, "--filter", '{"year": 1990}']) == 0
+    assert "120 documents of the index" in said[0]
+    assert "with the filter at most 9" in said[2]
+    assert not out.parent.exists()
+    assert capsys.readouterr().out == ""
+
+
+def test_a_version_stays_while_a_job_reads_it(damageable, tmp_path, monkeypatch):
+    """A vacuum in the middle, after a version without any of its files, removes them only once the job is over."""
+    root, swept = leaf_map_of(damageable).root, []
+    shutil.rmtree(root / "pins", ignore_errors=True)  # copies of other searchers'
+    before = neighbours_of(damageable, tmp_path)
+    (tmp_path / "graph.parquet").unlink()
+    retrieve = Searcher.retrieve
+
+    def sweeping(self, request, encoded=None):
+        if not swept:
+            nothing = {"shards": [], "counts": [0] * 9, "documents": 0}
+            leaf_map.commit(root, lambda there: there.manifest.model_copy(update=nothing))
+            swept.append(vacuum(root, hours=0))
+        return retrieve(self, request, encoded)
+
+    monkeypatch.setattr(Searcher, "retrieve", sweeping)
+    assert neighbours_of(damageable, tmp_path) == before
+    assert (swept[0].versions, swept[0].held) == ([], [1])
+    assert vacuum(root, hours=0).versions == [1]
+    assert versions(root) == [2]
+
+
+def test_a_job_does_not_go_on_with_another_version(damageable, file, tmp_path, monkeypatch, capsys):
+    command = [str(damageable), "--queries", str(file), "--out", str(tmp_path / "out.parquet")]
+    with monkeypatch.context() as patch:
+        patch.setattr(batch, "_join", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            main(command)
+    delete(leaf_map_of(damageable).root, ["d0"])
+    assert main(command) == 2
+    assert "holds parts of another search (index changed)" in capsys.readouterr().err

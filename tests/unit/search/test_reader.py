@@ -30,16 +30,17 @@ def same(given, wanted):
 
 
 @pytest.mark.parametrize("where", [None, WHERE], ids=["all", "filtered"])
-@pytest.mark.parametrize("with_vectors", [False, True])
-def test_leaves_and_words_are_read_as_by_their_scans(leaf_map, vectors, where, with_vectors):
+@pytest.mark.parametrize("needs", ["ids", "texts", "vectors"])
+def test_leaves_and_words_are_read_as_by_their_scans(leaf_map, vectors, where, needs):
     reader, leaves = Reader.open(spec_of(hybrid={}), leaf_map, None), LeafScan.mapped(leaf_map)
-    given = reader.read(Scan(vectors[:2], EVERY, 5, where, with_vectors))
-    same(given, leaves.scan(vectors[:2], EVERY, 5, where, with_vectors=with_vectors))
-    assert ("vector" in given.documents.column_names) is with_vectors
+    given = reader.read(Scan(vectors[:2], EVERY, 5, where, needs))
+    same(given, leaves.scan(vectors[:2], EVERY, 5, where, needs=needs))
+    assert ("vector" in given.documents.column_names) is (needs == "vectors")
+    assert ("text" in given.documents.column_names) is (needs != "ids")
     assert given.documents.num_rows > 0
     texts = ["text 7", "title 3"]
-    lexical = reader.read(Words(texts, vectors[:2], 60, where, with_vectors))
-    wanted = WordScan(leaves).scan(texts, vectors[:2], 60, where, with_vectors=with_vectors)
+    lexical = reader.read(Words(texts, vectors[:2], 60, where, needs))
+    wanted = WordScan(leaves).scan(texts, vectors[:2], 60, where, needs=needs)
     same(lexical.ranking, wanted.ranking)
     np.testing.assert_array_equal(lexical.base_QK, wanted.base_QK)
     assert lexical.ranking.documents.num_rows > 0
@@ -58,8 +59,8 @@ def test_a_level_is_read_as_its_scan_says(leaf_map):
 
     query = FlatQuery(np.ones((1, 2), np.float32), None)
     reader = Reader(LeafScan.mapped(leaf_map), None, Levels())
-    assert reader.read(Flat(query, 12, WHERE, with_vectors=True)) == "a shortlist"
-    assert asked == [((query, 12, WHERE), {"with_vectors": True})]
+    assert reader.read(Flat(query, 12, WHERE, needs="vectors")) == "a shortlist"
+    assert asked == [((query, 12, WHERE), {"needs": "vectors"})]
     assert not reader.intact()
     assert Reader(LeafScan.mapped(leaf_map)).intact()
 

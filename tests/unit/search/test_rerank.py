@@ -71,7 +71,7 @@ def world(unit, tmp_path, write_map, passages):
 def found(world, k=N, codec=None, leaves=range(LEAVES)):
     leaf_map, _, query_QM = world
     leaves_QB = np.tile(np.array(leaves), (len(query_QM), 1))
-    return LeafScan.mapped(leaf_map, codec).scan(query_QM, leaves_QB, k, with_vectors=True)
+    return LeafScan.mapped(leaf_map, codec).scan(query_QM, leaves_QB, k, needs="vectors")
 
 
 def reranked(spec, world, texts=("a", "b", "c"), k=N, **own):
@@ -230,7 +230,7 @@ def test_a_ridge_expects_what_base_and_bm25_say(world, passages):
 
 def test_a_query_without_documents_is_answered_with_none(world):
     leaf_map, _, query_QM = world
-    nothing = LeafScan.mapped(leaf_map).scan(query_QM, np.full((3, 1), -1), 10, with_vectors=True)
+    nothing = LeafScan.mapped(leaf_map).scan(query_QM, np.full((3, 1), -1), 10, needs="vectors")
     after = Reranker(AxnRerank(type="axn", budget=10), read)(("a", "b", "c"), query_QM, nothing, 5)
     assert (after.row_QK == -1).all()
     assert after.calls_Q.tolist() == [0, 0, 0]

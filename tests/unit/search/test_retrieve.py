@@ -93,7 +93,7 @@ def test_dense_reads_the_leaves_once(parts):
     first, second = ranking({"a": 0.9, "b": 0.5}, {"c": 0.4}), ranking({"d": 0.7}, {"e": 0.8})
     replies = [Reply([first, second][:parts])]
     ((scan,),), found = driven(Retriever(rules, unwidened)(rules.request(TEXTS), routes()), replies)
-    assert (scan.k, scan.where, scan.with_vectors) == (2, None, False)
+    assert (scan.k, scan.where, scan.needs) == (2, None, "texts")
     np.testing.assert_array_equal(scan.query_QM, VECTORS)
     assert scan.leaves_QB.tolist() == found.leaves_QB.tolist() == [[3], [5]]
     merged = [{"a": 0.9, "b": 0.5}, {"c": 0.4}], [{"a": 0.9, "d": 0.7}, {"e": 0.8, "c": 0.4}]
@@ -111,9 +111,9 @@ def test_hybrid_reads_leaves_and_words_in_one_round():
     words = lexical({"b": 8.0, "e": 4.0}, {"f": 1.0}, bases={"b": 0.5, "e": 0.3, "f": 0.1})
     ((scan, asked),), found = driven(retrieval, [Reply([dense]), Reply([words])])
     assert isinstance(scan, Scan)
-    assert (scan.k, scan.where, scan.with_vectors) == (5, WHERE, False)
+    assert (scan.k, scan.where, scan.needs) == (5, WHERE, "texts")
     assert isinstance(asked, Words)
-    assert (asked.texts, asked.k, asked.where, asked.with_vectors) == (TEXTS, 5, WHERE, False)
+    assert (asked.texts, asked.k, asked.where, asked.needs) == (TEXTS, 5, WHERE, "texts")
     np.testing.assert_array_equal(asked.query_QM, VECTORS)
     given = found_by(found.ranking)
     assert [list(scores.items()) for scores in given] == [[("b", 1.0), ("a", 0.9)], [("f", 0.6), ("c", 0.4)]]
@@ -235,7 +235,7 @@ def test_pairs_are_scored_after_what_was_found():
         retriever(rules.request(TEXTS), routes()), [Reply([POOL])], [Reply([np.array([1.0, 5.0, 3.0])])]
     )
     (scan,), (score,) = rounds
-    assert (scan.k, scan.with_vectors) == (4, True)
+    assert (scan.k, scan.needs) == (4, "vectors")
     assert isinstance(score, Score)
     pairs = list(zip(score.queries, [text.strip() for text in score.documents], strict=True))
     assert pairs == [("oak", "a"), ("oak", "b"), ("elm", "e")]
@@ -269,7 +269,7 @@ def test_without_a_budget_nothing_is_scored():
     ((scan,),), found = driven(
         retriever(rules.request(TEXTS, rerank=False), routes()), [Reply([ranking({"a": 0.9}, {})])]
     )
-    assert (scan.k, scan.with_vectors) == (2, False)
+    assert (scan.k, scan.needs) == (2, "texts")
     assert found.ranking.calls_Q is None
 
 

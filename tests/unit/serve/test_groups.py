@@ -41,10 +41,10 @@ class Shards:
         return self.there
 
 
-def scan_of(*numbers, k=5, leaves=2, where=None, with_vectors=False):
+def scan_of(*numbers, k=5, leaves=2, where=None, needs="texts"):
     """A scan for queries whose vectors begin with these numbers, each in as many leaves."""
     query_QM = np.array([[n, 0] for n in numbers], np.float32)
-    return Scan(query_QM, np.tile(np.arange(leaves), (len(numbers), 1)), k, where, with_vectors)
+    return Scan(query_QM, np.tile(np.arange(leaves), (len(numbers), 1)), k, where, needs)
 
 
 def read_at_once(*works, **options):
@@ -76,7 +76,7 @@ def test_scans_of_as_many_results_and_leaves_are_read_together():
     (together,) = works
     assert numbers_of(together) == [1, 2, 3, 4, 5]
     assert together.leaves_QB.tolist() == [[0, 1]] * 5
-    assert (together.k, together.where, together.with_vectors) == (5, None, False)
+    assert (together.k, together.where, together.needs) == (5, None, "texts")
     for ranking, numbers in zip(answers, ([1, 2], [3], [4, 5]), strict=True):
         assert [ranking.ids[row] for row in ranking.row_QK[:, 0]] == [f"d{n}" for n in numbers]
         assert ranking.visited_Q.tolist() == numbers
@@ -85,14 +85,14 @@ def test_scans_of_as_many_results_and_leaves_are_read_together():
 
 @pytest.mark.parametrize(
     "other",
-    [{"k": 6}, {"leaves": 3}, {"with_vectors": True}, {"where": WHERE}],
+    [{"k": 6}, {"leaves": 3}, {"needs": "vectors"}, {"where": WHERE}],
     ids=["k", "leaves", "vectors", "filter"],
 )
 def test_scans_that_differ_are_read_apart(other):
     works, answers = read_at_once(scan_of(1), scan_of(2, **other), scan_of(3))
     assert [numbers_of(work) for work in works] == [[1, 3], [2]]
     assert works[1].k == other.get("k", 5)
-    assert (works[1].where, works[1].with_vectors) == (other.get("where"), other.get("with_vectors", False))
+    assert (works[1].where, works[1].needs) == (other.get("where"), other.get("needs", "texts"))
     assert [ranking.ids.tolist() for ranking in answers] == [["d1"], ["d2"], ["d3"]]
 
 
