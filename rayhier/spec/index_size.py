@@ -8,6 +8,9 @@ CODED: dict[str, float] = {"flat": 4, "fp16": 2, "pq": 1 / 8}
 """Bytes that each codec takes to store one dimension of a vector (`rayhier/search/codecs.py`)."""
 ROW, SECOND = 12, 8
 """Bytes that a scan holds in memory for a row beside its vector; and more where documents may have a second leaf."""
+MOST_COMPARED = 200_000
+"""Most documents of an index in which, where `how` is auto, a query is compared with codes of all of them: of more,
+lists of codes are scanned in less time (docs/search.md)."""
 COPIES = 2
 """Times that a router's weights are in memory: as they were trained, and as searches compare them."""
 

@@ -8,10 +8,13 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from rayhier.spec.base import Section, UnusedKeysError
 from rayhier.spec.errors import InputError
 from rayhier.spec.index import VectorFormat
-from rayhier.spec.index_size import IndexSize
+from rayhier.spec.index_size import MOST_COMPARED, IndexSize
 
 ROWS_A_RESULT = 10
 """Rows for each result that the visited leaves hold, where `beam` is auto."""
+ROWS_A_ROOT = 32
+"""Rows, for each unit of the square root of the number of rows, that the visited leaves hold at least in an index of
+more than MOST_COMPARED rows: ten a result find little there, and a row in codes costs little (docs/LOG.md)."""
 LEAVES_A_VISITED = 20
 """Where `beam` is auto, a query visits at most one in this many of the index's leaves, but at least FEWEST_VISITED."""
 FEWEST_VISITED = 4
@@ -21,9 +24,9 @@ AUTO_LEVEL = 6
 LISTED_A_RESULT, FEWEST_LISTED = 3, 120
 """Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
 again."""
-FEWEST_COMPARED, MOST_COMPARED = 1_000, 200_000
-"""Documents of an index in which, where `how` is auto, a query is compared with codes of all of them. Fewer have no
-codes; of more, lists of codes are scanned in less time (docs/search.md)."""
+FEWEST_COMPARED = 1_000
+"""Least number of documents of an index in which, where `how` is auto, a query is compared with codes of all: fewer
+have no codes."""
 POOLED = 10_000
 """Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`; a larger budget counts
 instead."""
@@ -215,9 +218,10 @@ class SearchSpec(Section):
     """Number of documents that are scored again after a comparison by `level` or `codes`, or in leaves of codec `pq`.
     `auto`: three for each result, at least 120."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | Annotated[MassBeam | RecallBeam, OWN] = "auto"
-    """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all
-    leaves, at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's probabilities.
-    `{type: recall, target: 0.95}`: as many as it takes to find that share of the exact best `k` documents."""
+    """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, and in an index of more
+    than 200,000 rows at least 32 √rows; at most a twentieth of all leaves, at least 4. `{type: mass, target: 0.95}`: as
+    many as each query needs, by the router's probabilities. `{type: recall, target: 0.95}`: as many as it takes to find
+    that share of the exact best `k` documents."""
     widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     """Most leaves that a query with a filter visits, or `all`. The number of visited leaves is doubled until at least
     `k` documents match, and as many as `beam` leaves hold on average; at `widest` leaves the search ends with what it
@@ -354,8 +358,11 @@ class SearchSpec(Section):
 
         >>> SearchSpec(k=100).leaves_visited(leaves=1296, rows=10366), SearchSpec(beam=7).leaves_visited(1296, 10366)
         (65, 7)
+        >>> SearchSpec(k=100).leaves_visited(leaves=4000, rows=1_000_000)  # which hold 32,000 rows
+        128
         """
         if isinstance(self.beam, int):
             return min(self.beam, leaves)
-        holding = ROWS_A_RESULT * self.k * leaves / max(rows, 1)
+        least = ROWS_A_ROOT * math.sqrt(rows) if rows > MOST_COMPARED else 0
+        holding = max(ROWS_A_RESULT * self.k, least) * leaves / max(rows, 1)
         return min(leaves, max(FEWEST_VISITED, math.ceil(min(holding, leaves / LEAVES_A_VISITED))))

@@ -6,13 +6,14 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from rayhier.spec.base import Rate, Section, Weight
+from rayhier.spec.index_size import MOST_COMPARED
 from rayhier.spec.router.common import FirstPass
 from rayhier.spec.router.tree import TreeSpec
 
 DOCUMENTS_A_QUERY = 8
 """Most documents that teach the router as queries, for each judged query: more would outweigh judged queries."""
 DOCUMENTS_A_LEAF = 4
-LEAVES_A_ROOT = 25
+LEAVES_A_ROOT, CODED_LEAVES_A_ROOT = 25, 4
 
 
 class Teaching(Section):
@@ -83,9 +84,11 @@ class LearnedIvfRouting(TreeSpec):
     def auto_leaves(self, documents: int) -> float:
         """Return the number of leaves where `branching` is auto: one for four documents, at most 25 √N for N documents.
 
-        Codes make routing cheap, and with small leaves a search visits fewer documents.
+        With small leaves a search visits fewer documents. Beyond 200,000 documents leaves hold codes, of which 32 are
+        compared at a time, and 4 √N leaves take the least time (docs/search.md).
         """
-        return min(documents / DOCUMENTS_A_LEAF, LEAVES_A_ROOT * math.sqrt(documents))
+        a_root = LEAVES_A_ROOT if documents <= MOST_COMPARED else CODED_LEAVES_A_ROOT
+        return min(documents / DOCUMENTS_A_LEAF, a_root * math.sqrt(documents))
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:
         """Return the multiply-adds that routing a vector takes where it is compared with all leaves."""

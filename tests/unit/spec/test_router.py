@@ -17,8 +17,10 @@ def router(kind, **given):
     [
         ("learned_ivf", 640, 1, 160),  # 4 documents a leaf
         ("learned_ivf", 10_000, 1, 2_500),  # 25 √N: where the two rules meet
-        ("learned_ivf", 1_000_000, 1, 25_000),  # 40 a leaf
-        ("learned_ivf", 1_000_000, 2, 158**2),
+        ("learned_ivf", 160_000, 1, 10_000),
+        ("learned_ivf", 160_000, 2, 100**2),
+        ("learned_ivf", 1_000_000, 1, 4_000),  # 4 √N beyond 200,000 documents, whose leaves hold codes
+        ("learned_ivf", 1_000_000, 2, 63**2),
         ("learned_ivf", 3, 1, 2),  # never fewer than two
         ("ehi", 640, 1, 40),  # 16 documents a leaf
         ("ehi", 25_600, 1, 1_600),  # √N / 10 = 16: where the two rules meet
