@@ -370,7 +370,7 @@ class Ours:
         scan.open()
         if warm:
             scan.warm(float("inf"))
-        number_N = numbers(scan)
+        number_N = self.numbers(scan)
 
         def search(query_QM: Floats, effort: tuple[int, int]) -> Ints:
             beam, listed = effort
@@ -381,12 +381,20 @@ class Ours:
         resident = scan.rows.begin_S[-1] * (self.there.manifest.dimension // 8 + 8) + 4 * self.router.n_leaves * 480
         return System("rayhier, leaves", self.seconds + time.monotonic() - began, int(resident), ladders, search)
 
+    def numbers(self, scan: LeafScan) -> np.ndarray:
+        """Numbers [n] of the documents of all rows, in a mapped file: what an application keeps beside its index."""
+        path = self.folder / "numbers.npy"
+        if not path.exists():
+            ids = [segment.ids().cast(pa.int64()).to_numpy().astype(np.int32) for segment in scan.segments]
+            np.save(path, np.concatenate(ids))
+        return np.asarray(np.load(path, mmap_mode="r"))
+
     def mapped(self) -> System:
         """Route, and score the rows of the leaves by their vectors, which are mapped from files."""
         began = time.monotonic()
         scan, router = LeafScan.mapped(self.there), self.router
         scan.open()
-        number_N = numbers(scan)
+        number_N = self.numbers(scan)
 
         def search(query_QM: Floats, beam: int) -> Ints:
             leaves_QB = router.route_vectors(query_QM, beam)[0]
@@ -401,7 +409,7 @@ class Ours:
         leaves = LeafScan.mapped(self.there, "pq")
         scan = CodeScan.mapped(self.there, leaves, SearchSpec().shortlisted, 1e12)
         leaves.warm(float("inf"))
-        number_N = numbers(leaves)
+        number_N = self.numbers(leaves)
 
         def search(query_QM: Floats, listed: int) -> Ints:
             return numbered(scan.candidates(query_QM, listed).first(K), number_N)
@@ -410,13 +418,7 @@ class Ours:
         return System("rayhier, codes of all", time.monotonic() - began, resident, [ladder(2_000, K)], search)
 
 
-def numbers(scan: LeafScan) -> Ints:
-    """Numbers [n] of the documents of all rows."""
-    ids = [segment.ids().cast(pa.int64()).to_numpy().astype(np.int32) for segment in scan.segments]
-    return np.concatenate(ids)
-
-
-def numbered(rows: RankedRows, number_N: Ints) -> Ints:
+def numbered(rows: RankedRows, number_N: np.ndarray) -> Ints:
     """Numbers [q, 10] of the best documents: one in two files comes once."""
     number_QT = np.where(rows.row_QT < 0, -1, number_N[rows.row_QT])
     if number_QT.shape[1] == K:
