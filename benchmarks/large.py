@@ -1,8 +1,8 @@
 """Very many vectors in little memory: `make bench-large`.
 
 Each system is asked in a process of its own, whose memory beyond mapped files is looked at again and again. Efforts are
-chosen on dev queries as in benchmarks/search.py; recall and times are of test queries, on one thread. Warm: once all was
-asked before. Cold: after the system has dropped the files from memory, the first queries that a new process asks.
+chosen on dev queries as in benchmarks/search.py; recall and times are of test queries, on one thread. Warm: once all
+was asked before. Cold: after the system has dropped the files from memory, the first queries that a new process asks.
 """
 
 import os
