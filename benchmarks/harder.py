@@ -1,20 +1,53 @@
 """Vectors as hard to search as real ones, as many as wanted: real vectors, moved by differences of their neighbours.
 
-A document's copies are x + .7 (a - b), of unit length, where a and b are two of the ten nearest neighbours of x. So a
+A document's copies are x + .7 (a - b), of unit length, where a and b are two different ones of the ten nearest neighbours of x. So a
 copy lies where the collection is as dense, and in the directions in which its neighbourhood extends. A mixture of
 random directions is easier: a query's neighbours then lie in one cluster.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
 
 from benchmarks.synthetic import unit
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats, Ints, Values
 
 NEIGHBOURS, MOVED = 10, 0.7
 AT_ONCE = 4096
+TIED = 1e-5
+"""Difference of scores that counts as none."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Queries [q, m], and the score [q] of the k-th nearest vector of each."""
+
+    query_QM: Floats
+    least_Q: Values
+
+    @classmethod
+    def of(cls, query_QM: Floats, vector_NM: np.ndarray, k: int) -> Self:
+        """Compare queries with all vectors."""
+        last_Q1 = best(query_QM, vector_NM, k)[:, -1:]
+        return cls(query_QM, scores(query_QM, vector_NM, last_Q1)[:, 0])
+
+    def recall(self, found_QK: Ints, vector_NM: np.ndarray) -> float:
+        """Share of the k vectors found [q, k] that are as near as the k-th nearest; -1: none.
+
+        Of equally near vectors, of which moved copies have many, any will do.
+        """
+        score_QK = np.where(found_QK < 0, -np.inf, scores(self.query_QM, vector_NM, np.maximum(found_QK, 0)))
+        return float((score_QK >= self.least_Q[:, None] - TIED).mean())
+
+
+def scores(query_QM: Floats, vector_NM: np.ndarray, row_QK: Ints) -> Values:
+    """Inner products [q, k] of queries [q, m] and rows [q, k] of vectors."""
+    return np.stack(
+        [np.asarray(vector_NM[row_K], np.float64) @ query_M for query_M, row_K in zip(query_QM, row_QK, strict=True)]
+    )
 
 
 def harder(vector_NM: Floats, times: int, path: Path) -> np.memmap:
@@ -24,7 +57,8 @@ def harder(vector_NM: Floats, times: int, path: Path) -> np.memmap:
     made[:n] = vector_NM
     near_NK, rng = neighbours(vector_NM, NEIGHBOURS), np.random.default_rng(0)
     for copy in range(1, times):
-        a_N, b_N = (near_NK[np.arange(n), rng.integers(0, NEIGHBOURS, n)] for _ in range(2))
+        first_N, further_N = rng.integers(0, NEIGHBOURS, n), rng.integers(1, NEIGHBOURS, n)  # two different ones
+        a_N, b_N = (near_NK[np.arange(n), place_N] for place_N in (first_N, (first_N + further_N) % NEIGHBOURS))
         made[copy * n : (copy + 1) * n] = unit(vector_NM + np.float32(MOVED) * (vector_NM[a_N] - vector_NM[b_N]))
     made.flush()
     return made

@@ -18,12 +18,11 @@ import numpy as np
 
 from benchmarks.collection import BUILT, RUNS, place, run
 from benchmarks.commands import Options, absolute, apart, clock
-from benchmarks.harder import best, harder
+from benchmarks.harder import Asked, harder
 from benchmarks.machine import THREADS, set_threads, timed
-from benchmarks.search import ALONE, least, one_by_one, recall, vectors
+from benchmarks.search import ALONE, least, one_by_one, vectors
 from benchmarks.search_systems import K, Ours, System, faiss_on_disk, lance
 from benchmarks.tables import table
-from rayhier.arrays import Floats, Ints
 
 SYSTEMS = ("rayhier, leaves", "rayhier, leaves mapped", "faiss IVF on disk, float16", "LanceDB IVF_PQ")
 TOGETHER = 1_000
@@ -32,8 +31,6 @@ ASKED = 1_000
 COLD = 100
 EVERY = 0.05
 """Seconds between two looks at a process's memory."""
-Asked = tuple[Floats, Ints]
-"""Queries [q, m], and their exact ten nearest [q, 10]."""
 
 
 def main() -> None:
@@ -82,10 +79,10 @@ def prepared(index: Path, workdir: Path, times: int) -> tuple[Path, dict[str, As
     every, asked = np.load(folder / "vectors.npy", mmap_mode="r"), {}
     set_threads(THREADS)
     for split, query_QM in zip(("dev", "test"), splits, strict=True):
-        path, some_QM = folder / f"nearest-{split}.npy", query_QM[:ASKED]
+        path, some_QM = folder / f"least-{split}.npy", query_QM[:ASKED]
         if not path.exists():
-            np.save(path, best(some_QM, every, K))
-        asked[split] = some_QM, np.load(path)
+            np.save(path, Asked.of(some_QM, every, K).least_Q)
+        asked[split] = Asked(some_QM, np.load(path))
     return folder, asked
 
 
@@ -111,9 +108,9 @@ def warmed(name: str, folder: Path, lists: int, asked: dict[str, Asked]) -> dict
     set_threads(1)
     with watched() as sizes:
         opened = system(name, folder, lists, warm=True)
-        effort = least(opened, *asked["dev"])
-        query_QM, true_QK = asked["test"]
-        share = recall(opened.search(query_QM, effort), true_QK)
+        vector_NM, query_QM = np.load(folder / "vectors.npy", mmap_mode="r"), asked["test"].query_QM
+        effort = least(opened, asked["dev"], vector_NM)
+        share = asked["test"].recall(opened.search(query_QM, effort), vector_NM)
         alone = partial(one_by_one, opened, query_QM[:ALONE], effort, 1)
         together = partial(one_by_one, opened, query_QM, effort, TOGETHER)
         seconds = {work: float(np.median([timed(work) for _ in range(5)])) for work in (alone, together)}
@@ -131,7 +128,7 @@ def cooled(name: str, folder: Path, lists: int, asked: dict[str, Asked], effort:
     began = time.perf_counter()
     opened = system(name, folder, lists, warm=False)
     took = time.perf_counter() - began
-    query_QM = asked["test"][0][:COLD]
+    query_QM = asked["test"].query_QM[:COLD]
     first = [timed(partial(opened.search, query_QM[row : row + 1], effort)) for row in range(len(query_QM))]
     return {"opened": took, "cold": float(1e3 * np.median(first)), "worst": float(1e3 * max(first))}
 

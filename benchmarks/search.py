@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.collection import BUILT, RUNS, place, run
 from benchmarks.commands import Options, absolute, clock
-from benchmarks.harder import best, harder
+from benchmarks.harder import Asked, harder
 from benchmarks.machine import peak_memory, set_threads, timed
 from benchmarks.search_systems import (
     K,
@@ -35,7 +35,7 @@ from benchmarks.search_systems import (
     vamana,
 )
 from benchmarks.tables import UNKNOWN, table
-from rayhier.arrays import Floats, Ints, Values
+from rayhier.arrays import Floats, Values
 from rayhier.dataset.queries import load_split
 from rayhier.search.index import open_leaf_map
 from rayhier.search.model import Model
@@ -48,18 +48,13 @@ BATCHES = (1, 64, 1_000)
 CONTROL = "faiss HNSW"
 
 
-def recall(found_QK: Ints, true_QK: Ints) -> float:
-    """Share of the true ten that were found."""
-    return float((found_QK[:, :, None] == true_QK[:, None, :]).any(axis=1).mean())
-
-
-def least(system: System, query_QM: Floats, true_QK: Ints) -> Any:
+def least(system: System, asked: Asked, vector_NM: np.ndarray) -> Any:
     """The effort that finds 95% of the dev queries' true ten, of the ladder that does so in the least time alone."""
-    reached = []
+    reached, query_QM = [], asked.query_QM
     for efforts in system.efforts:
 
         def found_by(step: int, efforts: Sequence[Any] = efforts) -> float:
-            return recall(system.search(query_QM, efforts[step]), true_QK)
+            return asked.recall(system.search(query_QM, efforts[step]), vector_NM)
 
         step = bisect_left(range(len(efforts) - 1), RECALL, key=found_by)
         if found_by(step) >= RECALL:
@@ -128,10 +123,10 @@ def main() -> None:
     lists = given.lists or 1 << round(float(np.log2(4 * len(every) ** 0.5)))
     say(f"{name}, {len(every):,} vectors, {lists:,} lists")
     set_threads(2)
-    dev_QK, test_QK = best(dev_QM, every, K), best(test_QM, every, K)
+    dev, test = (Asked.of(query_QM, every, K) for query_QM in (dev_QM, test_QM))
     chosen = []
     for system in systems_of(given, every, lists, folder):
-        effort = least(system, dev_QM, dev_QK)
+        effort = least(system, dev, every)
         say(f"{system.name}: {effort}, built in {system.seconds:.0f} s, {peak_memory() / 1e9:.1f} GB")
         chosen.append((system, effort))
         gc.collect()
@@ -144,7 +139,7 @@ def main() -> None:
     }
     lines = []
     for system, effort in chosen:
-        share = recall(system.search(test_QM, effort), test_QK)
+        share = test.recall(system.search(test_QM, effort), every)
         cells = [system.name, str(effort).strip("()"), f"{share:.3f}"]
         cells += [cell(rate.get(system.name), rate.get(CONTROL)) for rate in measured.values()]
         lines.append([*cells, f"{system.resident / 1e6:,.0f}", f"{system.seconds:,.0f}"])

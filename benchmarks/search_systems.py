@@ -31,7 +31,7 @@ LINKS, CONSTRUCTION = 32, 100
 """Links of a graph's nodes, and candidates while it is built."""
 SHARDS, A_SHARD = 4, 700_000
 """Fewest shards of the leaf map, and about the most vectors of one."""
-LISTED = (80, 120, 160, 240)
+LISTED = (80, 120, 160, 240, 480)
 """Numbers of rows that are scored again, of which the fastest is taken on dev."""
 SAMPLED = 64
 """Vectors of the sample from which centroids are computed, for each list."""
