@@ -1,8 +1,8 @@
 """Vectors as hard to search as real ones, as many as wanted: real vectors, moved by differences of their neighbours.
 
-A document's copies are x + .7 (a - b), of unit length, where a and b are two different ones of the ten nearest neighbours of x. So a
-copy lies where the collection is as dense, and in the directions in which its neighbourhood extends. A mixture of
-random directions is easier: a query's neighbours then lie in one cluster.
+A document's copies are x + .7 (a - b), of unit length, where a and b are two different ones of the ten nearest
+neighbours of x. So a copy lies where the collection is as dense, and in the directions in which its neighbourhood
+extends. A mixture of random directions is easier: a query's neighbours then lie in one cluster.
 """
 
 from dataclasses import dataclass
