@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from rayhier.dataset.ranking import Ranking
@@ -41,8 +42,8 @@ class Reader:
         Raises InputError where a file is not as published, or lacks the leaf probabilities from which the level is
         read, or `search.memory_gb` is less than is needed.
         """
-        cache_bytes, listed = spec.search.cache_gb * 1e9, spec.search.shortlisted
-        size = leaf_map.manifest.size
+        cache_bytes, size = spec.search.cache_gb * 1e9, leaf_map.manifest.size
+        listed = partial(spec.search.shortlisted, documents=size.documents)
         spec.search.check_memory(size)
         by_codes, codec = spec.search.by_codes(size), spec.search.row_codec(size)
         scan = LeafScan.mapped(leaf_map, codec, leaves, cache_bytes, listed)

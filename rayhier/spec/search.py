@@ -23,7 +23,8 @@ AUTO_LEVEL = 6
 """Level of a ReTreever tree by which documents are compared where `level` is auto."""
 LISTED_A_RESULT, FEWEST_LISTED = 3, 120
 """Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
-again."""
+again. In an index of more than MOST_COMPARED documents, among which more come before the best by codes, twice as many
+(docs/LOG.md)."""
 FEWEST_COMPARED = 1_000
 """Least number of documents of an index in which, where `how` is auto, a query is compared with codes of all: fewer
 have no codes."""
@@ -216,7 +217,7 @@ class SearchSpec(Section):
     `vectors`."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of documents that are scored again after a comparison by `level` or `codes`, or in leaves of codec `pq`.
-    `auto`: three for each result, at least 120."""
+    `auto`: three for each result, at least 120; twice as many in an index of more than 200,000 documents."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | Annotated[MassBeam | RecallBeam, OWN] = "auto"
     """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, and in an index of more
     than 200,000 rows at least 32 √rows; at most a twentieth of all leaves, at least 4. `{type: mass, target: 0.95}`: as
@@ -266,11 +267,19 @@ class SearchSpec(Section):
             raise ValueError(f"shortlist at least k ({self.k}), the number of results")
         return self
 
-    def shortlisted(self, k: int) -> int:
-        """Return the number of documents that `finish` scores again for `k` results; k where `finish` is none."""
+    def shortlisted(self, k: int, documents: int = 0) -> int:
+        """Return the number of documents to score again for `k` results, in an index of `documents` documents.
+
+        It is k where `finish` is none.
+
+        >>> SearchSpec().shortlisted(100, documents=100_000), SearchSpec().shortlisted(100, documents=1_000_000)
+        (300, 600)
+        """
         if self.finish == "none":
             return k
-        return max(FEWEST_LISTED, LISTED_A_RESULT * k) if self.shortlist == "auto" else max(k, self.shortlist)
+        if self.shortlist != "auto":
+            return max(k, self.shortlist)
+        return max(FEWEST_LISTED, LISTED_A_RESULT * k) * (1 if documents <= MOST_COMPARED else 2)
 
     def at_level(self, depth: int) -> int:
         """Return the level by which documents are compared, in a tree of the given depth."""
