@@ -66,10 +66,14 @@ class Kill:
     parts: int
     again: bool = False
     """True where the job had to be submitted again."""
+    stood: float = 0.0
+    """Longest time after the kill, in seconds, in which no further part was done."""
 
     def line(self) -> str:
         """What happened, as a sentence."""
-        went = "the job was submitted again and went on from its ledger" if self.again else "the job went on by itself"
+        went = "the job was submitted again and went on from its ledger"
+        if not self.again:
+            went = f"the job went on by itself, and {self.stood:.0f} s had no further part done"
         return f"{self.victim} killed in stage {self.stage}, {self.done} of {self.parts} parts done: {went}"
 
 
@@ -90,6 +94,8 @@ class Job:
     submissions: int = 0
     _begun: float = 0.0
     """When the stage that the job is at began."""
+    _moved: tuple[int, float] = (0, 0.0)
+    """Parts of the struck stage that are done, and when the last was."""
 
     def run(self) -> None:
         """Submit until it succeeds."""
@@ -98,8 +104,9 @@ class Job:
                 sys.exit(f"the job did not succeed in {MOST_SUBMISSIONS} submissions: {self.log}")
 
     def took(self, stage: str) -> float:
-        """Seconds that a stage took, those of submissions that did not finish it included."""
-        return self.seconds[stage] + self.unfinished.get(stage, 0.0)
+        """Seconds that a stage was at work: those of submissions that did not finish it count, standstills do not."""
+        stood = sum(kill.stood for kill in self.kills if kill.stage == stage and not kill.again)
+        return self.seconds[stage] + self.unfinished.get(stage, 0.0) - stood
 
     def _submit(self) -> bool:
         """Submit once and follow to the end; returns True if the job succeeded."""
@@ -136,19 +143,29 @@ class Job:
             return
         stage, seconds = found.groups()
         if seconds is None:
-            self.memory.at, self._begun = stage, time.time()
-            say(f"  {stage}")
+            at = STAGES.index(self.memory.at) if self.memory.at in STAGES else -1
+            if STAGES.index(stage) > at:  # a job that failed has its last lines told once more
+                self.memory.at, self._begun = stage, time.time()
+                say(f"  {stage}")
         else:
             self.seconds[stage] = float(seconds)
 
     def _strike(self, stage: str, kind: str, victim: str, kill: Callable[[], None]) -> None:
-        """Kill a victim once, when a share of a stage's parts is done."""
-        if self.memory.at != stage or any(one.victim == victim for one in self.kills):
+        """Kill a victim once, when a share of a stage's parts is done; from then on note how long nothing is done."""
+        if self.memory.at != stage:
+            return
+        now, done = time.time(), len(list(self.workdir.glob(f"{kind}/*/attempt-*/scratch/ledger/*.json")))
+        struck = next((one for one in self.kills if one.victim == victim), None)
+        if struck is not None:
+            count, since = self._moved
+            if done:  # else all is done and published
+                struck.stood = max(struck.stood, now - since)
+            self._moved = (done, now if done != count else since)
             return
         parts = len(list(self.workdir.glob("corpus/*/attempt-*/documents/*")))
-        done = len(list(self.workdir.glob(f"{kind}/*/attempt-*/scratch/ledger/*.json")))
         if done >= math.ceil(DONE * parts):
-            self.kills.append(Kill(victim, stage, time.time(), done, parts))
+            self.kills.append(Kill(victim, stage, now, done, parts))
+            self._moved = (done, now)
             kill()
             say(f"  {victim} killed, {done} of {parts} parts done")
 
