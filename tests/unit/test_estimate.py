@@ -68,8 +68,31 @@ def test_a_small_encoder_on_a_gpu_waits_for_its_tokens(spec: Callable[..., JobSp
     [("corpus", "all"), ("embed", "all"), ("train", "all"), ("index", "all"), ("evaluate", "head")],
 )
 def test_twice_the_workers_halve_a_stage(stage: str, trained: str, spec: Callable[..., JobSpec]) -> None:
+    """Of so many documents that the rankings of an evaluation, which one process merges, hardly count."""
     one, two = (spec(f"encoder.train={trained}", f"cluster.{stage}.workers={count}") for count in (1, 2))
-    assert seconds(stage, two) == pytest.approx(seconds(stage, one) / 2, rel=0.05)
+    work = dataclasses.replace(SCIFACT, documents=100 * SCIFACT.documents)
+    assert seconds(stage, two, work) == pytest.approx(seconds(stage, one, work) / 2, rel=0.05)
+
+
+def test_very_many_leaves_take_as_long_as_they_took(spec: Callable[..., JobSpec]) -> None:
+    """Ten million vectors of 384 dimensions in 79,057 leaves (docs/growing.md): within twice.
+
+    443 s on two threads for the leaves of a sample of a million, 96 µs a document in one process to place it.
+    """
+    work = dataclasses.replace(SCIFACT, documents=10_000_000, pairs=0)
+    found = spec("router={type: learned_ivf}", "train={type: contrast}", "cluster.train={cpus: 2}")
+    assert 0.5 < seconds("train", found, work) / 443 < 2
+    placed = 2 * found.router.placing(found.leaves(work.documents), 384) / estimate.CPU_FLOAT32
+    assert 0.5 < placed / 96e-6 < 2
+
+
+def test_a_curve_takes_as_long_as_it_took(spec: Callable[..., JobSpec]) -> None:
+    """Exact search twice and one curve, 500 queries for 1,000 results each, on two busy cores (make rehearsal)."""
+    lines = ("index.leaves_per_document=1", "router={type: learned_ivf}", "evaluate.measures=[R@1000]")
+    found = spec(*lines, "evaluate.baselines=[exact, exact_same_encoder]", "evaluate.lists=auto")
+    for documents, measured in ((17_684, 50), (88_418, 74)):
+        work = dataclasses.replace(SCIFACT, documents=documents, measured=500, dimension=64)
+        assert 0.5 < stage_cost("evaluate", found, work).seconds / measured < 2
 
 
 def test_head_training_is_as_fast_as_measured(spec: Callable[..., JobSpec]) -> None:
