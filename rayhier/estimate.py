@@ -64,8 +64,9 @@ DEV_PAIRS = 200 * 50
 """Most pairs that a cross-encoder scores when it is measured on dev queries: 200 queries, 50 documents for each."""
 COMPARED = 6
 """Cost of comparing two numbers by total variation, in FLOPs of a matrix product that take the same time."""
-NEIGHBOURS = 1_000
-"""Most queries of a measurement on dev; where there are no dev judgements, held-out documents serve as queries."""
+NEIGHBOURS, DEV = 1_000, 0.1
+"""Queries of a measurement on dev: a tenth of those of the training pairs, from which dev is cut where it has no
+judgements; without pairs, as many held-out documents at most."""
 ATTENDED = 512
 """Size of a token's key vector, of its value vector, and of attention's output for each split of a tree."""
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
@@ -296,12 +297,16 @@ def _learning(spec: JobSpec, train: ContrastTraining | EhiTraining | HceTraining
     texts = 3 * pairs  # query, positive, hard negative
     routed, compared = (routing, m + leaves) if train.routes else (m * m, m)
     step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * compared)
-    snapshots = epochs / train.between(epochs) + epochs / _refresh(train.hard_negatives, pairs, epochs, batch)
+    measured, mined = epochs / train.between(epochs), epochs / _refresh(train.hard_negatives, pairs, epochs, batch)
+    snapshots = measured + mined
     placed = 2 * work.documents * (routing if train.routes else m * m)
-    searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
+    asked = measured * (DEV * work.pairs or NEIGHBOURS) + (
+        mined * pairs if train.hard_negatives.source == "exact" else 0
+    )
+    searched = 2 * asked * work.documents * m
     if train.needs_judgements and not work.pairs:
-        epochs = snapshots = 0  # the encoder is not trained
-    seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
+        epochs = snapshots = searched = 0  # the encoder is not trained
+    seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + searched / CPU_FLOAT32
     if spec.encoder.transformer_part is None:
         return seconds
     count = pairs * (2 * tokens(spec, work.document_bytes) + tokens(spec, work.query_bytes))
@@ -348,7 +353,8 @@ def _teaching(spec: JobSpec, work: Work) -> float:
     targets = spec.router.targets(work.pairs, work.documents)
     sample = min(work.documents, SAMPLE_A_LEAF * leaves)
     settled = 2 * SETTLING * sample * spec.router.placing(leaves, m)
-    clustered = 2 * ITERATIONS * m * (sample * leaves if sample * leaves <= FLAT else 2 * work.documents * leaves**0.5)
+    steps = sample * leaves if sample * leaves <= FLAT else 2 * work.documents * leaves**0.5
+    clustered = 2 * ITERATIONS * steps * m
     near = 2 * targets * work.documents * m
     epochs = sum(spec.router.phases(supervised=True).values())
     return clustered + settled + near + 3 * 2 * epochs * targets * routing

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -25,7 +26,10 @@ from benchmarks.rehearsal.job import STAGES, Job, Memory
 from benchmarks.rehearsal.nodes import cluster, free_ports
 from benchmarks.serve.load import TOKEN, at_a_time
 from benchmarks.tables import table
+from rayhier.estimate import stage_cost
 from rayhier.evaluate.report import Report
+from rayhier.plan import make_plan
+from rayhier.spec import load
 
 SPEC = "specs/msmarco.yaml"
 WITHIN, MOST_BYTES = 2.0, 4e9
@@ -59,7 +63,7 @@ def main() -> int:
             job.run()
         tell("the job succeeded")
         after = list(used(data, workdir, size, memory))
-    lines = section(given.share, size, job, estimates, memory, after)
+    lines = section(given.share, job, estimates, memory, after, hours(sets))
     print("\n".join(lines))
     write(given.docs / "growing.md", lines)
     met = [is_within(job.took(stage), estimates[stage]) for stage in STAGES]
@@ -114,6 +118,14 @@ def output(*command: str) -> str:
     if ended.returncode != 0:
         sys.exit(f"python -m {' '.join(command)}: exit code {ended.returncode}")
     return ended.stdout
+
+
+def hours(sets: Sequence[str]) -> float:
+    """Hours that the stages are estimated to take at the full size."""
+    planned, full = make_plan(load(ROOT / SPEC, sets[1::2])), passages.Size.of(1)
+    counts = {"documents": full.passages, "queries": full.train + full.test, "pairs": full.train, "measured": full.test}
+    work = replace(planned.work, **counts)
+    return sum(stage_cost(stage, planned.spec, work).seconds for stage in STAGES) / 3600
 
 
 def used(data: Path, workdir: Path, size: passages.Size, memory: Memory) -> Iterator[Goal]:
@@ -173,39 +185,28 @@ def is_within(took: float, estimated: float) -> bool:
 
 
 def section(
-    share: float, size: passages.Size, job: Job, estimates: dict[str, float], memory: Memory, after: Sequence[Goal]
+    share: float, job: Job, estimates: dict[str, float], memory: Memory, after: Sequence[Goal], full: float
 ) -> list[str]:
-    """Lines of the page's section: how it was measured, stages, who was killed, and what the index did."""
-    full = share == 1
+    """Lines of the page's section: how it was measured, stages, who was killed, and what the index did.
+
+    `full` is the number of hours that the full size is estimated to take.
+    """
+    size = passages.Size.of(share)
+    counts = {"passages": f"{size.passages:,}", "train": f"{size.train:,}", "test": f"{size.test:,}"}
     about = prose(
-        "rehearsal/preface.md",
-        share="the full size" if full else f"{share:.1%} of it",
-        passages=f"{size.passages:,}",
-        train=f"{size.train:,}",
-        test=f"{size.test:,}",
-        load=f"{os.getloadavg()[2]:.0f}",
-        submissions=job.submissions,
+        "rehearsal/preface.md", **counts, cores=len(os.sched_getaffinity(0)), load=f"{os.getloadavg()[2]:.0f}"
     )
+    if share < 1:
+        told = f"**This is {share:.1%} of the full size, which was not run here**"
+        about += ["", f"{told}: by the rates of `--plan` it takes about {full:.1f} h."]
     rows = [stage_row(stage, job.took(stage), estimates[stage], memory.largest.get(stage, 0)) for stage in STAGES]
     took, estimated = sum(map(job.took, STAGES)), sum(estimates[stage] for stage in STAGES)
     rows.append(stage_row("all", took, estimated, max(memory.largest.values())))
     head = ["stage", "estimated", "took", "took / estimated", "within twice", "largest process, GB"]
     others = ", ".join(f"{at} {memory.largest[at] / 1e9:.2f}" for at in memory.largest if at not in STAGES)
     killed = [f"- {kill.line()}" for kill in job.kills]
-    return [
-        TITLE,
-        "",
-        *about,
-        "",
-        *table(head, rows),
-        "",
-        *killed,
-        "",
-        f"Largest processes otherwise, GB: {others}.",
-        "",
-        *goals.lines(after, "seen"),
-        "",
-    ]
+    stages = ["", *table(head, rows), "", f"Largest processes otherwise, GB: {others}.", "", *killed, ""]
+    return [TITLE, "", *about, *stages, *goals.lines(after, "seen")]
 
 
 def stage_row(name: str, took: float, estimated: float, size: int) -> list[str]:
