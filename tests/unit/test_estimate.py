@@ -53,6 +53,14 @@ def test_encoding_is_two_flops_a_parameter_and_token(spec: Callable[..., JobSpec
     assert 40 < rate < 81  # what one core was measured to do beside a busy one, and alone
 
 
+def test_a_very_small_encoder_is_as_slow_as_its_tokens(spec: Callable[..., JobSpec]) -> None:
+    """467,091 texts of 14 tokens, 22 by their bytes, took 80 s on two busy cores (make rehearsal): within twice."""
+    work = dataclasses.replace(SCIFACT, documents=467_091, document_bytes=80, queries=0, parameters=100_000)
+    found = spec("cluster.embed.workers=2")
+    assert 0.5 < seconds("embed", found, work) / 80 < 2
+    assert seconds("embed", found, work) == pytest.approx(467_091 * 22 / 200e3)
+
+
 def test_a_small_encoder_on_a_gpu_waits_for_its_tokens(spec: Callable[..., JobSpec]) -> None:
     lines = ("encoder.max_length=128", "encoder.precision=auto", "cluster.embed.gpus=1", "cluster.embed.workers=1")
     one, more = (spec(*lines, f"cluster.embed.cpus={cpus}") for cpus in (1, 4))
