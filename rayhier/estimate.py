@@ -31,8 +31,8 @@ TOKENISED = 480e3
 """Tokens that one core's tokenizer produces a second: 3,700 texts/s of 128 tokens. This limits a small encoder on a
 GPU."""
 ENCODED = 100e3
-"""Tokens that one core tokenises and encodes a second, however small the encoder: with two layers of 64 dimensions 140e3
-where it works alone, 40e3 on a busy machine."""
+"""Tokens that one core tokenises and encodes a second, however small the encoder: with two layers of 64 dimensions
+140e3 where it works alone, 40e3 on a busy machine."""
 ROWS_READ = 20e3
 """Documents that one process reads, checks and writes a second."""
 ROWS_WRITTEN = 30e3
