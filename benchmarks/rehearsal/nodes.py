@@ -40,6 +40,7 @@ class Cluster:
         self._session, self._nodes = session, 0
         token = workdir / "home" / ".ray" / "auth_token"
         token.parent.mkdir(parents=True, exist_ok=True)
+        token.touch(0o600)
         token.write_text(secrets.token_hex(32))
         self._log = (workdir / "nodes.log").open("ab")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "PYTHON"))}
@@ -58,9 +59,9 @@ class Cluster:
         """Start the second node."""
         self._second = self._start(f"--address={self._gcs}")
 
-    def kill_node(self) -> int:
-        """Kill the second node, all its processes at once; returns how many they were."""
-        return kill(self._second)
+    def kill_node(self) -> None:
+        """Kill the second node, all its processes at once."""
+        kill(self._second)
 
     def wait(self) -> None:
         """Wait until both nodes are there and a job is taken; ends the benchmark where that takes long."""
@@ -105,14 +106,12 @@ def cluster(workdir: Path) -> Iterator[Cluster]:
             started.close()
 
 
-def kill(process: subprocess.Popen[bytes]) -> int:
-    """Kill a process and all below it; returns how many they were."""
-    killed = below(process.pid)
-    for pid in killed:
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all below it."""
+    for pid in below(process.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-    return len(killed)
 
 
 def drivers(workdir: Path) -> list[int]:
