@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers, TrainWorkers
+from rayhier.spec.evaluate import LISTED
 from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, QueryModel, RetreeverTraining
 from rayhier.spec.train.common import Mining
@@ -30,31 +31,47 @@ GPU_FLOAT32 = 0.35 * 50e12
 TOKENISED = 480e3
 """Tokens that one core's tokenizer produces a second: 3,700 texts/s of 128 tokens. This limits a small encoder on a
 GPU."""
+ENCODED = 100e3
+"""Tokens that one core tokenises and encodes a second, however small the encoder: with two layers of 64 dimensions
+140e3 where it works alone, 40e3 on a busy machine."""
 ROWS_READ = 20e3
 """Documents that one process reads, checks and writes a second."""
 ROWS_WRITTEN = 30e3
 """Rows of the leaf map that one process sorts and writes a second. Routing is estimated separately: 220,000
 vectors/s at m = 384 with 40 leaves, 70,000 with 1,000, 9,700 with 7,000."""
-START = 15.0
-"""Seconds that a stage's processes need to import torch and open their files."""
+START = 10.0
+"""Seconds that a stage's processes need to import torch and open their files: 6 to 8 measured for a stage with hardly
+any work in processes that wait for it, 14 for one that starts its own."""
 BYTES_A_TOKEN = 4
 """Bytes of text that make one token, about."""
 PAIRS_A_DOCUMENT = 3
 """Training pairs made of one document where there are no judgements, so that documents serve as queries."""
-SCANS = 20
-"""Work of an evaluation, as a number of exact searches over all documents: four systems are measured, all but exact
-search at every beam of a curve."""
+SWEPT, WIDER, FIRST = 5.0, 1.25, 16
+"""Beams of a curve: together they visit the leaves SWEPT times; from FIRST on each is WIDER than the last."""
+LISTS_SCANNED = 5e9
+"""FLOP/s of one core that scans the rows of leaves: 40e6 rows/s at m = 64, 7e6 at m = 384; memory limits it."""
+LEAF_VISITED = 0.4e-6
+"""Seconds of one core for a leaf that a query visits, without its rows."""
+RESULT_RANKED = 2.5e-6
+"""Seconds to merge, name and judge one result of one query, in one process: 1.4e-6 where it works alone, up to 4.6e-6
+on a busy machine."""
+TUNED = 2.0
+"""Curves' worth of work to choose a baseline's number of lists on dev queries."""
 WHOLE = {"hnsw", "scann"}
 """Names of the baselines whose index of all vectors a single process builds."""
 ITERATIONS, SETTLING, SAMPLE_A_LEAF = 25, 12, 256
 """ITERATIONS of k-means, then SETTLING iterations (about) that even out leaf sizes; k-means reads at most SAMPLE_A_LEAF
 documents for each leaf."""
+FLAT = 2_000_000_000
+"""Largest product of documents and leaves for which k-means takes one step; in two the work grows with the root of the
+number of leaves."""
 DEV_PAIRS = 200 * 50
 """Most pairs that a cross-encoder scores when it is measured on dev queries: 200 queries, 50 documents for each."""
 COMPARED = 6
 """Cost of comparing two numbers by total variation, in FLOPs of a matrix product that take the same time."""
-NEIGHBOURS = 1_000
-"""Most queries of a measurement on dev; where there are no dev judgements, held-out documents serve as queries."""
+NEIGHBOURS, DEV = 1_000, 0.1
+"""Queries of a measurement on dev: a tenth of those of the training pairs, from which dev is cut where it has no
+judgements; without pairs, as many held-out documents at most."""
 ATTENDED = 512
 """Size of a token's key vector, of its value vector, and of attention's output for each split of a tree."""
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
@@ -140,7 +157,7 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "train":
             return Cost(START + _training(spec, work), _train_memory(spec, work))
         case "index":
-            return Cost(START + _indexing(spec, work), 0)
+            return Cost(2 * START + _indexing(spec, work), 0)  # it starts processes three times, one after another
         case _:
             return Cost(START + _evaluating(spec, work), _evaluate_memory(spec, work))
 
@@ -230,7 +247,12 @@ def _encoding(spec: JobSpec, work: Work, workers: GpuWorkers | TrainWorkers) -> 
     queries = work.queries + work.generated
     count = work.documents * tokens(spec, work.document_bytes) + queries * tokens(spec, work.query_bytes)
     resources = spec.cluster.tokenise or workers
-    return max(_forward(work, count) / _rate(spec, workers), count / (TOKENISED * resources.cpus * resources.workers))
+    seconds = max(
+        _forward(work, count) / _rate(spec, workers), count / (TOKENISED * resources.cpus * resources.workers)
+    )
+    if workers.gpus and spec.encoder.device != "cpu":
+        return seconds
+    return max(seconds, count / (ENCODED * workers.cpus * workers.workers))
 
 
 def _forward(work: Work, count: float) -> float:
@@ -259,6 +281,13 @@ def _router(spec: JobSpec, work: Work, mean_bytes: float) -> float:
     return m**2 + spec.router.multiply_adds(leaves, m)
 
 
+def _placing(spec: JobSpec, work: Work) -> float:
+    """Multiply-adds of head and router for a document that gets its leaves."""
+    if spec.router.reads == "tokens":
+        return _router(spec, work, work.document_bytes)
+    return work.dimension**2 + spec.router.placing(spec.leaves(work.documents), work.dimension)
+
+
 def _training(spec: JobSpec, work: Work) -> float:
     """Seconds of all training phases together, shared by all workers."""
     train = spec.train
@@ -280,12 +309,16 @@ def _learning(spec: JobSpec, train: ContrastTraining | EhiTraining | HceTraining
     texts = 3 * pairs  # query, positive, hard negative
     routed, compared = (routing, m + leaves) if train.routes else (m * m, m)
     step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * compared)
-    snapshots = epochs / train.between(epochs) + epochs / _refresh(train.hard_negatives, pairs, epochs, batch)
+    measured, mined = epochs / train.between(epochs), epochs / _refresh(train.hard_negatives, pairs, epochs, batch)
+    snapshots = measured + mined
     placed = 2 * work.documents * (routing if train.routes else m * m)
-    searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
+    asked = measured * (DEV * work.pairs or NEIGHBOURS) + (
+        mined * pairs if train.hard_negatives.source == "exact" else 0
+    )
+    searched = 2 * asked * work.documents * m
     if train.needs_judgements and not work.pairs:
-        epochs = snapshots = 0  # the encoder is not trained
-    seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
+        epochs = snapshots = searched = 0  # the encoder is not trained
+    seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + searched / CPU_FLOAT32
     if spec.encoder.transformer_part is None:
         return seconds
     count = pairs * (2 * tokens(spec, work.document_bytes) + tokens(spec, work.query_bytes))
@@ -330,10 +363,13 @@ def _teaching(spec: JobSpec, work: Work) -> float:
     routing, leaves = _router(spec, work, work.document_bytes), spec.leaves(work.documents)
     m, work = work.dimension, _sample(spec, work)
     targets = spec.router.targets(work.pairs, work.documents)
-    clustered = 2 * (ITERATIONS + SETTLING) * min(work.documents, SAMPLE_A_LEAF * leaves) * leaves * m
+    sample = min(work.documents, SAMPLE_A_LEAF * leaves)
+    settled = 2 * SETTLING * sample * spec.router.placing(leaves, m)
+    steps = sample * leaves if sample * leaves <= FLAT else 2 * work.documents * leaves**0.5
+    clustered = 2 * ITERATIONS * steps * m
     near = 2 * targets * work.documents * m
     epochs = sum(spec.router.phases(supervised=True).values())
-    return clustered + near + 3 * 2 * epochs * targets * routing
+    return clustered + settled + near + 3 * 2 * epochs * targets * routing
 
 
 def _refresh(hard: Mining, pairs: int, epochs: int, batch: int) -> float:
@@ -376,7 +412,7 @@ def _evaluate_memory(spec: JobSpec, work: Work) -> float:
 
 def _indexing(spec: JobSpec, work: Work) -> float:
     workers = spec.cluster.index
-    routed = 2 * work.documents * _router(spec, work, work.document_bytes) / _plain_rate(workers)
+    routed = 2 * work.documents * _placing(spec, work) / _plain_rate(workers)
     written = work.documents * spec.rows_per_document / ROWS_WRITTEN / workers.workers
     return routed + written + (_encoding(spec, work, workers) if spec.encodes_again else 0)
 
@@ -388,9 +424,19 @@ def _calibrating(spec: JobSpec, work: Work) -> float:
 
 
 def _evaluating(spec: JobSpec, work: Work) -> float:
-    workers = spec.cluster.evaluate
-    scanned = 2.0 * SCANS * work.measured * work.documents * work.dimension / (workers.workers * workers.cpus)
-    scanned /= CPU_FLOAT32
-    query_tokens = work.measured * tokens(spec, work.query_bytes) if spec.encodes_again else 0
-    read = work.measured * reranking_seconds(spec, work) / workers.workers
-    return len(spec.evaluate.seeds) * (scanned + _forward(work, query_tokens) / CPU_FLOAT32 + read)
+    """Seconds to measure the index and its baselines: exact searches, curves over all beams, and their rankings."""
+    workers, leaves, queries = spec.cluster.evaluate, spec.leaves(work.documents), work.measured
+    cores = workers.workers * workers.cpus
+    names = {*spec.evaluate.baselines, *(["faiss_ivf_spill"] if spec.leaves_per_document > 1 else [])}
+    listed = names & set(LISTED)
+    curves, single = 1 + len(listed) * (1 + (TUNED if spec.evaluate.lists == "auto" else 0)), len(names - listed)
+    beams = FIRST + max(0.0, math.log(leaves / FIRST, WIDER))
+    exact = 2.0 * single * queries * work.documents * work.dimension / CPU_FLOAT32
+    row = 2.0 * work.dimension / LISTS_SCANNED
+    scanned = curves * SWEPT * queries * (work.documents * row + leaves * LEAF_VISITED)
+    deepest = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in spec.evaluate.measures))
+    ranked = (single + curves * beams) * queries * min(deepest, work.documents) * RESULT_RANKED
+    query_tokens = queries * tokens(spec, work.query_bytes) if spec.encodes_again else 0
+    read = queries * reranking_seconds(spec, work) / workers.workers
+    seconds = (exact + scanned) / cores + ranked + _forward(work, query_tokens) / CPU_FLOAT32 + read
+    return len(spec.evaluate.seeds) * seconds

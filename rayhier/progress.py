@@ -22,8 +22,14 @@ def say(text: str) -> None:
 
 
 def here(place: object) -> str:
-    """Return a path as text: relative where it lies below the current directory, any other place unchanged."""
-    return str(place).removeprefix(f"{Path.cwd()}{os.sep}")
+    """Return a path as text: relative where it lies below the current directory, any other place unchanged.
+
+    A job's directory is a copy that a node of Ray may remove while the job runs: then no place is below it.
+    """
+    try:
+        return str(place).removeprefix(f"{Path.cwd()}{os.sep}")
+    except FileNotFoundError:
+        return str(place)
 
 
 class Bar:

@@ -314,8 +314,8 @@ def test_what_is_published_is_not_counted_again(
     tiny_spec: Callable[..., Path], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(load(tiny_spec(index=ONE_LEAF)))
-    minutes = sum(step.cost.seconds for step in plan.steps) / 60
-    assert show(plan).splitlines()[-1].startswith(f"to do: about 10 MB, estimated {minutes:.0f} min")
+    seconds = sum(step.cost.seconds for step in plan.steps)
+    assert show(plan).splitlines()[-1].startswith(f"to do: about 10 MB, estimated {seconds:.0f} s")
     monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage != "index"))
     size = ((tiny_corpus / "corpus.jsonl").stat().st_size + 240 * 32 * 4) / 1000
     seconds = plan.step("index", 0).cost.seconds
