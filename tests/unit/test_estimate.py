@@ -88,7 +88,7 @@ def test_very_many_leaves_take_as_long_as_they_took(spec: Callable[..., JobSpec]
     443 s on two threads for the leaves of a sample of a million, 96 µs a document in one process to place it.
     """
     work = dataclasses.replace(SCIFACT, documents=10_000_000, pairs=0)
-    found = spec("router={type: learned_ivf}", "train={type: contrast}", "cluster.train={cpus: 2}")
+    found = spec("router={type: learned_ivf, branching: 79057}", "train={type: contrast}", "cluster.train={cpus: 2}")
     assert 0.5 < seconds("train", found, work) / 443 < 2
     placed = 2 * found.router.placing(found.leaves(work.documents), 384) / estimate.CPU_FLOAT32
     assert 0.5 < placed / 96e-6 < 2
@@ -96,9 +96,10 @@ def test_very_many_leaves_take_as_long_as_they_took(spec: Callable[..., JobSpec]
 
 def test_a_curve_takes_as_long_as_it_took(spec: Callable[..., JobSpec]) -> None:
     """Exact search twice and one curve, 500 queries for 1,000 results each, on two busy cores (make rehearsal)."""
-    lines = ("index.leaves_per_document=1", "router={type: learned_ivf}", "evaluate.measures=[R@1000]")
-    found = spec(*lines, "evaluate.baselines=[exact, exact_same_encoder]", "evaluate.lists=auto")
-    for documents, measured in ((17_684, 50), (88_418, 74), (442_091, 175)):
+    lines = ("index.leaves_per_document=1", "evaluate.measures=[R@1000]", "evaluate.lists=auto")
+    for documents, leaves, measured in ((17_684, 3_325, 50), (88_418, 7_434, 74), (442_091, 16_622, 175)):
+        router = f"router={{type: learned_ivf, branching: {leaves}}}"
+        found = spec(*lines, router, "evaluate.baselines=[exact, exact_same_encoder]")
         work = dataclasses.replace(SCIFACT, documents=documents, measured=500, dimension=64)
         assert 0.5 < stage_cost("evaluate", found, work).seconds / measured < 2
 
