@@ -24,9 +24,9 @@ from benchmarks.search import ALONE, least, one_by_one, vectors
 from benchmarks.search_systems import K, Ours, System, faiss_on_disk, lance
 from benchmarks.tables import table
 
-SYSTEMS = ("rayhier, leaves", "rayhier, leaves mapped", "faiss IVF on disk, float16", "LanceDB IVF_PQ")
+SYSTEMS = ("rayhier, leaves", "rayhier, mapped leaves", "faiss IVF on disk, float16", "LanceDB IVF_PQ")
 TOGETHER = 1_000
-ASKED = 1_000
+ASKED = 500
 """Queries of dev, and of test."""
 COLD = 100
 EVERY = 0.05
@@ -38,12 +38,12 @@ def main() -> None:
     parser = Options("Very many vectors in little memory.", "search")
     parser.add_argument("--index", type=absolute, help="workdir of an index; default: oewn_examples as it is shipped")
     parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100], help="so many times the documents, each")
-    parser.add_argument("--only", default="", help="names of systems, parts of them, divided by commas")
+    parser.add_argument("--only", default="", help="names of systems, parts of them, divided by semicolons")
     given = parser.parse_args()
     say, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:
         run(place("oewn_examples", index), stages=BUILT)
-    names = [name for name in SYSTEMS if not given.only or any(part in name for part in given.only.split(","))]
+    names = [name for name in SYSTEMS if not given.only or any(part in name for part in given.only.split(";"))]
     grown = []
     for times in given.times:
         folder, asked = prepared(index, given.workdir, times)
@@ -100,7 +100,7 @@ def system(name: str, folder: Path, lists: int, *, warm: bool) -> System:
     ours = Ours(vector_NM, lists, folder)
     if name == "rayhier, leaves":
         return ours.leaves(warm=warm)
-    return ours.mapped() if name == "rayhier, leaves mapped" else next(faiss_on_disk(ours, folder))
+    return ours.mapped() if name == "rayhier, mapped leaves" else next(faiss_on_disk(ours, folder))
 
 
 def warmed(name: str, folder: Path, lists: int, asked: dict[str, Asked]) -> dict[str, Any]:

@@ -401,7 +401,7 @@ class Ours:
             return numbered(scan.candidates(query_QM, leaves_QB, K).rows, number_N)
 
         seconds, efforts = self.seconds + time.monotonic() - began, [ladder(self.router.n_leaves // 4)]
-        return System("rayhier, leaves mapped", seconds, 0, efforts, search)
+        return System("rayhier, mapped leaves", seconds, 0, efforts, search)
 
     def codes(self) -> System:
         """Scan codes of all documents, and score the best again."""
