@@ -10,7 +10,10 @@ from rayhier.spec import JobSpec
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import Location
 
-COST = "share of the corpus visited (cost: dot products per query, rows scanned and routing, as a share of the corpus)"
+COST = (
+    "share of the corpus visited (cost: dot products per query, rows scanned and routing, as a share of the corpus; "
+    "time of a single query on one core)"
+)
 STAR = "* a difference whose interval excludes 0"
 
 
