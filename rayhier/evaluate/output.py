@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 from rayhier.evaluate import plots
@@ -131,14 +132,14 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 def _csv(evaluation: Evaluation) -> str:
     text = io.StringIO()
     rows = list(_csv_rows(evaluation))
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
 def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
+    """Yield the measured points without times, so that equal runs write equal files."""
     for result in evaluation.seeds:
         for name, curve in result.curves.items():
             for point in curve:
@@ -147,7 +148,7 @@ def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
                     "seed": result.seed,
                     **{
                         key: round(float(value), DIGITS) if isinstance(value, float) else value
-                        for key, value in point.flat().items()
+                        for key, value in replace(point, microseconds=None).flat().items()
                     },
                 }
 
