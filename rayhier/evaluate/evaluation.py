@@ -65,7 +65,8 @@ class SeedResult:
     """Phase of training -> metrics that it recorded, epoch by epoch."""
     seconds: dict[str, float] = field(default_factory=dict)
     promise: Promise | None = None
-    """What the spec promises of searches, and what was measured; None where it promises nothing, and with a filter."""
+    """Recall that `search.beam` promises, and the recall that was measured; None where the spec promises none, and
+    where a filter chose the documents."""
     served_path: dict[str, dict[str, float]] = field(default_factory=dict)
     """System -> measures and costs (visited, leaves, calls, ms) of the index with BM25 or re-ranked, as it is
     served."""

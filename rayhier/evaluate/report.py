@@ -149,8 +149,8 @@ class Report(BaseModel):
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched; absent where a query visits leaves."""
     promise: Promise | None = None
-    """What the spec promises of searches, and what was measured; absent where it promises nothing. Of several seeds the
-    lowest promise, and the means of what was measured."""
+    """Recall that `search.beam` promises, and the recall that was measured; absent where the spec promises none. Of
+    several seeds: the lowest promised recall, the mean of the measured ones."""
     seconds: dict[str, float]
     seeds: list[int]
 

@@ -1,4 +1,4 @@
-"""What routers that stand around a learned IVF's router take from it; they differ in how queries find their leaves."""
+"""Base of routers that hold a learned IVF router and route queries in another way; all else they take from it."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What a batch search would do, as lines of text: shown before it starts, from metadata alone."""
+"""The plan of a batch search, as lines of text: queries, index, workers and output, from metadata alone."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What dev queries promise of searches: a floor of leaves' densities with which enough of an exact search is found.
+"""Calibration of a promised recall: the floor of leaves' densities with which dev queries find enough documents.
 
 Conformal risk control (Angelopoulos, Bates, Fisch, Lei, Schuster, "Conformal Risk Control", 2022, equation 4). The loss
 of a query is the share of its exact best k documents that it misses. It falls from at most 1 to 0 as the floor falls

@@ -30,7 +30,7 @@ class IndexDocuments:
 
     @property
     def digest(self) -> str:
-        """What the documents are read from, besides the version."""
+        """Text that stands for the queries in the ledger; which documents they are, the index's version tells."""
         return "documents of the index"
 
     def __str__(self) -> str:
