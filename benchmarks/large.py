@@ -6,7 +6,6 @@ was asked before. Cold: after the system has dropped the files from memory, the 
 """
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ import numpy as np
 from benchmarks.collection import BUILT, RUNS, place, run
 from benchmarks.commands import Options, absolute, apart, clock
 from benchmarks.harder import Asked, harder
-from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.machine import THREADS, set_threads, timed, watching
 from benchmarks.search import ALONE, least, one_by_one, vectors
 from benchmarks.search_systems import K, Ours, System, faiss_on_disk, lance
 from benchmarks.tables import table
@@ -136,20 +135,14 @@ def cooled(name: str, folder: Path, lists: int, asked: dict[str, Asked], effort:
 @contextmanager
 def watched() -> Iterator[list[int]]:
     """Bytes of this process that are not of files, looked at again and again while the block runs."""
-    sizes, over = [0], threading.Event()
+    sizes = [0]
 
-    def watch() -> None:
-        while not over.wait(EVERY):
-            status = Path("/proc/self/status").read_text()
-            sizes.append(int(status.split("RssAnon:")[1].split()[0]) << 10)
+    def look() -> None:
+        status = Path("/proc/self/status").read_text()
+        sizes.append(int(status.split("RssAnon:")[1].split()[0]) << 10)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with watching(look, EVERY):
         yield sizes
-    finally:
-        over.set()
-        thread.join()
 
 
 def line(name: str, warm: dict[str, Any], cold: dict[str, float]) -> list[str]:

@@ -4,10 +4,11 @@ import json
 import os
 import resource
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,41 @@ def pss(pid: int) -> int:
     return 0
 
 
+@contextmanager
+def watching(look: Callable[[], object], every: float = EVERY) -> Iterator[None]:
+    """Call `look` again and again while the block runs, and once more when it is over."""
+    over = threading.Event()
+
+    def watch() -> None:
+        last = False
+        while not last:
+            last = over.wait(every)
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens at."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def listens(port: int) -> bool:
+    """Return True if a process of this machine listens at a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Stages:
     """Seconds of each stage, and bytes (PSS) of the largest process and of all, kept beside what it made."""
 
@@ -95,21 +131,9 @@ class Stages:
         there = bool(makes) and name in self.took and all((self._path.parent / one).exists() for one in makes)
         for one in () if there else makes:
             shutil.rmtree(self._path.parent / one, ignore_errors=True)
-        began, over, sizes = time.monotonic(), threading.Event(), list[list[int]]()
-
-        def watch() -> None:
-            last = False
-            while not last:  # and once more when it is over
-                last = over.wait(EVERY)
-                sizes.append([pss(pid) for pid in below(os.getpid())])
-
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
+        began, sizes = time.monotonic(), list[list[int]]()
+        with watching(lambda: sizes.append([pss(pid) for pid in below(os.getpid())])):
             yield
-        finally:
-            over.set()
-            thread.join()
         if not there:
             seconds = time.monotonic() - began
             self.took[name] = {"seconds": seconds, "process": max(map(max, sizes)), "total": max(map(sum, sizes))}

@@ -20,10 +20,11 @@ from benchmarks import goals
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, clock, served
 from benchmarks.goals import Goal
+from benchmarks.machine import free_ports
 from benchmarks.pages import prose
 from benchmarks.rehearsal import encoder, passages
 from benchmarks.rehearsal.job import STAGES, Job, Memory
-from benchmarks.rehearsal.nodes import cluster, free_ports
+from benchmarks.rehearsal.nodes import cluster
 from benchmarks.serve.load import TOKEN, at_a_time
 from benchmarks.tables import table
 from rayhier.estimate import stage_cost

@@ -5,14 +5,13 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.machine import below, pss
+from benchmarks.machine import below, pss, watching
 from benchmarks.rehearsal.nodes import Cluster, drivers
 from rayhier.progress import say
 
@@ -37,21 +36,14 @@ class Memory:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Look at all processes again and again while the block runs."""
-        over = threading.Event()
 
-        def watch() -> None:
-            while not over.wait(EVERY):
-                at, own = self.at, os.getpid()
-                size = max((pss(pid) for pid in below(own) if pid != own), default=0)
-                self.largest[at] = max(size, self.largest.get(at, 0))
+        def look() -> None:
+            at, root = self.at, os.getpid()
+            size = max((pss(pid) for pid in below(root) if pid != root), default=0)
+            self.largest[at] = max(size, self.largest.get(at, 0))
 
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
+        with watching(look, EVERY):
             yield
-        finally:
-            over.set()
-            thread.join()
 
 
 @dataclass

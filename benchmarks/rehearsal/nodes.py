@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.collection import ROOT
-from benchmarks.machine import below
+from benchmarks.machine import below, free_ports, listens
 
 RAY = str(Path(sys.executable).with_name("ray"))
 PORTS = ("dashboard-agent-listen-port", "dashboard-agent-grpc-port", "runtime-env-agent-port", "metrics-export-port")
@@ -123,18 +122,3 @@ def drivers(workdir: Path) -> list[int]:
             if words[1:3] == ["-m", "rayhier.run"] and f"workdir={workdir}" in words:
                 found.append(pid)
     return found
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens at."""
-    with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in opened:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in opened]
-
-
-def listens(port: int) -> bool:
-    """Return True if a process of this machine listens at a port."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -97,7 +97,7 @@ def _measure(options: argparse.Namespace) -> list[str]:
         *aligned(["system", *measures, "visited", "ms a query"], rows),
     ]
     asked = requests["as searched"]
-    if asked.own and asked.mode == "dense" and not asked.budget:
+    if asked.own_beams and asked.mode == "dense" and not asked.budget:
         found, exact = runs["as searched"], runs["exact, same encoder"]
         promise = Promise.of(searcher.model, found, exact, shares["as searched"])
         lines += [] if promise is None else [promise.sentence("these queries")]

@@ -102,7 +102,7 @@ class Request:
     """Number of documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
     pool: int | None = None
     """Number of documents found for a query, of which the cross-encoder reads some; None: results are not re-ranked."""
-    own: bool = False
+    own_beams: bool = False
     """True where every query has a beam of its own, by the spec's `search.beam` of type mass or recall."""
     needs: Needs = "texts"
     """Columns that results need, where they are not re-ranked."""
@@ -167,13 +167,13 @@ class Rules:
         is_text = not isinstance(queries, np.ndarray)
         resolved = self._mode(mode, is_text=is_text)
         calls = self._calls(rerank, budget, len(queries), is_text=is_text)
-        visits, own = self._visits(beam, resolved, calls)
+        visits, own_beams = self._visits(beam, resolved, calls)
         self._check_queries(name, queries)
         results = _within("k", self.search.k if k is None else k, self.limits.max_k)
         pool = None
         if calls and self.search.reranking is not None:
             pool = max(results, self.search.reranking.pooled(self.rows))
-        return Request(queries, results, visits, resolved, where, calls, pool, own)
+        return Request(queries, results, visits, resolved, where, calls, pool, own_beams)
 
     def route(self, queries: Queries, beam: int | None = None, name: str = "queries") -> Request:
         """Check a request only to route queries, to at most `beam` leaves, by default as many as a search visits.
@@ -181,9 +181,9 @@ class Rules:
         `name` stands for the queries in messages. InputError where the queries or the beam are not allowed.
         """
         self._check_queries(name, queries)
-        own = beam is None and self.search.own_beams
+        own_beams = beam is None and self.search.own_beams
         visits = self.default_beam if beam is None else _within("beam", beam, self.limits.max_beam)
-        return Request(queries, self.search.k, visits, own=own)
+        return Request(queries, self.search.k, visits, own_beams=own_beams)
 
     def check_dimension(self, name: str, numbers: int) -> None:
         """Raise InputError where a vector of `numbers` numbers does not fit the index; `name` stands for it."""
@@ -200,7 +200,9 @@ class Rules:
 
         Where queries have their own beams, as many as with `search.beam: auto`.
         """
-        return min(request.beam, self.search.leaves_visited(self.leaves, self.rows)) if request.own else request.beam
+        return (
+            min(request.beam, self.search.leaves_visited(self.leaves, self.rows)) if request.own_beams else request.beam
+        )
 
     def check_pool(self, request: Request, held_Q: Ints) -> None:
         """Raise InputError where more documents would be found for re-ranking than `max_pool`: they fill memory.

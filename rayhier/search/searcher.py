@@ -149,7 +149,7 @@ class Searcher:
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
         """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
-        routes = find_routes(self.model, queries, request.beam, own=request.own)
+        routes = find_routes(self.model, queries, request.beam, own_beams=request.own_beams)
         return self.drive(request, routes, self.reply)
 
     def drive(self, request: Request, routes: Routes, reply: Callable[[Work], Reply]) -> Found:

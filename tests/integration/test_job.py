@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.machine import free_ports, listens
 from rayhier.storage import current, files
 
 ROOT = Path(__file__).parents[2]
@@ -94,20 +94,6 @@ PORTS = (
     "ray-client-server-port",
     "metrics-export-port",
 )
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in opened:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in opened]
-
-
-def listens(port: int) -> bool:
-    """Whether a process of this machine does at this port."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def stop(started: subprocess.Popen[bytes], folder: str) -> None:

@@ -31,8 +31,8 @@ def widened_system(name: str, collection: Collection, model: Model, queries: Enc
         ]
 
     def rank(beam: int) -> Ranking:
-        request = Request(queries.numpy, k, beam, where=where, own=model.spec.search.own_beams)
-        routes = find_routes(model, queries, beam, own=request.own)
+        request = Request(queries.numpy, k, beam, where=where, own_beams=model.spec.search.own_beams)
+        routes = find_routes(model, queries, beam, own_beams=request.own_beams)
         return run_sync(retriever(request, routes), scan).ranking
 
     return System(

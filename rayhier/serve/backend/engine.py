@@ -150,22 +150,25 @@ class Engine:
 
     async def _routes(self, request: Request) -> Routes:
         """Encode and route a request's queries together with those of other requests."""
-        key = isinstance(request.queries, np.ndarray), request.beam, request.own
-        asked = request.queries, request.beam, request.own
+        key = isinstance(request.queries, np.ndarray), request.beam, request.own_beams
+        asked = request.queries, request.beam, request.own_beams
         routes, waited = await self._batches(asked, len(request.queries), key)
         return replace(routes, queue_ms=1e3 * waited)
 
     async def _routed(self, requests: Sequence[tuple[Queries, int, bool]]) -> list[Routes]:
         """Encode and route several requests' queries together, all texts or all vectors, and of equal beam."""
-        parts, (_, beam, own) = [queries for queries, _, _ in requests], requests[0]
+        parts, (_, beam, own_beams) = [queries for queries, _, _ in requests], requests[0]
         together: Queries = parts[0]
         if len(parts) > 1:
             texts = [text for part in parts for text in part]
             together = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
         if isinstance(together, np.ndarray) and together.size * self.model.router.n_leaves <= SMALL:
-            routes = find_routes(self.model, together, beam, own=own)
+            routes = find_routes(self.model, together, beam, own_beams=own_beams)
         else:
-            loop, routing = asyncio.get_running_loop(), partial(find_routes, self.model, together, beam, own=own)
+            loop, routing = (
+                asyncio.get_running_loop(),
+                partial(find_routes, self.model, together, beam, own_beams=own_beams),
+            )
             routes = await loop.run_in_executor(self._thread, routing)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]

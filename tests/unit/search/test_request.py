@@ -208,9 +208,9 @@ def test_own_beams_have_no_limit_unless_a_request_names_a_beam(kind):
     rules = rules_of(beam={"type": kind, "target": 0.9}, k=7)
     rules.check_defaults()
     for request in (rules.request(["oak"]), rules.route(["oak"])):
-        assert (request.beam, request.own) == (rules.leaves, True)
+        assert (request.beam, request.own_beams) == (rules.leaves, True)
     for request in (rules.request(["oak"], beam=3), rules.route(["oak"], 3)):
-        assert (request.beam, request.own) == (3, False)
+        assert (request.beam, request.own_beams) == (3, False)
         assert rules.first_visits(request) == 3
     usual = rules_of(beam="auto", k=7, how="leaves").default_beam
     assert rules.first_visits(rules.request(["oak"])) == usual < rules.leaves
@@ -221,7 +221,7 @@ def test_own_beams_have_no_limit_unless_a_request_names_a_beam(kind):
 def test_queries_that_may_read_all_documents_visit_all_leaves():
     rules = rules_of(beam={"type": "mass", "target": 0.9}, rerank={**RNR, "pool": "all"})
     request = rules.request(["oak"])
-    assert (request.beam, request.own) == (rules.leaves, False)
+    assert (request.beam, request.own_beams) == (rules.leaves, False)
 
 
 def test_a_part_of_a_request_is_the_same_for_some_of_its_queries():
