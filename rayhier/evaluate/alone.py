@@ -21,10 +21,10 @@ def timed_rows(queries: int) -> Ints:
     return np.unique(np.linspace(0, queries - 1, min(TIMED, queries)).astype(np.int64))
 
 
-def seconds_of(held: T, method: Callable[Concatenate[T, ...], Any], calls: Sequence[tuple[Any, ...]]) -> Values:
+def seconds_of(target: T, method: Callable[Concatenate[T, ...], Any], calls: Sequence[tuple[Any, ...]]) -> Values:
     """Measure the seconds [n] that each of n calls of an object's method takes on one core."""
     with one_core():
-        return np.array([seconds(method, held, *arguments) for arguments in calls])
+        return np.array([seconds(method, target, *arguments) for arguments in calls])
 
 
 def seconds(work: Callable[..., Any], *arguments: Any) -> float:

@@ -172,26 +172,26 @@ def answered(rules: Rules, chunk: Chunk, arguments: dict[str, Any], retrieve: Ca
     for place_A, queries in chunk.parts:
         request = replace(rules.request(queries, **arguments), needs="ids")
         k = request.k
-        if chunk.own is not None:
+        if chunk.self_ids is not None:
             request = replace(request, k=k + 1)
         try:
             found = retrieve(request)
         except ScorerError as error:
             raise InputError(str(error)) from error
-        own = None if chunk.own is None else [chunk.own[place] for place in place_A.tolist()]
-        tables.append(_results([chunk.ids[place] for place in place_A.tolist()], found, k, own))
+        self_ids = None if chunk.self_ids is None else [chunk.self_ids[place] for place in place_A.tolist()]
+        tables.append(_results([chunk.ids[place] for place in place_A.tolist()], found, k, self_ids))
         places.append(place_A)
     table = pa.concat_tables(tables)
     return table.take(pa.array(np.argsort(np.concatenate(places)))) if len(places) > 1 else table
 
 
-def _results(names: Sequence[str], found: Found, k: int, own: Sequence[str] | None) -> pa.Table:
-    """Make the table of the best `k` results of each query, without the one that is the query itself (`own`)."""
+def _results(names: Sequence[str], found: Found, k: int, self_ids: Sequence[str] | None) -> pa.Table:
+    """Make the table of the best `k` results of each query, without the one that is the query itself (`self_ids`)."""
     ranking = found.ranking
     id_N, kept_QK = ranking.documents[ID].combine_chunks(), ranking.row_QK >= 0
-    if own is not None and len(id_N):
-        own_Q = pa.array(own, pa.string())
-        place_N, place_Q = (pc.index_in(ids, own_Q).fill_null(-1).to_numpy() for ids in (id_N, own_Q))
+    if self_ids is not None and len(id_N):
+        self_Q = pa.array(self_ids, pa.string())
+        place_N, place_Q = (pc.index_in(ids, self_Q).fill_null(-1).to_numpy() for ids in (id_N, self_Q))
         kept_QK &= place_N[ranking.row_QK] != place_Q[:, None]
         kept_QK &= np.cumsum(kept_QK, axis=1) <= k
     ends = np.concatenate([[0], np.cumsum(kept_QK.sum(axis=1))]).astype(np.int32)

@@ -35,8 +35,8 @@ def _how(job: Job, request: Request) -> str:
     words = {"dense": "", "bm25": f"the words of all {documents}", "hybrid": f"the words of all {documents}, and "}
     near = ""
     if request.mode != "bm25" and request.beam:
-        held = request.beam * rules.rows / max(1, rules.leaves)
-        near = f"at most {request.beam:,} leaves, about {held:,.0f} rows"
+        visited = request.beam * rules.rows / max(1, rules.leaves)
+        near = f"at most {request.beam:,} leaves, about {visited:,.0f} rows"
         if request.where is not None:
             near += f", and with the filter at most {rules.search.leaves_widened(rules.leaves):,}"
     elif request.mode != "bm25":

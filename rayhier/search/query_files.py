@@ -47,7 +47,7 @@ class Chunk:
     ids: Sequence[str]
     parts: Sequence[tuple[Ints, Queries]]
     """Texts, and vectors [a, m]: each with the queries' places [a] in `ids`."""
-    own: Sequence[str] | None = None
+    self_ids: Sequence[str] | None = None
     """Where queries are documents: the id by which results name each, which is no result of its own."""
 
     @classmethod

@@ -92,9 +92,9 @@ class Worker:
         if not isinstance(work, Scan):
             return Reply(get([_read(worker, work) for worker in workers]))
         visits = [work.visits(leaves) for leaves in self._leaves]
-        asked = [number for number, here_Q in enumerate(visits) if here_Q.any()]
-        parts = get([_read(workers[number], work.part(visits[number])) for number in asked])
-        return Reply([part.among(visits[number]) for number, part in zip(asked, parts, strict=True)])
+        visited = [number for number, here_Q in enumerate(visits) if here_Q.any()]
+        parts = get([_read(workers[number], work.part(visits[number])) for number in visited])
+        return Reply([part.among(visits[number]) for number, part in zip(visited, parts, strict=True)])
 
 
 class Workers:
