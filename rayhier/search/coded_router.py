@@ -59,8 +59,10 @@ class CodedRouter(WrappedRouter):
 
     def route_vectors(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
         """Choose leaves for vectors [n, m] as `route` does."""
-        if not self._codes_pay(beam):
-            return self._in_full(query_NM, beam)
+        return self.by_codes(query_NM, beam) if self._codes_pay(beam) else self._in_full(query_NM, beam)
+
+    def by_codes(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
+        """Choose leaves for vectors [n, m] by codes, whether or not they pay; `beam` is at most half of the leaves."""
         hidden_NR = np.maximum(query_NM @ self._V.T, 0)
         coded_NP = np.zeros((len(query_NM), self._codebook.width), np.float32)
         m = query_NM.shape[1]

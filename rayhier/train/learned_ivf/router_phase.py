@@ -4,9 +4,14 @@ The first worker makes leaves and targets (queries and their answers) and copies
 the targets of each step.
 """
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from rayhier.arrays import Ints
 from rayhier.dataset.balance import balance
@@ -20,8 +25,13 @@ from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, mak
 from rayhier.train.learned_ivf.targets import Targets
 from rayhier.train.loop import Learner
 
-MEASURED = 1024
-"""Dev queries that are measured at a time."""
+MEASURED = 1 << 24
+"""Most densities of leaves, for pairs of dev queries and their answers, that are in memory at a time."""
+FITTED = 1_024
+"""Most targets from which the leaves' first scale is fitted."""
+LEAST, MOST, THIRDS = 0.02, 50.0, 16
+"""Least and greatest factor of the leaves' first weights, and how often a third of the range between them is left
+out."""
 
 
 class RouterPhase:
@@ -93,25 +103,65 @@ class RouterPhase:
     def measure(self) -> dict[str, float]:
         """Measure the router on dev, on the first worker; empty on the others.
 
-        `dev` is the geometric mean, over dev queries and their answers, of the probability that the router gives to the
-        leaves of the answer; `imbalance` and others describe the leaves' sizes.
+        `dev` is the number of all rows divided by the rows that a query visits until it reaches an answer, as a
+        geometric mean over dev queries and their answers; `imbalance` and others describe the leaves' sizes.
         """
         if self.learner.group.rank > 0:
             return {}
         dev, total = self.dev, 0.0
+        size_L = torch.from_numpy(self.sizes).float()
         begin_T = np.searchsorted(dev.pair_P2[:, 0], np.arange(len(dev.vector_TM) + 1))
-        for begin in range(0, len(dev.vector_TM), MEASURED):
-            rows = np.arange(begin, min(begin + MEASURED, len(dev.vector_TM)))
-            row_P, pair_P = _pairs(begin_T, rows)
-            log_p_BL = self.router.log_probs(torch.from_numpy(dev.vector_TM[rows]).to(self.router.device))[-1].cpu()
-            total += float(reach_loss(log_p_BL, row_P, self.dev_PR[pair_P], torch.from_numpy(dev.weight_P)[pair_P]))
-        return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
+        for row_B in np.array_split(np.arange(len(dev.vector_TM)), -(-len(dev.pair_P2) * len(size_L) // MEASURED) or 1):
+            row_P, pair_P = _pairs(begin_T, row_B)
+            log_p_BL = self.router.log_probs(torch.from_numpy(dev.vector_TM[row_B]).to(self.router.device))[-1]
+            density_PL = (log_p_BL - self.router.log_size_L).cpu()[row_P]
+            reached_P1 = density_PL.gather(1, self.dev_PR[pair_P]).max(dim=1, keepdim=True).values
+            visited_P = (density_PL >= reached_P1).float() @ size_L
+            weight_P = torch.from_numpy(dev.weight_P)[pair_P]
+            total += float((weight_P * torch.log(size_L.sum() / visited_P.clamp(min=1))).sum())
+        return {"dev": float(np.exp(total / max(dev.weight_P.sum(), 1e-9))), **balance(self.sizes)}
 
     def finish(self) -> None:
         """Store, in the first worker, the densities of leaves with dev answers."""
         if self.epochs and self.learner.group.rank == 0:
             query_P = torch.from_numpy(self.dev.pair_P2[:, 0])
             self.router.calibrate(torch.from_numpy(self.dev.vector_TM), query_P, self.dev_PR)
+
+
+@torch.no_grad()
+def fit_scale(router: LearnedIvfRouter, targets: Targets, leaf_NR: Ints) -> None:
+    """Scale the weights of each level so that the nodes of the targets' answers are as probable as one factor can make.
+
+    Without it training spends its steps on the scale (Guo et al., "On Calibration of Modern Neural Networks", 2017,
+    which calls its inverse the temperature). The order of a level's nodes does not change.
+    """
+    if not len(targets.vector_TM):
+        return
+    begin_T = np.searchsorted(targets.pair_P2[:, 0], np.arange(len(targets.vector_TM) + 1))
+    some_T = np.random.default_rng(0).permutation(len(targets.vector_TM))[:FITTED]
+    row_P, pair_P = _pairs(begin_T, some_T)
+    y_TM = router.bend(torch.from_numpy(targets.vector_TM[some_T]).to(router.device))
+    leaf_PR = torch.from_numpy(leaf_NR[targets.pair_P2[pair_P, 1]]).to(router.device)
+    weight_P = torch.from_numpy(targets.weight_P)[pair_P].to(router.device)
+    row_P = row_P.to(router.device)
+    for level, W in enumerate(router.W, start=1):
+        node_PR = leaf_PR // router.branching ** (router.height - level)
+        score_TC, prior_C = y_TM @ W.T, router.log_size_L if level == router.height else torch.zeros(())
+        loss = partial(reach_loss, row_P=row_P, leaf_PR=node_PR, weight_P=weight_P)
+        W.mul_(_scale(loss, score_TC, prior_C))
+
+
+def _scale(loss: Callable[[Tensor], Tensor], score_TC: Tensor, prior_C: Tensor) -> float:
+    """Find the factor of the scores by which the loss of their log-probabilities is least."""
+
+    def at(log_factor: float) -> float:
+        return float(loss(F.log_softmax(math.exp(log_factor) * score_TC + prior_C, dim=1)))
+
+    low, high = math.log(LEAST), math.log(MOST)
+    for _ in range(THIRDS):
+        first, second = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, second) if at(first) <= at(second) else (first, high)
+    return math.exp((low + high) / 2)
 
 
 def _pairs(begin_T: Ints, target_B: Ints) -> tuple[Tensor, Tensor]:
@@ -147,4 +197,5 @@ def build_router_phase(
     leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
     if not examples.same:
         targets = Targets.of(examples, query_QM, document_NM, router.teaching, seed)
+        fit_scale(begun, targets, leaf_NR)
     return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), router.teaching, seed, group)
