@@ -10,6 +10,7 @@ for every document. Both search with the least effort that finds 95% of the true
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -114,6 +115,33 @@ def rates(workdir: Path, file: Path, beam: int, workers: int, threads: int) -> d
         turns = [(timed(scan), timed(partial(job, answers))) for _ in range(ROUNDS)]
     both = {name: [len(query_QM) / turn[at] for turn in turns] for at, name in enumerate(("scan", "job"))}
     return {**both, "start": [started]}
+
+
+def killed(workdir: Path, file: Path, beam: int, folder: Path) -> str:
+    """A line on the command of the same search: killed once half of it is done, and given again."""
+    out, wanted = folder / "killed.parquet", pq.ParquetFile(file).metadata.num_rows
+    shutil.rmtree(parts := out.with_name(f"{out.name}.parts"), ignore_errors=True)
+    out.unlink(missing_ok=True)
+    options = [str(workdir), "--queries", str(file), "--out", str(out), "-k", str(K), "--beam", str(beam)]
+    command, seconds = [sys.executable, "-m", "rayhier", "search", *options], []
+    for stops in (True, False):
+        began = time.monotonic()
+        process = subprocess.Popen(command, stdout=sys.stderr)
+        while process.poll() is None and not (stops and len(list(parts.glob("[0-9]*.parquet"))) * CHUNK > wanted / 2):
+            time.sleep(0.05)
+        if stops:
+            process.kill()
+            kept = len(list(parts.glob("[0-9]*.parquet"))) * CHUNK
+        if process.wait() and not stops:
+            sys.exit("the search failed")
+        seconds.append(time.monotonic() - began)
+    names = pq.read_table(out, columns=["query_id"])["query_id"].to_pylist()
+    asked = pq.read_table(file, columns=["id"])["id"].to_pylist()
+    each = "each once, in the file's order" if names == asked else f"{len(set(names) & set(asked)):,} of them asked"
+    return (
+        f"Killed by SIGKILL after {seconds[0]:.0f} s with {kept:,} of {wanted:,} queries done, and given again: "
+        f"{seconds[1]:.0f} s more; {len(names):,} answers, {each}."
+    )
 
 
 def graph(workdir: Path, out: Path, beam: int, workers: int) -> dict[str, float]:
@@ -244,7 +272,9 @@ def jobs(
         lines.append([who, *medians, quotient(ratio), f"{rate['start'][0]:.0f}"])
         tell(", ".join(lines[-1]))
     head = ["job by", "scan alone, queries/s", "job, queries/s", "job / scan", "started in, s"]
-    return [f"\n{len(names):,} documents, {len(query_QM):,} queries, k {K}, beam {beam}\n", *table(head, lines)]
+    once = killed(index, file, beam, folder)
+    title = f"\n{len(names):,} documents, {len(query_QM):,} queries, k {K}, beam {beam}\n"
+    return [title, *table(head, lines), "", once]
 
 
 def graphs(index: Path, names: list[str], vector_NM: Floats, folder: Path, tell: Callable[[str], None]) -> list[str]:
