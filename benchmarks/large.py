@@ -69,7 +69,7 @@ def main() -> None:
 
 def prepared(index: Path, workdir: Path, times: int) -> tuple[Path, dict[str, Asked]]:
     """The folder of the vectors, which are made once, and dev and test queries with their exact nearest."""
-    name, vector_NM, *splits = vectors(index)
+    name, vector_NM, splits = vectors(index, "dev", "test")
     folder = workdir / f"{name}-{times}"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "vectors.npy").exists():
