@@ -37,6 +37,10 @@ LISTED = (80, 120, 160, 240, 480)
 """Numbers of rows that are scored again, of which the fastest is taken on dev."""
 SAMPLED = 64
 """Vectors of the sample from which centroids are computed, for each list."""
+BUILD_GB = 12
+"""Memory in which DiskANN builds its graph; of more vectors it builds parts, and joins them."""
+CACHED_NODES = 50_000
+"""Most nodes of DiskANN's graph that it holds in memory."""
 
 Search = Callable[[Floats, Any], Ints]
 """Queries [q, m] and an effort -> numbers of documents [q, 10]."""
@@ -413,6 +417,53 @@ def lance(vector_NM: np.ndarray, lists: int, folder: Path) -> Iterator[System]:
         return number_QK
 
     yield System("LanceDB IVF_PQ", seconds, 0, [ladder(lists)], search, threads=False)
+
+
+def diskann(vector_NM: np.ndarray, folder: Path) -> Iterator[System]:
+    """DiskANN: a graph on disk with the vectors in it, which a query walks by product codes in memory.
+
+    It reads past the page cache, but for the nodes that it holds itself.
+    """
+    import diskannpy
+
+    n, m = vector_NM.shape
+    there, took = folder / "diskann", folder / "diskann.done"
+    if not took.exists():
+        shutil.rmtree(there, ignore_errors=True)
+        there.mkdir()
+        began, vectors = time.monotonic(), there / "vectors.bin"
+        write_floats(vectors, vector_NM)
+        diskannpy.build_disk_index(
+            str(vectors),
+            "l2",  # of unit vectors, nearest first, as by inner products
+            str(there),
+            complexity=2 * CONSTRUCTION,
+            graph_degree=2 * LINKS,
+            search_memory_maximum=n * (m // 4 + 0.5) / (1 << 30),  # of which it makes codes of m / 4 bytes
+            build_memory_maximum=BUILD_GB,
+            num_threads=2,
+            vector_dtype=np.float32,
+        )
+        vectors.unlink()
+        took.write_text(f"{time.monotonic() - began:.0f}\n")
+    cached = min(CACHED_NODES, n // 20)
+    graph = diskannpy.StaticDiskIndex(str(there), num_threads=2, num_nodes_to_cache=cached)
+
+    def walk(query_QM: Floats, effort: int) -> Ints:
+        # Also for one query: its other call was built for an older numpy, and returns one number ten times.
+        found = graph.batch_search(query_QM, K, effort, faiss.omp_get_max_threads(), beam_width=4)
+        return np.asarray(found.identifiers).astype(np.int64)
+
+    resident = n * (m // 4) + cached * (4 * m + 8 * LINKS)
+    yield System("DiskANN", float(took.read_text()), resident, [ladder(n // 10, K)], walk)
+
+
+def write_floats(path: Path, vector_NM: np.ndarray) -> None:
+    """Write vectors [n, m] to a file as DiskANN reads it: n and m in 32 bits each, then float32."""
+    with path.open("wb") as file:
+        file.write(np.array(vector_NM.shape, np.uint32).tobytes())
+        for begin in range(0, len(vector_NM), 1 << 16):
+            file.write(np.asarray(vector_NM[begin : begin + (1 << 16)], np.float32).tobytes())
 
 
 def faiss_on_disk(ours: "Ours", folder: Path) -> Iterator[System]:
