@@ -1,13 +1,16 @@
 """Very many vectors in little memory: `make bench-large`.
 
-Each system is asked in a process of its own, whose memory beyond mapped files is looked at again and again. Efforts are
-chosen on dev queries as in benchmarks/search.py; recall and times are of test queries, on one thread. Warm: once all
-was asked before. Cold: after the system has dropped the files from memory, the first queries that a new process asks.
+Each system is asked in a process of its own, whose memory beyond mapped files is looked at again and again, and limited
+by `--memory-gb`. Efforts are chosen on dev queries as in benchmarks/search.py; recall and times are of test queries, on
+one thread. Warm: once all was asked before. Cold: after the system has dropped the files from memory, the first queries
+that a new process asks.
 """
 
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,14 +23,16 @@ from benchmarks.commands import Options, absolute, apart, clock
 from benchmarks.harder import Asked, harder
 from benchmarks.machine import THREADS, set_threads, timed, watching
 from benchmarks.search import ALONE, least, one_by_one, vectors
-from benchmarks.search_systems import K, Ours, System, faiss_on_disk, lance
-from benchmarks.tables import table
+from benchmarks.search_systems import K, Ours, System, diskann, faiss_on_disk, lance
+from benchmarks.tables import UNKNOWN, table
+from rayhier.progress import say
 
-SYSTEMS = ("rayhier, leaves", "rayhier, mapped leaves", "faiss IVF on disk, float16", "LanceDB IVF_PQ")
+SYSTEMS = ("rayhier, leaves", "rayhier, mapped leaves", "faiss IVF on disk, float16", "LanceDB IVF_PQ", "DiskANN")
 TOGETHER = 1_000
 ASKED = 500
 """Queries of dev, and of test."""
 COLD = 100
+TOO_LITTLE = "out of memory"
 EVERY = 0.05
 """Seconds between two looks at a process's memory."""
 
@@ -38,8 +43,9 @@ def main() -> None:
     parser.add_argument("--index", type=absolute, help="workdir of an index; default: oewn_examples as it is shipped")
     parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100], help="so many times the documents, each")
     parser.add_argument("--only", default="", help="names of systems, parts of them, divided by semicolons")
+    parser.add_argument("--memory-gb", type=float, help="GB beyond files that a process may take; default: no limit")
     given = parser.parse_args()
-    say, index = clock(), given.index or RUNS / "search-index"
+    tell, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:
         run(place("oewn_examples", index), stages=BUILT)
     names = [name for name in SYSTEMS if not given.only or any(part in name for part in given.only.split(";"))]
@@ -48,19 +54,24 @@ def main() -> None:
         folder, asked = prepared(index, given.workdir, times)
         count = len(np.load(folder / "vectors.npy", mmap_mode="r"))
         lists = 1 << round(float(np.log2(4 * count**0.5)))
-        say(f"{count:,} vectors, {lists:,} lists")
+        tell(f"{count:,} vectors, {lists:,} lists")
         rows = []
         for name in names:
-            apart(built, name, folder, lists)
-            warm = apart(warmed, name, folder, lists, asked)
-            cold = apart(cooled, name, folder, lists, asked, warm["effort"])
-            say(f"{name}: {warm} {cold}")
+            try:
+                apart(limited, None, built, name, folder, lists)
+            except ModuleNotFoundError as error:
+                tell(f"{name}: left out, {error.name} is not installed")
+                continue
+            warm = within(given.memory_gb, warmed, name, folder, lists, asked)
+            cold = warm and within(given.memory_gb, cooled, name, folder, lists, asked, warm["effort"])
+            tell(f"{name}: {warm} {cold}")
             rows.append(line(name, warm, cold))
-            if name == "rayhier, leaves":
+            if warm and name == "rayhier, leaves":
                 grown.append((count, warm["alone"]))
         head = ["system", "effort", f"of the true {K}", "alone, warm, ms", "alone, cold, ms", "worst, cold, ms"]
         head += [f"batches of {TOGETHER:,}, a second", "MB beyond files", "opened cold, s"]
-        print(f"\n{count:,} vectors, {lists:,} lists, one thread\n")
+        limit = "" if given.memory_gb is None else f", at most {given.memory_gb:g} GB beyond files"
+        print(f"\n{count:,} vectors, {lists:,} lists, one thread{limit}\n")
         print("\n".join(table(head, rows)), flush=True)
     if len(grown) > 1:
         sizes, times_taken = np.log(np.array(grown)).T
@@ -69,7 +80,7 @@ def main() -> None:
 
 def prepared(index: Path, workdir: Path, times: int) -> tuple[Path, dict[str, Asked]]:
     """The folder of the vectors, which are made once, and dev and test queries with their exact nearest."""
-    name, vector_NM, *splits = vectors(index)
+    name, vector_NM, splits = vectors(index, "dev", "test")
     folder = workdir / f"{name}-{times}"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "vectors.npy").exists():
@@ -96,6 +107,8 @@ def system(name: str, folder: Path, lists: int, *, warm: bool) -> System:
     vector_NM = np.load(folder / "vectors.npy", mmap_mode="r")
     if name == "LanceDB IVF_PQ":
         return next(lance(vector_NM, lists, folder))
+    if name == "DiskANN":
+        return next(diskann(vector_NM, folder))
     ours = Ours(vector_NM, lists, folder)
     if name == "rayhier, leaves":
         return ours.leaves(warm=warm)
@@ -132,31 +145,68 @@ def cooled(name: str, folder: Path, lists: int, asked: dict[str, Asked], effort:
     return {"opened": took, "cold": float(1e3 * np.median(first)), "worst": float(1e3 * max(first))}
 
 
+def within(memory_gb: float | None, work: Callable[..., Any], *arguments: Any) -> Any:
+    """What a piece of work returns, done in a process whose memory is limited; None where that was too little."""
+    try:
+        return apart(limited, memory_gb, work, *arguments)
+    except MemoryError as error:
+        say(f"{arguments[0]}, {work.__name__}: {error}")
+        return None
+
+
+def limited(memory_gb: float | None, work: Callable[..., Any], *arguments: Any) -> Any:
+    """What a piece of work returns in this process; MemoryError as soon as the process holds more beyond files.
+
+    Linux's own limit, RLIMIT_DATA, counts what was never touched too: hundreds of LanceDB's threads have a stack each,
+    and its allocator reserves a gigabyte, of which it holds half. What libraries print goes to standard error, since
+    tables are on standard output.
+    """
+    os.dup2(2, 1)
+    most, future = float("inf") if memory_gb is None else 1e9 * memory_gb, Future[Any]()
+
+    def carry_out() -> None:
+        try:
+            future.set_result(work(*arguments))
+        except Exception as error:  # noqa: BLE001 - raised again below
+            future.set_exception(error)
+
+    threading.Thread(target=carry_out, daemon=True).start()  # ends with the process where it takes too much
+    while not future.done():
+        wait([future], EVERY)
+        if (bytes_held := held("RssAnon")) > most:
+            raise MemoryError(f"{bytes_held / 1e6:,.0f} MB beyond files, at most {most / 1e6:,.0f} allowed")
+    return future.result()
+
+
+def held(kind: str) -> int:
+    """Bytes of a kind of memory of this process, as /proc names it."""
+    return int(Path("/proc/self/status").read_text().split(f"{kind}:")[1].split()[0]) << 10
+
+
 @contextmanager
 def watched() -> Iterator[list[int]]:
     """Bytes of this process that are not of files, looked at again and again while the block runs."""
     sizes = [0]
-
-    def look() -> None:
-        status = Path("/proc/self/status").read_text()
-        sizes.append(int(status.split("RssAnon:")[1].split()[0]) << 10)
-
-    with watching(look, EVERY):
+    with watching(lambda: sizes.append(held("RssAnon")), EVERY):
         yield sizes
 
 
-def line(name: str, warm: dict[str, Any], cold: dict[str, float]) -> list[str]:
+def line(name: str, warm: dict[str, Any] | None, cold: dict[str, float] | None) -> list[str]:
     """A row of the table."""
+    if warm is None:
+        return [name, TOO_LITTLE, *[UNKNOWN] * 7]
+    shown = "{cold:.1f}", "{worst:.0f}", "{opened:.1f}"
+    median, worst, opened = (TOO_LITTLE if cold is None else text.format(**cold) for text in shown)
     return [
         name,
         str(warm["effort"]).strip("()"),
         f"{warm['recall']:.3f}",
         f"{warm['alone']:.2f}",
-        f"{cold['cold']:.1f}",
-        f"{cold['worst']:.0f}",
+        median,
+        worst,
         f"{warm['rate']:,.0f}",
         f"{warm['bytes'] / 1e6:,.0f}",
-        f"{cold['opened']:.1f}",
+        opened,
     ]
 
 

@@ -1,4 +1,4 @@
-"""Searching the same vectors with rayhier, faiss, hnswlib, ScaNN and LanceDB: `make bench-search`.
+"""Searching the same vectors with rayhier and its controls, faiss first: `make bench-search`.
 
 The vectors are an index's documents as trained, and with `--times` moved copies of them (benchmarks/harder.py). Each
 system's effort is the least that finds 95% of the true ten nearest documents of the dev queries; of several ladders of
@@ -8,9 +8,9 @@ efforts the one that is fastest on dev. Recall and rates are then of the test qu
 import argparse
 import gc
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,22 @@ from benchmarks.search_systems import (
     Ours,
     System,
     faiss_codes,
+    faiss_first_pass,
     faiss_graph,
     faiss_lists,
+    faiss_soar,
     hnswlib_graph,
     lance,
     lorann,
     scann,
     usearch_graph,
     vamana,
+    vecchiato,
 )
 from benchmarks.tables import UNKNOWN, table
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.queries import load_split
+from rayhier.progress import say
 from rayhier.search.index import open_leaf_map
 from rayhier.search.model import Model
 from rayhier.storage import columns, current
@@ -83,8 +87,8 @@ def rates(systems: list[tuple[System, Any]], query_QM: Floats, batch: int, threa
     return {name: np.array(values) for name, values in rates_of.items()}
 
 
-def vectors(workdir: Path) -> tuple[str, Floats, Floats, Floats]:
-    """Name of a workdir's index, its documents' trained vectors, and its dev and test queries'."""
+def vectors(workdir: Path, *splits: str) -> tuple[str, Floats, list[Floats]]:
+    """Name of a workdir's index, the trained vectors of its documents, and of the judged queries of each split."""
     root = locate(str(workdir))
     now = current.read(root)
     leaf_map, model = open_leaf_map(root, now), Model.of_workdir(root, now)
@@ -94,10 +98,10 @@ def vectors(workdir: Path) -> tuple[str, Floats, Floats, Floats]:
         parts.append(columns.matrix(rows["vector"])[rows["rank"].to_numpy() == 0])
     corpus, base, test = (current.artifact(root, now, kind) for kind in ("corpus", "vectors", "test"))
     queries = []
-    for split in ("dev", "test"):
+    for split in splits:
         judged = load_split(split, corpus, base, test)
         queries.append(model.encode_stored(judged.vector_QM, partial(getattr, judged, "texts")).numpy)
-    return now.spec.name, np.concatenate(parts), queries[0], queries[1]
+    return now.spec.name, np.concatenate(parts), queries
 
 
 def main() -> None:
@@ -108,26 +112,28 @@ def main() -> None:
     )
     parser.add_argument("--times", type=int, default=1, help="so many times the documents, harder copies added")
     parser.add_argument("--lists", type=int, help="lists of every system (default: 4 times the root of the documents)")
-    parser.add_argument("--only", default="", help="names of systems, parts of them, divided by commas")
-    parser.add_argument("--without", default="", help="names of systems to leave out")
+    parts = "names of systems, or parts of names, divided by semicolons"
+    parser.add_argument("--only", type=named, default=set(FAMILIES), help=parts)
+    parser.add_argument("--without", type=named, default=set(), help=f"{parts}: left out")
     given = parser.parse_args()
-    say, index = clock(), given.index or RUNS / "search-index"
+    tell, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:
         run(place("oewn_examples", index), stages=BUILT)
-    name, vector_NM, dev_QM, test_QM = vectors(index)
+    name, vector_NM, (train_QM, dev_QM, test_QM) = vectors(index, "train", "dev", "test")
     folder = given.workdir / f"{name}-{given.times}"
     folder.mkdir(parents=True, exist_ok=True)
     every = np.load(folder / "vectors.npy", mmap_mode="r") if (folder / "vectors.npy").exists() else None
     if every is None:
         every = harder(vector_NM, given.times, folder / "vectors.npy")
     lists = given.lists or 1 << round(float(np.log2(4 * len(every) ** 0.5)))
-    say(f"{name}, {len(every):,} vectors, {lists:,} lists")
+    tell(f"{name}, {len(every):,} vectors, {lists:,} lists")
     set_threads(2)
     dev, test = (Asked.of(query_QM, every, K) for query_QM in (dev_QM, test_QM))
     chosen = []
-    for system in systems_of(given, every, lists, folder):
+    families = [family for family in FAMILIES if family in given.only - given.without]
+    for system in systems_of(families, Source(every, lists, folder, train_QM)):
         effort = least(system, dev, every)
-        say(f"{system.name}: {effort}, built in {system.seconds:.0f} s, {peak_memory() / 1e9:.1f} GB")
+        tell(f"{system.name}: {effort}, built in {system.seconds:.0f} s, {peak_memory() / 1e9:.1f} GB")
         chosen.append((system, effort))
         gc.collect()
     ours = [(system, effort) for system, effort in chosen if system.threads]
@@ -160,36 +166,57 @@ def cell(rate: Values | None, control: Values | None) -> str:
     return f"{np.median(rate):,.0f}{ratio}"
 
 
-def systems_of(given: argparse.Namespace, vector_NM: np.ndarray, lists: int, folder: Path) -> Iterable[System]:
-    """The systems that were asked for, each built when its turn comes."""
-    ours: list[Ours] = []
+@dataclass(frozen=True)
+class Source:
+    """What systems are built from: vectors, a number of lists, a folder for files, and train queries."""
 
-    def own() -> Ours:
-        if not ours:
-            ours.append(Ours(vector_NM, lists, folder))
-        return ours[0]
+    vector_NM: np.ndarray
+    lists: int
+    folder: Path
+    train_QM: Floats
 
-    families: dict[str, Callable[[], Iterable[System]]] = {
-        CONTROL: lambda: faiss_graph(vector_NM),
-        "faiss IVF": lambda: faiss_lists(vector_NM, lists),
-        "faiss codes": lambda: faiss_codes(vector_NM),
-        "hnswlib": lambda: hnswlib_graph(vector_NM),
-        "usearch": lambda: usearch_graph(vector_NM),
-        "scalable-vs": lambda: vamana(vector_NM),
-        "lorann": lambda: lorann(vector_NM, lists),
-        "scann": lambda: scann(vector_NM, lists),
-        "lance": lambda: lance(vector_NM, lists, folder),
-        "rayhier leaves": lambda: [own().leaves()],
-        "rayhier codes": lambda: [own().codes()],
-    }
-    wanted = [part for part in given.only.split(",") if part]
-    unwanted = [part for part in given.without.split(",") if part]
-    taken = [
-        family
-        for name, family in families.items()
-        if (not wanted or any(part in name for part in wanted)) and not any(part in name for part in unwanted)
-    ]
-    return chain.from_iterable(family() for family in taken)
+    @cached_property
+    def ours(self) -> Ours:
+        """Our leaf map, which is built when it is first needed."""
+        return Ours(self.vector_NM, self.lists, self.folder)
+
+
+FAMILIES: dict[str, Callable[[Source], Iterable[System]]] = {
+    CONTROL: lambda source: faiss_graph(source.vector_NM),
+    "faiss IVF": lambda source: faiss_lists(source.vector_NM, source.lists),
+    "faiss IVF, our first pass": lambda source: faiss_first_pass(source.vector_NM, source.lists),
+    "faiss IVF over HNSW with SOAR": lambda source: faiss_soar(source.vector_NM, source.lists),
+    "Vecchiato's linear router": lambda source: vecchiato(source.vector_NM, source.lists, source.train_QM),
+    "faiss codes": lambda source: faiss_codes(source.vector_NM),
+    "hnswlib": lambda source: hnswlib_graph(source.vector_NM),
+    "usearch": lambda source: usearch_graph(source.vector_NM),
+    "scalable-vs": lambda source: vamana(source.vector_NM),
+    "lorann": lambda source: lorann(source.vector_NM, source.lists),
+    "scann": lambda source: scann(source.vector_NM, source.lists),
+    "lance": lambda source: lance(source.vector_NM, source.lists, source.folder),
+    "rayhier leaves": lambda source: [source.ours.leaves()],
+    "rayhier codes": lambda source: [source.ours.codes()],
+}
+
+
+def named(text: str) -> set[str]:
+    """Families of systems that are called so, or have such a part in their name; ArgumentTypeError where none has."""
+    families = set[str]()
+    for part in filter(None, text.split(";")):
+        meant = {part} if part in FAMILIES else {name for name in FAMILIES if part in name}
+        if not meant:
+            raise argparse.ArgumentTypeError(f"{part}: no such system; there are {'; '.join(FAMILIES)}")
+        families |= meant
+    return families
+
+
+def systems_of(families: Iterable[str], source: Source) -> Iterator[System]:
+    """The systems of these families, each built when its turn comes; those whose package is missing are left out."""
+    for name in families:
+        try:
+            yield from FAMILIES[name](source)
+        except ModuleNotFoundError as error:
+            say(f"{name}: left out, {error.name} is not installed")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What benchmarks/search.py compares: rayhier, and faiss, hnswlib, ScaNN and LanceDB, each as it is built and asked."""
+"""What benchmarks/search.py and large.py compare: rayhier and its controls, each as it is built and asked."""
 
 import os
 import shutil
@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import leaf_maps
+from benchmarks import leaf_maps, linear_router
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.model.placing import PLACED
 from rayhier.model.router import load_router, save_router
-from rayhier.search.coded_router import CodedRouter, first_pass_before
+from rayhier.model.spill import CANDIDATES, gaps, second_leaves
+from rayhier.search.coded_router import SHORTLIST, CodedRouter, first_pass_before
 from rayhier.search.row_codes import CodeScan
 from rayhier.search.rows import RankedRows
 from rayhier.search.scan import LeafScan
@@ -35,6 +37,10 @@ LISTED = (80, 120, 160, 240, 480)
 """Numbers of rows that are scored again, of which the fastest is taken on dev."""
 SAMPLED = 64
 """Vectors of the sample from which centroids are computed, for each list."""
+BUILD_GB = 12
+"""Memory in which DiskANN builds its graph; of more vectors it builds parts, and joins them."""
+CACHED_NODES = 50_000
+"""Most nodes of DiskANN's graph that it holds in memory."""
 
 Search = Callable[[Floats, Any], Ints]
 """Queries [q, m] and an effort -> numbers of documents [q, 10]."""
@@ -102,45 +108,147 @@ def faiss_graph(vector_NM: np.ndarray) -> Iterator[System]:
     yield System("faiss HNSW", seconds, size_of(index), [ladder(n // 10, K)], search)
 
 
+def flat(row_LM: Floats) -> Any:
+    """Rows of lists, which are compared with all queries in full."""
+    quantizer: Any = faiss.IndexFlatIP(row_LM.shape[1])
+    quantizer.add(row_LM)
+    return quantizer
+
+
+def linked(row_LM: Floats) -> Any:
+    """Rows of lists in a graph."""
+    graph: Any = faiss.IndexHNSWFlat(row_LM.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
+    graph.add(row_LM)
+    graph.hnsw.efSearch = len(row_LM) // 16
+    return graph
+
+
+def first_pass(row_LM: Floats) -> Any:
+    """Rows of lists as rayhier.search.coded_router compares them: codes of all first, then twice as many in full."""
+    m = row_LM.shape[1]
+    codes: Any = faiss.IndexPQFastScan(m, m // 2, 4, faiss.METRIC_INNER_PRODUCT)
+    around_LM = row_LM - row_LM.mean(axis=0)  # adds the same to a query's products with all rows
+    codes.train(around_LM)
+    rows: Any = faiss.IndexRefineFlat(codes)
+    rows.add(around_LM)
+    rows.k_factor = SHORTLIST
+    rows.referenced_objects = [codes]
+    return rows
+
+
+def exact_lists(quantizer: Any) -> Any:
+    """Empty lists of 16-bit vectors."""
+    kind, measure = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+    index: Any = faiss.IndexIVFScalarQuantizer(quantizer, quantizer.d, quantizer.ntotal, kind, measure, False)
+    index.referenced_objects = [quantizer]
+    index.is_trained = True
+    return index
+
+
+def coded_lists(quantizer: Any, vector_NM: np.ndarray) -> tuple[Any, Any]:
+    """Empty lists of four-bit codes, trained on some of the vectors: with 16-bit vectors behind them, and alone."""
+    m, measure = quantizer.d, faiss.METRIC_INNER_PRODUCT
+    inverted: Any = faiss.IndexIVFPQFastScan(quantizer, m, quantizer.ntotal, m // 4, 4, measure)
+    inverted.by_residual = False
+    again = faiss.IndexScalarQuantizer(m, faiss.ScalarQuantizer.QT_fp16, measure)
+    index: Any = faiss.IndexRefine(inverted, again)
+    index.referenced_objects, inverted.referenced_objects = [inverted, again], [quantizer]
+    index.train(np.asarray(vector_NM[:: max(1, len(vector_NM) // 100_000)], np.float32))
+    return index, inverted
+
+
+def replace_quantizer(inverted: Any, quantizer: Any) -> None:
+    """Let lists that are filled be chosen by other rows."""
+    inverted.quantizer = quantizer
+    inverted.referenced_objects = [quantizer]
+
+
+def probe(index: Any, inverted: Any, query_QM: Floats, effort: tuple[int, int]) -> Ints:
+    """Search so many lists, and score so many rows again."""
+    inverted.nprobe, listed = effort
+    index.k_factor = listed / K
+    return np.asarray(index.search(np.ascontiguousarray(query_QM), K)[1])
+
+
 def faiss_lists(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
     """IVF by faiss: exact scores; with a graph over the centroids; four-bit codes, and the best again."""
-    m = vector_NM.shape[1]
     began = time.monotonic()
     centroid_LM = centroids(vector_NM, lists)
     clustered = time.monotonic() - began
-    for name in ("faiss IVF, float16", "faiss IVF over HNSW, float16", "faiss IVF, four-bit codes"):
+    for name, rows in (("faiss IVF, float16", flat), ("faiss IVF over HNSW, float16", linked)):
         began = time.monotonic()
-        graph = "HNSW" in name
-        quantizer: Any = faiss.IndexHNSWFlat(m, LINKS, faiss.METRIC_INNER_PRODUCT) if graph else faiss.IndexFlatIP(m)
-        quantizer.add(centroid_LM)
-        if graph:
-            quantizer.hnsw.efSearch = lists // 16
-        if "codes" in name:
-            inverted: Any = faiss.IndexIVFPQFastScan(quantizer, m, lists, m // 4, 4, faiss.METRIC_INNER_PRODUCT)
-            inverted.by_residual = False
-            again = faiss.IndexScalarQuantizer(m, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-            index: Any = faiss.IndexRefine(inverted, again)
-            index.referenced_objects = [again]
-        else:
-            kind = faiss.ScalarQuantizer.QT_fp16
-            inverted = faiss.IndexIVFScalarQuantizer(quantizer, m, lists, kind, faiss.METRIC_INNER_PRODUCT, False)
-            index = inverted
-        sample = np.asarray(vector_NM[:: max(1, len(vector_NM) // 100_000)], np.float32)
-        index.train(sample)
-        added(index, vector_NM)
-        inverted.referenced_objects = [quantizer]
+        index = added(exact_lists(rows(centroid_LM)), vector_NM)
         seconds = clustered + time.monotonic() - began
+        yield System(name, seconds, size_of(index), [ladder(lists)], partial(faiss_search, index, index, "nprobe"))
+    began = time.monotonic()
+    index, inverted = coded_lists(flat(centroid_LM), vector_NM)
+    added(index, vector_NM)
+    seconds = clustered + time.monotonic() - began
+    search = partial(probe, index, inverted)
+    yield System("faiss IVF, four-bit codes", seconds, size_of(index), probes(lists), search)
 
-        def search(query_QM: Floats, effort: tuple[int, int], index: Any = index, inverted: Any = inverted) -> Ints:
-            probed, listed = effort
-            inverted.nprobe = probed
-            if index is not inverted:
-                index.k_factor = listed / K
-            return np.asarray(index.search(np.ascontiguousarray(query_QM), K)[1])
 
-        options = LISTED if "codes" in name else (0,)
-        ladders = [[(probed, listed) for probed in ladder(lists)] for listed in options]
-        yield System(name, seconds, size_of(index), ladders, search)
+def probes(most: int) -> list[list[tuple[int, int]]]:
+    """Ladders of lists to probe, up to so many, one for each number of rows that are scored again."""
+    return [[(probed, listed) for probed in ladder(most)] for listed in LISTED]
+
+
+def faiss_first_pass(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
+    """IVF by faiss of four-bit codes, whose lists are found by our first pass; documents lie in their nearest list."""
+    began = time.monotonic()
+    centroid_LM = centroids(vector_NM, lists)
+    index, inverted = coded_lists(flat(centroid_LM), vector_NM)
+    added(index, vector_NM)
+    replace_quantizer(inverted, first_pass(centroid_LM))
+    seconds, search = time.monotonic() - began, partial(probe, index, inverted)
+    yield System("faiss IVF, our first pass", seconds, size_of(index), probes(lists), search)
+
+
+def faiss_soar(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
+    """IVF by faiss with a graph over the centroids, half of the documents in a second list by SOAR's rule."""
+    began = time.monotonic()
+    centroid_LM = centroids(vector_NM, lists)
+    index, border = exact_lists(linked(centroid_LM)), spill_border(vector_NM, centroid_LM)
+    for begin in range(0, len(vector_NM), PLACED):
+        some_NM = np.asarray(vector_NM[begin : begin + PLACED], np.float32)
+        number_A, list_A = spilled(some_NM, centroid_LM, border)
+        vector_AM, id_A = some_NM[number_A], begin + number_A  # faiss reads them by address: names keep them
+        ivf_tools.add_preassigned(index, vector_AM, list_A, id_A)
+    seconds = time.monotonic() - began
+
+    def search(query_QM: Floats, effort: int) -> Ints:
+        index.nprobe = effort
+        return distinct(index.search(np.ascontiguousarray(query_QM), 2 * K)[1])
+
+    yield System("faiss IVF over HNSW with SOAR, float16", seconds, size_of(index), [ladder(lists)], search)
+
+
+def spill_border(vector_NM: np.ndarray, centroid_LM: Floats) -> float:
+    """Difference of a document's cosines to its two nearest centroids that half of the documents do not exceed."""
+    sample_NM = np.asarray(vector_NM[:: max(1, len(vector_NM) // 100_000)], np.float32)
+    nearest_N2 = flat(centroid_LM).search(sample_NM, 2)[1]
+    return float(np.median(gaps(sample_NM, nearest_N2, centroid_LM, np.zeros(len(centroid_LM), np.float32))))
+
+
+def spilled(vector_NM: Floats, centroid_LM: Floats, border: float) -> tuple[Ints, Ints]:
+    """Numbers [a] of vectors and the list [a] of each: all in their nearest list, some also in a second one."""
+    near_NC = flat(centroid_LM).search(vector_NM, min(CANDIDATES, len(centroid_LM)))[1]
+    second_N = second_leaves(vector_NM, near_NC, centroid_LM, "soar", border=border)
+    also = np.flatnonzero(second_N)
+    return np.concatenate([np.arange(len(near_NC)), also]), np.concatenate(
+        [near_NC[:, 0], near_NC[also, second_N[also]]]
+    )
+
+
+def vecchiato(vector_NM: np.ndarray, lists: int, train_QM: Floats) -> Iterator[System]:
+    """IVF by faiss whose lists are found by a linear layer that train queries taught (benchmarks/linear_router.py)."""
+    began = time.monotonic()
+    centroid_LM = centroids(vector_NM, lists)
+    index = added(exact_lists(flat(centroid_LM)), vector_NM)
+    replace_quantizer(index, flat(linear_router.learned(train_QM, vector_NM, centroid_LM)))
+    seconds = time.monotonic() - began
+    search = partial(faiss_search, index, index, "nprobe")
+    yield System("Vecchiato's linear router, float16", seconds, size_of(index), [ladder(lists)], search)
 
 
 def faiss_codes(vector_NM: np.ndarray) -> Iterator[System]:
@@ -234,8 +342,7 @@ def lorann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
         found = index.search(query_QM, K, probed, listed, n_threads=faiss.omp_get_max_threads())
         return np.asarray(found).astype(np.int64)
 
-    ladders = [[(probed, listed) for probed in ladder(lists)] for listed in LISTED]
-    yield System("LoRANN", seconds, 4 * n * m + 36 * n, ladders, search)
+    yield System("LoRANN", seconds, 4 * n * m + 36 * n, probes(lists), search)
 
 
 def scann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
@@ -268,8 +375,7 @@ def scann(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
         rows = ask(query_QM, leaves_to_search=probed, pre_reorder_num_neighbors=listed)[0]
         return np.asarray(rows.astype(np.int64))
 
-    ladders = [[(probed, listed) for probed in ladder(lists)] for listed in LISTED]
-    yield System("ScaNN with SOAR", seconds, size, ladders, search)
+    yield System("ScaNN with SOAR", seconds, size, probes(lists), search)
 
 
 def folder_size(folder: Path, *endings: str) -> int:
@@ -313,17 +419,60 @@ def lance(vector_NM: np.ndarray, lists: int, folder: Path) -> Iterator[System]:
     yield System("LanceDB IVF_PQ", seconds, 0, [ladder(lists)], search, threads=False)
 
 
+def diskann(vector_NM: np.ndarray, folder: Path) -> Iterator[System]:
+    """DiskANN: a graph on disk with the vectors in it, which a query walks by product codes in memory.
+
+    It reads past the page cache, but for the nodes that it holds itself.
+    """
+    import diskannpy
+
+    n, m = vector_NM.shape
+    there, took = folder / "diskann", folder / "diskann.done"
+    if not took.exists():
+        shutil.rmtree(there, ignore_errors=True)
+        there.mkdir()
+        began, vectors = time.monotonic(), there / "vectors.bin"
+        write_floats(vectors, vector_NM)
+        diskannpy.build_disk_index(
+            str(vectors),
+            "l2",  # of unit vectors, nearest first, as by inner products
+            str(there),
+            complexity=2 * CONSTRUCTION,
+            graph_degree=2 * LINKS,
+            search_memory_maximum=n * (m // 4 + 0.5) / (1 << 30),  # of which it makes codes of m / 4 bytes
+            build_memory_maximum=BUILD_GB,
+            num_threads=2,
+            vector_dtype=np.float32,
+        )
+        vectors.unlink()
+        took.write_text(f"{time.monotonic() - began:.0f}\n")
+    cached = min(CACHED_NODES, n // 20)
+    graph = diskannpy.StaticDiskIndex(str(there), num_threads=2, num_nodes_to_cache=cached)
+
+    def walk(query_QM: Floats, effort: int) -> Ints:
+        # Also for one query: its other call was built for an older numpy, and returns one number ten times.
+        found = graph.batch_search(query_QM, K, effort, faiss.omp_get_max_threads(), beam_width=4)
+        return np.asarray(found.identifiers).astype(np.int64)
+
+    resident = n * (m // 4) + cached * (4 * m + 8 * LINKS)
+    yield System("DiskANN", float(took.read_text()), resident, [ladder(n // 10, K)], walk)
+
+
+def write_floats(path: Path, vector_NM: np.ndarray) -> None:
+    """Write vectors [n, m] to a file as DiskANN reads it: n and m in 32 bits each, then float32."""
+    with path.open("wb") as file:
+        file.write(np.array(vector_NM.shape, np.uint32).tobytes())
+        for begin in range(0, len(vector_NM), 1 << 16):
+            file.write(np.asarray(vector_NM[begin : begin + (1 << 16)], np.float32).tobytes())
+
+
 def faiss_on_disk(ours: "Ours", folder: Path) -> Iterator[System]:
     """IVF by faiss in a mapped file, with the centroids and the lists that our leaf map has."""
     path, took = folder / "lists.faiss", folder / "lists.done"
     if not took.exists():
         began = time.monotonic()
         centroid_LM = ours.router.cells.centroid_LM.cpu().numpy()
-        quantizer: Any = faiss.IndexFlatIP(centroid_LM.shape[1])
-        quantizer.add(centroid_LM)
-        kind, measure = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
-        index: Any = faiss.IndexIVFScalarQuantizer(quantizer, quantizer.d, len(centroid_LM), kind, measure, False)
-        index.is_trained = True
+        index = exact_lists(flat(centroid_LM))
         for shard in ours.there.manifest.shards:
             rows = ours.there.read(shard, ["doc_id", "leaf", "vector"], verify=False)
             ids = rows["doc_id"].cast(pa.int64()).to_numpy()
@@ -377,7 +526,7 @@ class Ours:
             leaves_QB = router.route_vectors(query_QM, beam)[0]
             return numbered(scan.candidates(query_QM, leaves_QB, K, listed).rows, number_N)
 
-        ladders = [[(beam, listed) for beam in ladder(self.router.n_leaves // 4)] for listed in LISTED]
+        ladders = probes(self.router.n_leaves // 4)
         resident = scan.rows.begin_S[-1] * (self.there.manifest.dimension // 8 + 8) + 4 * self.router.n_leaves * 480
         return System("rayhier, leaves", self.seconds + time.monotonic() - began, int(resident), ladders, search)
 
@@ -423,8 +572,13 @@ def numbered(rows: RankedRows, number_N: np.ndarray) -> Ints:
     number_QT = np.where(rows.row_QT < 0, -1, number_N[rows.row_QT])
     if number_QT.shape[1] == K:
         return number_QT
+    return distinct(number_QT[:, : 4 * K])
+
+
+def distinct(number_QT: Ints) -> Ints:
+    """The first ten different numbers [q, 10] of each row."""
     number_QK = np.full((len(number_QT), K), -1)
-    for number_K, number_T in zip(number_QK, number_QT, strict=True):
-        best = list(dict.fromkeys(number_T[: 4 * K].tolist()))[:K]
+    for number_K, number_T in zip(number_QK, number_QT.tolist(), strict=True):
+        best = list(dict.fromkeys(number_T))[:K]
         number_K[: len(best)] = best
     return number_QK
