@@ -88,7 +88,7 @@ def main() -> int:
 
 def _many(workdir: Path, counts: list[int]) -> int:
     """Print, for numbers of leaves, the microseconds of a query's best leaves, alone and in batches, in each way."""
-    _, vector_NM, query_QM = vectors(workdir)[:3]
+    _, vector_NM, (query_QM,) = vectors(workdir, "dev")
     query_QM, lines = np.ascontiguousarray(query_QM[:TOGETHER], np.float32), []
     for leaves in counts:
         ways = _Ways(vector_NM, leaves)

@@ -34,7 +34,7 @@ def main() -> None:
     say, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:
         run(place("oewn_examples", index), stages=BUILT)
-    name, vector_NM, dev_QM = vectors(index)[:3]
+    name, vector_NM, (dev_QM,) = vectors(index, "dev")
     folder = given.workdir / f"{name}-{given.times}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "vectors.npy"
