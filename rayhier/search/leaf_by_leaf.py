@@ -37,7 +37,7 @@ ALONE, VISIT = {2: 0.08, 4: 0.16}, 450.0
 
 
 @dataclass(frozen=True)
-class Rows:
+class StoredRows:
     """Rows of inverted lists without loss (flat, fp16), numbered list after list."""
 
     index: Any
@@ -66,7 +66,7 @@ class Rows:
         return Kept(kept.query_X[is_scanned_X], row_X[is_scanned_X], kept.score_X[is_scanned_X])
 
 
-def first_lists(rows: Rows, scored_L: Ints, list_QB: Ints, k: int) -> int:
+def first_lists(rows: StoredRows, scored_L: Ints, list_QB: Ints, k: int) -> int:
     """Return how many of each query's lists [q, β] are to be scanned query by query, before the others leaf by leaf.
 
     All, where query by query takes less time. `scored_L` are the numbers of rows that it scores in each list: a filter
@@ -92,7 +92,7 @@ def first_lists(rows: Rows, scored_L: Ints, list_QB: Ints, k: int) -> int:
     return first if by_leaf < by_query else beam
 
 
-def scan(rows: Rows, query_QM: Floats, list_QB: Ints, score_QK: Floats, row_QK: Ints) -> None:
+def scan(rows: StoredRows, query_QM: Floats, list_QB: Ints, score_QK: Floats, row_QK: Ints) -> None:
     """Merge the best rows of each query's lists [q, β] into the scores and rows [q, k] that were found before.
 
     Where these are fewer, they end in score -inf and row -1. List -1 means no list.
@@ -148,11 +148,10 @@ class Best:
         self.least_Q[query_A] = self.score_QK[query_A, -1]
 
 
-def _better(rows: Rows, query_QM: Floats, list_QB: Ints, least_Q: Floats) -> Iterator[Kept]:
+def _better(rows: StoredRows, query_QM: Floats, list_QB: Ints, least_Q: Floats) -> Iterator[Kept]:
     """Yield all scores above `least_Q`, which the caller may raise meanwhile."""
     order_P, groups = _groups(rows.size_L, list_QB)
     query_P = order_P // list_QB.shape[1]
-    asked_P, queries, least = torch.from_numpy(query_P), torch.from_numpy(query_QM), torch.from_numpy(least_Q)
     room = Room(rows.index.d)
     for tiles in groups:
         first, last = int(tiles.begin_T[0]), int(tiles.end_T[-1])
@@ -160,8 +159,9 @@ def _better(rows: Rows, query_QM: Floats, list_QB: Ints, least_Q: Floats) -> Ite
         size_T = width_T * (tiles.bottom_T - tiles.top_T)
         until_T = np.cumsum(size_T)
         query_GM, score, is_better = room.take(last - first, int(until_T[-1]))
-        torch.index_select(queries, 0, asked_P[first:last], out=query_GM)
-        least_G = least[asked_P[first:last]]
+        # By numpy: torch warns of arrays that it may not write, as those are that a process shares.
+        np.take(query_QM, query_P[first:last], axis=0, out=query_GM.numpy(), mode="clip")
+        least_G = torch.from_numpy(least_Q[query_P[first:last]])
         places = (*tiles[:3], tiles.begin_T - first, tiles.end_T - first, until_T)
         for number, top, bottom, begin, end, until in zip(*(place_T.tolist() for place_T in places), strict=True):
             shape = bottom - top, end - begin
@@ -183,7 +183,7 @@ class Room:
 
     def __init__(self, m: int) -> None:
         self._row_NM = torch.empty(TILE_ROWS, m)
-        self._query_GM, self._score, self._is_above = (
+        self._query_GM, self._score, self._is_better = (
             torch.empty(0, m),
             torch.empty(0),
             torch.empty(0, dtype=torch.bool),
@@ -198,8 +198,8 @@ class Room:
         if pairs > len(self._query_GM):
             self._query_GM = torch.empty(2 * pairs, self._query_GM.shape[1])
         if scores > len(self._score):
-            self._score, self._is_above = torch.empty(2 * scores), torch.empty(2 * scores, dtype=torch.bool)
-        return self._query_GM[:pairs], self._score[:scores], self._is_above[:scores]
+            self._score, self._is_better = torch.empty(2 * scores), torch.empty(2 * scores, dtype=torch.bool)
+        return self._query_GM[:pairs], self._score[:scores], self._is_better[:scores]
 
 
 class Tiles(NamedTuple):

@@ -215,9 +215,9 @@ class LeafLists:
         return leaf_by_leaf.first_lists(self._lossless_rows, self.sizes, list_QB[:a_thread], k)
 
     @property
-    def _lossless_rows(self) -> leaf_by_leaf.Rows:
+    def _lossless_rows(self) -> leaf_by_leaf.StoredRows:
         size_L = np.where(self.sizes > 0, self._held_L, 0)
-        return leaf_by_leaf.Rows(self._index, self._begin_L, size_L, self._row_of_place, self._mask_N)
+        return leaf_by_leaf.StoredRows(self._index, self._begin_L, size_L, self._row_of_place, self._mask_N)
 
     @cached_property
     def _row_of_place(self) -> Ints | None:
@@ -384,14 +384,18 @@ def _in_threads(
     return np.concatenate(scores), np.concatenate(rows)
 
 
-def _leaf_by_leaf(rows: leaf_by_leaf.Rows, query_QM: Floats, list_QB: Ints, score_QK: Floats, row_QK: Ints) -> None:
+def _leaf_by_leaf(
+    rows: leaf_by_leaf.StoredRows, query_QM: Floats, list_QB: Ints, score_QK: Floats, row_QK: Ints
+) -> None:
     """Merge the best rows of each query's lists [q, β] into scores and rows [q, k], with as many threads as faiss."""
     threads, before = _threads(len(query_QM), leaf_by_leaf.FEWEST), torch.get_num_threads()
     arrays = (np.array_split(array, threads) for array in (query_QM, list_QB, score_QK, row_QK))
     scans = [_pool(threads).submit(leaf_by_leaf.scan, rows, *parts) for parts in zip(*arrays, strict=True)]
-    for scan in scans:
-        scan.result()
-    torch.set_num_threads(before)  # a thread of the pool sets it for itself, and for threads that start later
+    try:
+        for scan in scans:
+            scan.result()
+    finally:  # a thread of the pool sets torch's threads for itself, and for all that start later
+        torch.set_num_threads(before)
 
 
 def _scan(
