@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-hybrid bench-incremental bench-inspection bench-scale bench-search bench-large bench-workers rehearsal fuzz-http clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-hybrid bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-workers rehearsal fuzz-http clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -117,6 +117,9 @@ bench-batch: setup  ## a file of queries as a job beside the scan alone, and a g
 bench-large: setup  ## up to ten million vectors in a gigabyte beyond files, beside faiss and LanceDB on disk
 	@$(PIP) -e ".[peers]"
 	@$(BIN)/python -m benchmarks.large
+
+bench-leaf-by-leaf: setup  ## lists scanned query by query and leaf by leaf, beside faiss' big_batch_search: WORKDIR=runs/quickstart
+	$(BIN)/python -m benchmarks.leaf_by_leaf $(WORKDIR)
 
 rehearsal: setup  ## the job over MS MARCO on made-up files, driver and node killed: docs/growing.md; SHARE=1 of its size
 	$(BIN)/python -m benchmarks.rehearsal --share $(SHARE)

@@ -16,12 +16,13 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import once, take
-from rayhier.search import codecs
+from rayhier.search import codecs, leaf_by_leaf
 from rayhier.search.codebook import Codebook
 from rayhier.search.visited import Places, Repeats
 
@@ -194,19 +195,44 @@ class LeafLists:
         lists = np.ascontiguousarray(list_QB, dtype=np.int64)
         book = self._codebook
         queries = np.ascontiguousarray(query_QM, np.float32) if book is None else book.padded(query_QM)
-        if self._chosen is None:
-            index = self._alone if len(queries) == 1 else self._index
-            score_QK, row_QK = _in_threads(index, None, queries, lists, k, pairs=not self._numbered)
-            if not self._numbered:
-                row_QK = np.where(row_QK < 0, -1, self._begin_L[row_QK >> 32] + (row_QK & OFFSET))
-        else:
-            score_QK, row_QK = self._best_chosen(self._chosen, queries, lists, k)
+        first = lists.shape[1]
+        if book is None and len(queries) >= leaf_by_leaf.FEWEST:
+            first = self.query_by_query_first(lists, k)
+        score_QK, row_QK = self._query_by_query(queries, np.ascontiguousarray(lists[:, :first]), k)
+        if first < lists.shape[1]:
+            _leaf_by_leaf(self._lossless_rows, queries, lists[:, first:], score_QK, row_QK)
         missing_QK = row_QK < 0
         if missing_QK[:, -1].any():
             score_QK[missing_QK] = -np.inf
             most_Q = np.minimum(k, self._scanned(lists))
             for query in np.flatnonzero((~missing_QK).sum(axis=1) < most_Q).tolist():
                 self._add_forgotten(score_QK[query], row_QK[query], lists[query])
+        return score_QK, row_QK
+
+    def query_by_query_first(self, list_QB: Ints, k: int) -> int:
+        """Return how many of each query's lists [q, β] are scanned query by query; the others are leaf by leaf."""
+        a_thread = -(-len(list_QB) // _threads(len(list_QB), leaf_by_leaf.FEWEST))
+        return leaf_by_leaf.first_lists(self._lossless_rows, self.sizes, list_QB[:a_thread], k)
+
+    @property
+    def _lossless_rows(self) -> leaf_by_leaf.StoredRows:
+        size_L = np.where(self.sizes > 0, self._held_L, 0)
+        return leaf_by_leaf.StoredRows(self._index, self._begin_L, size_L, self._row_of_place, self._mask_N)
+
+    @cached_property
+    def _row_of_place(self) -> Ints | None:
+        """Number [n] of each row, list after list; None where rows are numbered so."""
+        named = self._files[0].list_N if len(self._files) == 1 else None
+        return None if named is None else np.argsort(named, kind="stable")
+
+    def _query_by_query(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
+        """Return scores and rows [q, k] of the best rows in each query's lists [q, β]; faiss reads them per query."""
+        if self._chosen is not None:
+            return self._best_chosen(self._chosen, query_QM, list_QB, k)
+        index = self._alone if len(query_QM) == 1 else self._index
+        score_QK, row_QK = _in_threads(index, None, query_QM, list_QB, k, pairs=not self._numbered)
+        if not self._numbered:
+            row_QK = np.where(row_QK < 0, -1, self._begin_L[row_QK >> 32] + (row_QK & OFFSET))
         return score_QK, row_QK
 
     def _best_chosen(self, chosen: "Sequence[Chosen]", query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
@@ -336,20 +362,40 @@ def _stacked(files: Sequence[FileLists], row_F: Ints) -> tuple[Any, bool]:
     return index, numbered
 
 
+def _threads(queries: int, fewest: int) -> int:
+    """Return how many threads scan: as many as faiss may use, each at least `fewest` queries."""
+    return max(1, min(faiss.omp_get_max_threads(), queries // fewest))
+
+
 def _in_threads(
     index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int, *, pairs: bool = False
 ) -> tuple[Floats, Ints]:
     """Scan with as many threads as faiss may use; faiss itself uses a single thread where lists are given."""
-    most, is_coded = faiss.omp_get_max_threads(), isinstance(index, faiss.IndexIVFFastScan)
-    threads = min(most, len(query_QM) // (FEWEST_CODED_A_THREAD if is_coded else FEWEST_A_THREAD))
+    is_coded = isinstance(index, faiss.IndexIVFFastScan)
+    threads = _threads(len(query_QM), FEWEST_CODED_A_THREAD if is_coded else FEWEST_A_THREAD)
     if threads < 2:
-        if is_coded and most > 1 and len(query_QM) > 1:  # faiss would use its threads, and take longer
+        if is_coded and faiss.omp_get_max_threads() > 1 and len(query_QM) > 1:
+            # faiss would use its threads, and take longer
             return _pool(1).submit(_scan, index, chosen, query_QM, list_QB, k, pairs=pairs).result()
         return _scan(index, chosen, query_QM, list_QB, k, pairs=pairs)
     parts = zip(np.array_split(query_QM, threads), np.array_split(list_QB, threads), strict=True)
     scans = [_pool(threads).submit(_scan, index, chosen, query, lists, k, pairs=pairs) for query, lists in parts]
     scores, rows = zip(*(scan.result() for scan in scans), strict=True)
     return np.concatenate(scores), np.concatenate(rows)
+
+
+def _leaf_by_leaf(
+    rows: leaf_by_leaf.StoredRows, query_QM: Floats, list_QB: Ints, score_QK: Floats, row_QK: Ints
+) -> None:
+    """Merge the best rows of each query's lists [q, β] into scores and rows [q, k], with as many threads as faiss."""
+    threads, before = _threads(len(query_QM), leaf_by_leaf.FEWEST), torch.get_num_threads()
+    arrays = (np.array_split(array, threads) for array in (query_QM, list_QB, score_QK, row_QK))
+    scans = [_pool(threads).submit(leaf_by_leaf.scan, rows, *parts) for parts in zip(*arrays, strict=True)]
+    try:
+        for scan in scans:
+            scan.result()
+    finally:  # a thread of the pool sets torch's threads for itself, and for all that start later
+        torch.set_num_threads(before)
 
 
 def _scan(
@@ -373,4 +419,9 @@ def _scan(
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     # A single OpenMP thread in each; OpenMP's limit is set per thread, so from inside the thread.
-    return ThreadPoolExecutor(threads, "leaves", lambda: faiss.omp_set_num_threads(1))
+    return ThreadPoolExecutor(threads, "leaves", _single_thread)
+
+
+def _single_thread() -> None:
+    faiss.omp_set_num_threads(1)
+    torch.set_num_threads(1)
