@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     say = clock()
-    name, vector_NM, dev_QM, test_QM = vectors(given.index)
+    name, vector_NM, (dev_QM, test_QM) = vectors(given.index, "dev", "test")
     set_threads(2)
     coarse_LM = spherical_kmeans(vector_NM, given.lists, seed=1)
     kinds = [
