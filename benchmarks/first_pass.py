@@ -1,11 +1,13 @@
 """First passes over the leaves of a published index, on its dev queries: `python -m benchmarks.first_pass WORKDIR`.
 
 Documents visited and cost for shares of exact R@100, and microseconds that routing one query alone takes on one thread:
-by codes of the leaves' weights, and with every leaf scored in full; beside them IVF with as many lists. With
+by codes of the leaves' weights, with every leaf scored in full, and by codes before queries taught the router; beside
+them IVF with as many lists. With
 `--leaves`, k-means leaves of the documents instead, in several numbers: the time that finding a query's best leaves
 takes by codes, by a graph of the leaves, and in full.
 """
 
+import copy
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -69,7 +71,11 @@ def main() -> int:
     exact = judge.mean(opened.collection.exact(encoded.numpy, K))[MEASURE]
     beam = now.spec.search.leaves_visited(router.n_leaves, int(opened.collection.sizes(ROUTER).sum()))
     torch.set_num_threads(1)
-    settings: dict[str, Router] = {"codes": CodedRouter(router), "none, all in full": router}
+    settings: dict[str, Router] = {
+        "codes": CodedRouter(router),
+        "none, all in full": router,
+        "codes, no query taught the router": CodedRouter(_untaught(router)),
+    }
     rows = []
     for name, chosen in settings.items():
         system = router_system("router", opened.collection, chosen, encoded, K)
@@ -84,6 +90,15 @@ def main() -> int:
     head = ["first pass", f"visited for {shares} of it", "cost for the same", f"µs a query, beam {beam}"]
     print("\n".join(table(head, rows)))
     return 0
+
+
+@torch.no_grad()
+def _untaught(router: LearnedIvfRouter) -> LearnedIvfRouter:
+    """The router as k-means made it: weights of the centroids' directions, and nothing that transforms queries."""
+    made = copy.deepcopy(router)
+    made.begin(router.cells.centroid_LM)
+    made.U.zero_()
+    return made
 
 
 def _many(workdir: Path, counts: list[int]) -> int:
