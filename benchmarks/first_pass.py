@@ -2,9 +2,8 @@
 
 Documents visited and cost for shares of exact R@100, and microseconds that routing one query alone takes on one thread:
 by codes of the leaves' weights, with every leaf scored in full, and by codes before queries taught the router; beside
-them IVF with as many lists. With
-`--leaves`, k-means leaves of the documents instead, in several numbers: the time that finding a query's best leaves
-takes by codes, by a graph of the leaves, and in full.
+them IVF with as many lists. With `--leaves`, k-means leaves of the documents instead, in several numbers: the time that
+finding a query's best leaves takes by codes, by a graph of the leaves, and in full.
 """
 
 import copy
@@ -168,7 +167,11 @@ def _times(ways: list[Callable[[Floats], Ints]], query_QM: Floats, batch: int) -
 
 def _reached(system: System, judge: Judge, exact: float) -> list[str]:
     """Visited documents and cost, as shares of the corpus, at which the curve reaches shares of exact recall."""
-    curve = list(measure_curve(system, judge))
+    curve = []
+    for point in measure_curve(system, judge):
+        curve.append(point)
+        if point.measures[MEASURE] >= max(SHARES) * exact:
+            break
     return [
         " / ".join(f"{reach(curve, MEASURE, share * exact, axis):.2%}" for share in SHARES)
         for axis in ("visited_mean", "cost_mean")

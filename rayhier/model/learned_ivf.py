@@ -2,8 +2,8 @@
 
 A query x is transformed, y = x + U ReLU(V x), and a leaf's density is exp(w·y + b): how likely one document in the leaf
 is an answer. Density times the leaf's size is the leaf's probability, which training fits. Leaves are visited in the
-order of density, because the cost of a search is the number of documents, not of leaves. W begins at 20 x the centroids
-and U at 0, which is k-means IVF.
+order of density, because the cost of a search is the number of documents, not of leaves. W begins at the centroids, all
+times one factor, and U at 0, which is k-means IVF; training first fits the factor.
 
 A taller router has weights at every node and keeps the best nodes of each level; inner nodes only exclude leaves, and
 the remaining leaves are scored as in a flat router (height 1), which scores all. Searches give a flat router with many
