@@ -129,15 +129,18 @@ def killed(workdir: Path, file: Path, beam: int, folder: Path) -> str:
         process = subprocess.Popen(command, stdout=sys.stderr)
         while process.poll() is None and not (stops and len(list(parts.glob("[0-9]*.parquet"))) * CHUNK > wanted / 2):
             time.sleep(0.05)
+        if stops and process.poll() is not None:
+            sys.exit("the search ended before it could be killed; ask more --queries")
         if stops:
             process.kill()
-            kept = len(list(parts.glob("[0-9]*.parquet"))) * CHUNK
         if process.wait() and not stops:
             sys.exit("the search failed")
+        if stops:
+            kept = len(list(parts.glob("[0-9]*.parquet"))) * CHUNK
         seconds.append(time.monotonic() - began)
     names = pq.read_table(out, columns=["query_id"])["query_id"].to_pylist()
-    asked = pq.read_table(file, columns=["id"])["id"].to_pylist()
-    each = "each once, in the file's order" if names == asked else f"{len(set(names) & set(asked)):,} of them asked"
+    ids = pq.read_table(file, columns=["id"])["id"].to_pylist()
+    each = "each once, in the file's order" if names == ids else f"for {len(set(names) & set(ids)):,} of the queries"
     return (
         f"Killed by SIGKILL after {seconds[0]:.0f} s with {kept:,} of {wanted:,} queries done, and given again: "
         f"{seconds[1]:.0f} s more; {len(names):,} answers, {each}."

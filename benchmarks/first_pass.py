@@ -136,16 +136,16 @@ class _Ways:
             lambda part: np.asarray(self.graph.search(part, beam)[1]),
         ]
         true_QB = ways[1](query_QM)
-        wanted, found = _agreement(ways[0](query_QM), true_QB), 0.0
+        by_codes, by_graph = _agreement(ways[0](query_QM), true_QB), 0.0
         for effort in EFFORTS:
             self.graph.hnsw.efSearch = round(effort * beam)
-            found = _agreement(ways[2](query_QM), true_QB)
-            if found >= wanted:
+            by_graph = _agreement(ways[2](query_QM), true_QB)
+            if by_graph >= by_codes:
                 break
         set_threads(1)
         alone, together = _times(ways, query_QM, 1), _times(ways, query_QM, TOGETHER)
         times = [f"{one:.0f} / {many:.1f}" for one, many in zip(alone, together, strict=True)]
-        return [*times, f"{wanted:.3f}", f"{found:.3f} ({effort:g})"]
+        return [*times, f"{by_codes:.3f}", f"{by_graph:.3f} ({effort:g})"]
 
 
 def _agreement(found_QB: Ints, true_QB: Ints) -> float:

@@ -17,6 +17,8 @@ from rayhier.arrays import Floats, Ints, Values
 
 NEIGHBOURS, MOVED = 10, 0.7
 AT_ONCE = 4096
+QUERIES, VECTORS = 2_048, 65_536
+"""Queries and vectors that are compared at a time."""
 TIED = 1e-5
 """Difference of scores that counts as none."""
 
@@ -75,12 +77,13 @@ def neighbours(vector_NM: Floats, count: int) -> Ints:
 
 def best(query_QM: Floats, vector_NM: np.ndarray, k: int) -> Ints:
     """The k nearest vectors [q, k] of each query, by products with all."""
-    score_QK, row_QK, queries = torch.empty(len(query_QM), 0), torch.empty(len(query_QM), 0, dtype=torch.int64), None
-    queries = torch.from_numpy(query_QM)
-    for begin in range(0, len(vector_NM), 1 << 16):
-        part = torch.from_numpy(np.asarray(vector_NM[begin : begin + (1 << 16)], np.float32))
-        score_QF, row_QF = torch.cat([score_QK, queries @ part.T], 1), begin + torch.arange(len(part))
-        rows_QF = torch.cat([row_QK, row_QF.expand(len(query_QM), -1)], 1)
-        score_QK, place_QK = score_QF.topk(k, dim=1)
-        row_QK = rows_QF.gather(1, place_QK)
-    return row_QK.numpy()
+    blocks = torch.split(torch.from_numpy(query_QM), QUERIES)
+    best_of = [(torch.empty(len(block), 0), torch.empty(len(block), 0, dtype=torch.int64)) for block in blocks]
+    for begin in range(0, len(vector_NM), VECTORS):
+        part = torch.from_numpy(np.asarray(vector_NM[begin : begin + VECTORS], np.float32))
+        row_F = begin + torch.arange(len(part))
+        for number, (block, (score_QK, row_QK)) in enumerate(zip(blocks, best_of, strict=True)):
+            score_QF, place_QK = torch.cat([score_QK, block @ part.T], 1).topk(k, dim=1)
+            row_QF = torch.cat([row_QK, row_F.expand(len(block), -1)], 1)
+            best_of[number] = score_QF, row_QF.gather(1, place_QK)
+    return torch.cat([row_QK for _, row_QK in best_of]).numpy()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import StringIO
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -45,12 +46,12 @@ class Lists:
 
     name: str
     leaf_lists: LeafLists
-    index: object
+    index: Any
     """faiss's index of the lists."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class Workload:
     """Queries that are searched together, chunk by chunk, and the lists that they visit, nearest first."""
 
     name: str
@@ -81,33 +82,33 @@ def means(vector_NM: Floats, leaf_N: Ints) -> tuple[Floats, Ints]:
     return sum_LM / np.linalg.norm(sum_LM, axis=1, keepdims=True), list_N
 
 
-def asked(
+def workloads(
     vector_NM: Floats, judged_QM: Floats, list_N: Ints, mean_LM: Floats, sizes: list[int], beam: int
-) -> Iterator[Asked]:
+) -> Iterator[Workload]:
     """Queries at random, in several numbers, then documents in the order of their lists."""
     rng = np.random.default_rng(0)
     query_QM = np.concatenate([judged_QM, vector_NM[rng.permutation(len(vector_NM))[:RANDOM]]])
     for size in sizes:
         some_QM = query_QM[:size]
-        yield Asked(f"{size:,}", [(some_QM, nearest(some_QM, mean_LM, beam)[0])])
+        yield Workload(f"{size:,}", [(some_QM, nearest(some_QM, mean_LM, beam)[0])])
     order_N, chunks = np.argsort(list_N, kind="stable"), list[tuple[Floats, Ints]]()
     for begin in np.linspace(0, len(order_N) - CHUNK, CHUNKS).astype(int).tolist():
         some_QM = vector_NM[order_N[begin : begin + CHUNK]]
         chunks.append((some_QM, nearest(some_QM, mean_LM, beam)[0]))
-    yield Asked(f"documents, by {CHUNK:,}", chunks)
+    yield Workload(f"documents, by {CHUNK:,}", chunks)
 
 
-def scanned(lists: LeafLists, asked: Asked, beam: int, rule: Callable[..., int]) -> None:
+def scanned(lists: LeafLists, workload: Workload, beam: int, rule: Callable[..., int]) -> None:
     """Scan all chunks; `rule` tells how many lists of each query are scanned query by query."""
     with patch.object(leaf_by_leaf, "first_lists", rule):
-        for query_QM, list_QB in asked.chunks:
+        for query_QM, list_QB in workload.chunks:
             lists.scan(query_QM, list_QB[:, :beam], K)
 
 
-def batched(lists: Lists, asked: Asked, beam: int) -> None:
+def batched(lists: Lists, workload: Workload, beam: int) -> None:
     """Search all chunks by faiss' big_batch_search."""
-    for query_QM, list_QB in asked.chunks:
-        lists.index.nprobe = beam  # type: ignore[attr-defined]
+    for query_QM, list_QB in workload.chunks:
+        lists.index.nprobe = beam
         visited = np.ascontiguousarray(list_QB[:, :beam], np.int32)
         with redirect_stdout(StringIO()):  # it prints every list
             big_batch_search(lists.index, query_QM, K, verbose=1, q_assign=visited)
@@ -127,22 +128,22 @@ def by_leaf(rows: leaf_by_leaf.StoredRows, scored_L: Ints, list_QB: Ints, k: int
 own_rule = leaf_by_leaf.first_lists
 
 
-def rates(lists: Lists, asked: Asked, beam: int, rounds: int) -> tuple[dict[str, float], bool]:
+def rates(lists: Lists, workload: Workload, beam: int, rounds: int) -> tuple[dict[str, float], bool]:
     """Median queries a second of each way, in rounds that take turns; and whether leaf by leaf is what is chosen."""
     works: dict[str, Callable[[], None]] = {
-        WAYS[0]: partial(scanned, lists.leaf_lists, asked, beam, by_query),
-        WAYS[1]: partial(scanned, lists.leaf_lists, asked, beam, by_leaf),
+        WAYS[0]: partial(scanned, lists.leaf_lists, workload, beam, by_query),
+        WAYS[1]: partial(scanned, lists.leaf_lists, workload, beam, by_leaf),
     }
-    if len(lists.leaf_lists.sizes) + 1 < beam * len(asked.chunks[0][0]):  # it sorts no fewer visits than lists
-        works[WAYS[2]] = partial(batched, lists, asked, beam)
+    if len(lists.leaf_lists.sizes) + 1 < beam * len(workload.chunks[0][0]):  # it sorts no fewer visits than lists
+        works[WAYS[2]] = partial(batched, lists, workload, beam)
     taken: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
             began = time.process_time()
             work()
             taken[name].append(time.process_time() - began)
-    median = {name: asked.queries / float(np.median(seconds)) for name, seconds in taken.items()}
-    firsts = [lists.leaf_lists.query_by_query_first(list_QB[:, :beam], K) for _, list_QB in asked.chunks]
+    median = {name: workload.queries / float(np.median(seconds)) for name, seconds in taken.items()}
+    firsts = [lists.leaf_lists.query_by_query_first(list_QB[:, :beam], K) for _, list_QB in workload.chunks]
     return median, sum(first < beam for first in firsts) * 2 > len(firsts)
 
 
@@ -164,8 +165,8 @@ def main() -> None:
         ("lists by k-means", coarse_LM, nearest(vector_NM, coarse_LM, 1)[0][:, 0]),
     ]
     for kind, mean_LM, list_N in kinds:
-        wanted = list(
-            asked(vector_NM, np.concatenate([dev_QM, test_QM]), list_N, mean_LM, given.queries, max(given.beams))
+        every = list(
+            workloads(vector_NM, np.concatenate([dev_QM, test_QM]), list_N, mean_LM, given.queries, max(given.beams))
         )
         set_threads(1)
         for codec in CODECS:
@@ -174,11 +175,11 @@ def main() -> None:
             file = FileLists(index, np.arange(len(mean_LM)), sizes, list_N=list_N)
             lists, lines = Lists(codec, LeafLists([file]), index), list[list[str]]()
             for beam in given.beams:
-                for some in wanted:
-                    rate, chosen = rates(lists, some, beam, given.rounds)
-                    say(f"{kind}, {codec}, beam {beam}, {some.name}: {rate}")
+                for workload in every:
+                    rate, chosen = rates(lists, workload, beam, given.rounds)
+                    say(f"{kind}, {codec}, beam {beam}, {workload.name}: {rate}")
                     cells = [f"{rate[way]:,.0f}" if way in rate else UNKNOWN for way in WAYS]
-                    lines.append([str(beam), some.name, *cells, WAYS[1] if chosen else WAYS[0]])
+                    lines.append([str(beam), workload.name, *cells, WAYS[1] if chosen else WAYS[0]])
             print(f"\n{name}, {codec}: {len(vector_NM):,} vectors, {len(mean_LM):,} {kind}\n")
             head = ["beam", "queries", *WAYS, "chosen"]
             print("\n".join(table(head, lines)), flush=True)

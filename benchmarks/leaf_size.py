@@ -55,10 +55,10 @@ def main() -> None:
     measured = {batch: rates(systems, dev_QM, batch, 1) for batch in BATCHES}
     lines = []
     for system, effort in systems:
-        found = dev.recall(system.search(dev_QM, effort), every)
+        recall = dev.recall(system.search(dev_QM, effort), every)
         per_second = [f"{np.median(rate[system.name]):,.0f}" for rate in measured.values()]
         rows = len(every) / int(system.name.replace(",", ""))
-        lines.append([system.name, f"{rows:.0f}", *map(str, effort), f"{found:.3f}", *per_second])
+        lines.append([system.name, f"{rows:.0f}", *map(str, effort), f"{recall:.3f}", *per_second])
     print(f"\n{name}: {len(every):,} vectors of {every.shape[1]} numbers, {len(dev_QM):,} dev queries, one thread\n")
     head = ["alone" if batch == 1 else f"batches of {batch:,}" for batch in BATCHES]
     print("\n".join(table(["leaves", "rows a leaf", "visited", "scored again", f"of the true {K}", *head], lines)))

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rayhier.arrays import Floats, Ints
+from benchmarks.harder import best
+from rayhier.arrays import Floats
 
 PER_LIST = 8
 """Fewest queries for each list; where train queries are fewer, documents are further queries."""
@@ -31,8 +32,6 @@ BATCH, MOST_EPOCHS, PATIENCE = 512, 50, 3
 """Queries of a step, most epochs, and epochs without a better one after which a pair of those is given up."""
 FOUND = 0.95
 """Share of held-out queries whose target is to be among the lists that the layer ranks first."""
-AT_ONCE, BLOCK = 1 << 15, 1 << 11
-"""Documents and queries that are compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class Lessons:
         missing = max(0, PER_LIST * len(centroid_LM) - len(train_QM))
         rows = np.sort(np.random.default_rng(0).permutation(len(vector_NM))[:missing])
         query_QM = np.concatenate([train_QM, np.asarray(vector_NM[rows], np.float32)])
-        row_Q = np.concatenate([nearest(train_QM, vector_NM), rows])  # a document is nearest to itself
-        list_Q = nearest(np.asarray(vector_NM[row_Q], np.float32), centroid_LM)
+        row_Q = np.concatenate([best(train_QM, vector_NM, 1)[:, 0], rows])  # a document is nearest to itself
+        list_Q = best(np.asarray(vector_NM[row_Q], np.float32), centroid_LM, 1)[:, 0]
         shuffled = np.random.default_rng(1).permutation(len(row_Q))
         return cls(torch.from_numpy(query_QM[shuffled]), torch.from_numpy(list_Q[shuffled]))
 
@@ -113,16 +112,3 @@ class Layer:
             loss = cross_entropy(batch.query_QM @ self.weight_LM.T, batch.list_Q)
             loss.backward()  # type: ignore[no-untyped-call]
             self._adam.step()
-
-
-def nearest(query_QM: Floats, vector_NM: np.ndarray) -> Ints:
-    """Number [q] of the vector with the greatest inner product with each query."""
-    queries, best_Q = torch.from_numpy(query_QM), torch.full((len(query_QM),), -torch.inf)
-    row_Q = torch.zeros(len(query_QM), dtype=torch.int64)
-    for begin in range(0, len(vector_NM), AT_ONCE):
-        part = torch.from_numpy(np.asarray(vector_NM[begin : begin + AT_ONCE], np.float32))
-        blocks = [(some @ part.T).max(1) for some in torch.split(queries, BLOCK)]
-        score_Q, place_Q = torch.cat([block.values for block in blocks]), torch.cat([block.indices for block in blocks])
-        row_Q = torch.where(score_Q > best_Q, begin + place_Q, row_Q)
-        best_Q = torch.maximum(best_Q, score_Q)
-    return row_Q.numpy()

@@ -70,6 +70,17 @@ def for_one_query(index: Any) -> Any:
     return alone
 
 
+def stored(index: Any, number: int, begin: int, end: int) -> npt.NDArray[Any]:
+    """Return the stored vectors [n, m] of the rows from `begin` to `end` of list `number`; of flat or fp16 alone.
+
+    They have the codec's precision, and are faiss's own memory.
+    """
+    width, m = index.code_size, index.d
+    codes = faiss.rev_swig_ptr(index.invlists.get_codes(number), end * width)
+    vector_NM: npt.NDArray[Any] = codes[begin * width :].view(f"f{width // m}").reshape(-1, m)
+    return vector_NM
+
+
 def write(index: Any, path: Path) -> None:
     """Write a faiss index to a file; OSError, with the path, where it cannot be written."""
     try:

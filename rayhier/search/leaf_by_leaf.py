@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.cluster.library import faiss
+from rayhier.search import codecs
 
 BATCH = 1 << 22
 """About the most pairs of a query and a list whose products are computed before the next queries are begun."""
@@ -53,9 +53,7 @@ class StoredRows:
 
     def vectors(self, number: int, begin: int, end: int) -> torch.Tensor:
         """Return the stored vectors [n, m] of the rows from `begin` to `end` of a list."""
-        width, m = self.index.code_size, self.index.d
-        codes = faiss.rev_swig_ptr(self.index.invlists.get_codes(number), end * width)
-        return torch.from_numpy(codes[begin * width :].view(f"f{width // m}").reshape(-1, m))
+        return torch.from_numpy(codecs.stored(self.index, number, begin, end))
 
     def scanned(self, kept: "Kept") -> "Kept":
         """Give rows their callers' numbers, and leave out those that are not scanned."""

@@ -64,13 +64,11 @@ class FileLists:
         """Read the vectors [n, m] of rows; needs a codec without loss (flat, fp16), and rows numbered list by list."""
         end_L = np.cumsum(self.size_L)
         list_N = np.searchsorted(end_L, rows, side="right")
-        place_N, width = rows - (end_L - self.size_L)[list_N], self.index.code_size
-        kind = np.float32 if width == 4 * self.index.d else np.float16
+        place_N = rows - (end_L - self.size_L)[list_N]
         vector_NM = np.empty((len(rows), self.index.d), np.float32)
         for leaf in np.unique(list_N).tolist():
             in_leaf_N = list_N == leaf
-            codes = faiss.rev_swig_ptr(self.index.invlists.get_codes(leaf), int(self.size_L[leaf]) * width)
-            vector_NM[in_leaf_N] = codes.view(kind).reshape(-1, self.index.d)[place_N[in_leaf_N]]
+            vector_NM[in_leaf_N] = codecs.stored(self.index, leaf, 0, int(self.size_L[leaf]))[place_N[in_leaf_N]]
         return vector_NM
 
 

@@ -47,7 +47,7 @@ class Routes:
 
 
 def find_routes(model: Model, queries: Queries | Encoded, beam: int, *, own_beams: bool = False) -> Routes:
-    """Encode queries and route them to `beam` leaves, or with `own` to as many as each of them needs.
+    """Encode queries and route them to `beam` leaves, or with `own_beams` to as many as each of them needs.
 
     With a beam of 0, queries visit no leaf, and get numbers for a comparison with all documents where the
     model's spec asks for one. InputError where the router reads tokens and queries are vectors.
