@@ -26,7 +26,7 @@ from rayhier.train.learned_ivf.targets import Targets
 from rayhier.train.loop import Learner
 
 MEASURED = 1 << 24
-"""Most densities of leaves, for pairs of dev queries and their answers, that are in memory at a time."""
+"""About the most densities of leaves, for pairs of dev queries and their answers, that are in memory at a time."""
 FITTED = 1_024
 """Most targets from which the leaves' first scale is fitted."""
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
@@ -111,7 +111,8 @@ class RouterPhase:
         dev, total = self.dev, 0.0
         size_L = torch.from_numpy(self.sizes).float()
         begin_T = np.searchsorted(dev.pair_P2[:, 0], np.arange(len(dev.vector_TM) + 1))
-        for row_B in np.array_split(np.arange(len(dev.vector_TM)), -(-len(dev.pair_P2) * len(size_L) // MEASURED) or 1):
+        densities = max(len(dev.vector_TM), len(dev.pair_P2)) * len(size_L)
+        for row_B in np.array_split(np.arange(len(dev.vector_TM)), math.ceil(densities / MEASURED) or 1):
             row_P, pair_P = _pairs(begin_T, row_B)
             log_p_BL = self.router.log_probs(torch.from_numpy(dev.vector_TM[row_B]).to(self.router.device))[-1]
             density_PL = (log_p_BL - self.router.log_size_L).cpu()[row_P]
