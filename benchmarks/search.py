@@ -64,7 +64,7 @@ def least(system: System, asked: Asked, vector_NM: np.ndarray) -> Any:
         if found_by(step) >= RECALL:
             alone = partial(one_by_one, system, query_QM[:ALONE], efforts[step], 1)
             alone()
-            reached.append((timed(alone), efforts[step]))
+            reached.append((min(timed(alone) for _ in range(3)), efforts[step]))
     return min(reached)[1] if reached else system.efforts[-1][-1]
 
 

@@ -569,10 +569,9 @@ class Ours:
 
 def numbered(rows: RankedRows, number_N: np.ndarray) -> Ints:
     """Numbers [q, 10] of the best documents: one in two files comes once."""
-    number_QT = np.where(rows.row_QT < 0, -1, number_N[rows.row_QT])
-    if number_QT.shape[1] == K:
-        return number_QT
-    return distinct(number_QT[:, : 4 * K])
+    row_QT = rows.first(4 * K).row_QT
+    number_QT = np.where(row_QT < 0, -1, number_N[row_QT])
+    return number_QT if number_QT.shape[1] == K else distinct(number_QT)
 
 
 def distinct(number_QT: Ints) -> Ints:

@@ -63,16 +63,15 @@ class CodedRouter(WrappedRouter):
 
     def by_codes(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
         """Choose leaves for vectors [n, m] by codes, whether or not they pay; `beam` is at most half of the leaves."""
-        hidden_NR = np.maximum(query_NM @ self._V.T, 0)
-        coded_NP = np.zeros((len(query_NM), self._codebook.width), np.float32)
-        m = query_NM.shape[1]
-        np.add(query_NM, hidden_NR @ self._U.T, out=coded_NP[:, :m])
-        coded_NP[:, m] = 1
+        coded_NP, m = np.zeros((len(query_NM), self._codebook.width), np.float32), query_NM.shape[1]
+        coded_NP[:, :m], coded_NP[:, m] = query_NM, 1
+        if len(self._V):
+            coded_NP[:, :m] += np.maximum(query_NM @ self._V.T, 0) @ self._U.T
         score_NS, leaf_NS = self._index.search(coded_NP, SHORTLIST * beam)
         if (leaf_NS[:, beam - 1] < 0).any():  # faiss leaves out some of the worst codes
             return self._in_full(query_NM, beam)
-        mass_NS = np.where(leaf_NS < 0, -np.inf, score_NS + self._log_size_L[leaf_NS])
-        most_N1 = mass_NS.max(axis=1, keepdims=True)
+        most_N1, mass_NS = score_NS[:, :1], score_NS + self._log_size_L.take(leaf_NS, mode="clip")
+        mass_NS[leaf_NS < 0] = -np.inf
         total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
         return leaf_NS[:, :beam], mass_NS[:, :beam] - total_N1
 

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import Any, Self
 
@@ -89,8 +89,7 @@ class LeafLists:
         leaf_L = np.concatenate([np.zeros(0, np.int64), *(file.leaf_L for file in files)])
         in_range_L = np.ones(len(leaf_L), bool) if leaves is None else _among(leaf_L, leaves)
         self._begin_L, self._held_L = np.cumsum(held_L) - held_L, held_L
-        self.sizes = np.where(in_range_L, held_L, 0)
-        """Number of rows in each list [l] that are scanned."""
+        self._scan_only(np.where(in_range_L, held_L, 0))
         self._layers = _layers(leaf_L, in_range_L, self._first_F)
         self.copies = _joined([file.copies for file in files], [file.rows for file in files])
         self._chosen: list[Chosen] | None = None
@@ -113,7 +112,8 @@ class LeafLists:
         """Scan and count from now on only the rows where `mask_N` [n] is True."""
         self.__dict__.pop("_repeats", None)
         chosen = np.bincount(self._list_of_rows()[mask_N], minlength=len(self.sizes)).astype(np.int64)
-        self._mask_N, self.sizes = mask_N, np.where(self.sizes > 0, chosen, 0)
+        self._mask_N = mask_N
+        self._scan_only(np.where(self.sizes > 0, chosen, 0))
         cuts = [0, len(mask_N)] if self._numbered else self._row_F.tolist()
         self._chosen = [Chosen(mask_N[begin:end]) for begin, end in pairwise(cuts)]
 
@@ -127,10 +127,17 @@ class LeafLists:
         """Mask [n], True for rows that are scanned."""
         return np.ones(self.rows, dtype=bool) if self._mask_N is None else self._mask_N
 
+    def _scan_only(self, size_L: Ints) -> None:
+        self.sizes = size_L
+        """Number of rows in each list [l] that are scanned."""
+        self.scanned = int(size_L.sum())
+        """Number of rows that are scanned, of all lists."""
+        self._size_or_0_L = np.append(size_L, 0)  # of list -1
+
     @property
     def documents(self) -> int:
         """Number of distinct documents that are scanned; of passages where documents are cut into them."""
-        return int(self.sizes.sum()) - (0 if self._repeats is None else self._repeats.rows)
+        return self.scanned - (0 if self._repeats is None else self._repeats.rows)
 
     def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
         """Return scores [q, k] and rows [q, k] of the best results in each query's leaves [q, β], each result once.
@@ -181,7 +188,7 @@ class LeafLists:
         return np.concatenate([leaves_QB[:, :0], *(layer(leaves_QB) for layer in self._layers)], axis=1)
 
     def _scanned(self, list_QB: Ints) -> Ints:
-        return np.asarray(np.where(list_QB < 0, 0, self.sizes[list_QB]).sum(axis=1))
+        return np.asarray(self._size_or_0_L[list_QB].sum(axis=1))
 
     def _best(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
         if not len(self.sizes):
@@ -405,13 +412,20 @@ def _scan(
     """
     score_QK, label_QK = np.empty((len(query_QM), k), np.float32), np.empty((len(query_QM), k), np.int64)
     unread_QB = np.zeros(list_QB.shape, np.float32)  # distances to centroids, which no codec here reads
-    selector = None if chosen is None else chosen.selector
-    library: Any = faiss  # its type hints lack these names
-    parameters = library.SearchParametersIVF(sel=selector, nprobe=list_QB.shape[1])
+    parameters = _parameters(list_QB.shape[1]) if chosen is None else _parameters_of(chosen, list_QB.shape[1])
     arrays = [faiss.swig_ptr(array) for array in (query_QM, list_QB, unread_QB, score_QK, label_QK)]
     query, lists, unread, scores, labels = arrays
     index.search_preassigned_c(len(query_QM), query, k, lists, unread, scores, labels, pairs, parameters)
     return score_QK, label_QK
+
+
+def _parameters_of(chosen: Chosen | None, probed: int) -> Any:
+    library: Any = faiss  # its type hints lack these names
+    return library.SearchParametersIVF(sel=None if chosen is None else chosen.selector, nprobe=probed)
+
+
+_parameters = lru_cache(1_000)(partial(_parameters_of, None))
+"""faiss's settings of a scan of so many lists, of all their rows: making them takes as long as scanning a list."""
 
 
 @cache

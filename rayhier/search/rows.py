@@ -4,6 +4,7 @@ Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S seg
 """
 
 import resource
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,6 +77,7 @@ class Rows:
         """Number of each segment's first row [s + 1]; the last entry is the number of rows."""
         self._first: list[int] = self.begin_S.tolist()
         self._from_disk = True
+        self._memory = threading.local()
 
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the rows: True where a row meets a filter."""
@@ -95,25 +97,28 @@ class Rows:
             asked_A = np.unique(row_QT)
             for segment, first, begin, end in self._spans(np.searchsorted(asked_A, self.begin_S).tolist()):
                 segment.read_ahead(asked_A[begin:end] - first)
-        # One query at a time, by buffers that stay in the processor's cache: several times as fast as all together.
-        (t, m), matrices = (row_QT.shape[1], query_QM.shape[1]), self._matrices
-        stored_TM, most = np.empty((t, m), matrices[0].dtype), max(1, SERIAL // m)
-        stored, is_float = torch.from_numpy(stored_TM), stored_TM.dtype == np.float32
-        buffer = torch.empty(0 if is_float else min(t, most), m)
-        blocks = [(slice(at, at + most), stored[at : at + most]) for at in range(0, t, most)]
-        queries = torch.from_numpy(np.ascontiguousarray(query_QM, dtype=np.float32)).unbind()
-        scores = torch.from_numpy(score_QT).unbind()
-        for query_M, score_T, row_T in zip(queries, scores, np.maximum(row_QT, 0), strict=True):
+        matrices, gathered = self._matrices, self._gathered(row_QT.shape[1], query_QM.shape[1])
+        query_QM, missing = np.ascontiguousarray(query_QM, dtype=np.float32), bool((row_QT[:, 0] < 0).any())
+        found_QT = np.maximum(row_QT, 0) if missing else row_QT
+        # One query at a time, by memory that stays in the processor's cache: several times as fast as all together.
+        for query_M, score_T, row_T in zip(query_QM, score_QT, found_QT, strict=True):
             cuts = np.searchsorted(row_T, self.begin_S).tolist()
             for matrix_NM, first, begin, end in zip(matrices, self._first, cuts, cuts[1:], strict=False):
                 if begin < end:
-                    matrix_NM.take(row_T[begin:end] - first, axis=0, out=stored_TM[begin:end], mode="clip")
-            for place, stored_BM in blocks:
-                vector_BM = stored_BM if is_float else buffer[: len(stored_BM)].copy_(stored_BM)
-                torch.mv(vector_BM, query_M, out=score_T[place])
-        score_QT[row_QT < 0] = -np.inf
+                    out_TM = gathered.stored_TM[begin:end]
+                    matrix_NM.take(row_T[begin:end] - first if first else row_T[begin:end], 0, out_TM, "clip")
+            gathered.score(torch.from_numpy(query_M), torch.from_numpy(score_T))
+        if missing:
+            score_QT[row_QT < 0] = -np.inf
         self._from_disk = _blocks_read() > read
         return RankedRows(score_QT, row_QT).ordered()
+
+    def _gathered(self, rows: int, numbers: int) -> "_Gathered":
+        """Return memory of this thread, which its next call gets again where it asks for as much."""
+        kept: _Gathered | None = getattr(self._memory, "gathered", None)
+        if kept is None or kept.rows < rows:
+            kept = self._memory.gathered = _Gathered(rows, numbers, self._matrices[0].dtype)
+        return kept
 
     @cached_property
     def _matrices(self) -> list[npt.NDArray[Any]]:
@@ -155,6 +160,27 @@ class Rows:
             segment.take(distinct[begin:end] - first, needs=needs) for segment, first, begin, end in self._spans(cuts)
         ]
         return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})]), place_QT
+
+
+class _Gathered:
+    """Vectors of the rows of one query after the other: new memory for each would take as long as their products."""
+
+    def __init__(self, rows: int, m: int, kind: npt.DTypeLike) -> None:
+        self.rows, self._step = rows, rows if torch.get_num_threads() == 1 else max(1, SERIAL // m)
+        self.stored_TM = np.empty((rows, m), kind)
+        """The vectors as they are stored."""
+        self._stored_TM = torch.from_numpy(self.stored_TM)
+        self._is_float = self._stored_TM.dtype == torch.float32
+        self._float_BM = torch.empty(0 if self._is_float else min(rows, self._step), m)
+
+    def score(self, query_M: torch.Tensor, score_T: torch.Tensor) -> None:
+        """Write the products of the first t vectors and a query to `score_T` [t]."""
+        for at in range(0, len(score_T), self._step):
+            some_B = score_T[at : at + self._step]
+            vector_BM = self._stored_TM[at : at + len(some_B)]
+            if not self._is_float:
+                vector_BM = self._float_BM[: len(some_B)].copy_(vector_BM)
+            torch.mv(vector_BM, query_M, out=some_B)
 
 
 def _blocks_read() -> int:

@@ -172,16 +172,15 @@ class LeafScan:
         """
         fetch = fetch or self._fetched(k)
         lists = self.lists if where is None else self._matching(where)
-        most = min(fetch, int(lists.sizes.sum()))
+        most = min(fetch, lists.scanned)
         if not most:  # nothing matches, or all was removed
             nothing_Q = np.zeros(len(query_QM), dtype=np.int64)
             return Candidates(RankedRows.none(len(query_QM)), nothing_Q, nothing_Q, nothing_Q == 0)
         ranked = RankedRows(*lists.scan_rows(query_QM, leaves_QB, most))
         whole_Q = ranked.row_QT[:, -1] < 0 if most == fetch else np.ones(len(query_QM), dtype=bool)
         if self.codec == "pq":
-            ranked = _without_ties(ranked, whole_Q, k)
             # Only the stored vectors tell which passage of a document is the best.
-            ranked = self.rows.scored(query_QM, ranked.row_QT)
+            ranked = self.rows.scored(query_QM, _without_ties(ranked, whole_Q, k))
         result_N = None if lists.copies is None else lists.copies.result_N
         visited_Q, scanned_Q = lists.count(leaves_QB)
         return Candidates(ranked.once(result_N), visited_Q, scanned_Q, whole_Q)
@@ -212,14 +211,18 @@ class LeafScan:
         return lru_cache(KEPT_FILTERS)(self.rows.mask)
 
 
-def _without_ties(ranked: RankedRows, whole_Q: Bools, k: int) -> RankedRows:
-    """Leave out the rows that tie with the last one, unless fewer than k stay or no row is missing.
+def _without_ties(ranked: RankedRows, whole_Q: Bools, k: int) -> Ints:
+    """Return the rows [q, t] without those that tie with the last one, unless fewer than k stay or no row is missing.
 
     Sums of codes are often equal. Which of the equal rows faiss takes last depends on the order of its scan, and so on
     the other queries of a batch; the rows above them do not.
     """
-    tied_QT = (ranked.score_QT <= ranked.score_QT[:, -1:]) & ~whole_Q[:, None]
-    return ranked.without(tied_QT & ((~tied_QT).sum(axis=1, keepdims=True) >= k))
+    above_QT = ranked.score_QT > ranked.score_QT[:, -1:]
+    above_Q = above_QT.sum(axis=1)
+    if len(above_Q) == 1:
+        return ranked.row_QT if whole_Q[0] or above_Q[0] < k else ranked.row_QT[:, : above_Q[0]]
+    above_QT[whole_Q | (above_Q < k)] = True
+    return np.where(above_QT, ranked.row_QT, -1)
 
 
 @dataclass(frozen=True)
