@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss, ivf_tools
@@ -108,7 +109,12 @@ class Codebook:
         missing = self.width - vector_NM.shape[1]
         padded_NP = np.pad(vector_NM, ((0, 0), (0, missing))) if missing else vector_NM
         vector_NP = np.ascontiguousarray(padded_NP, dtype=np.float32)
-        return vector_NP if self.rotation_PP is None else vector_NP @ self.rotation_PP
+        if self.rotation_PP is None:
+            return vector_NP
+        if len(vector_NP) == 1:
+            return vector_NP @ self.rotation_PP
+        # By torch: numpy's product of many wakes threads that then wait at the cost of faiss's.
+        return (torch.from_numpy(vector_NP) @ torch.from_numpy(self.rotation_PP)).numpy()
 
     def flat(self, vector_NM: npt.NDArray[Any]) -> Any:
         """Code vectors [n, m]; returns faiss's index of their codes, in which vector i has id i."""

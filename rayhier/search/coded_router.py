@@ -37,11 +37,10 @@ class CodedRouter(WrappedRouter):
         The bias is one more coordinate, by which every query has 1. Equal weights give equal codes.
         """
         super().__init__(router)
-        weight_LM, bias_L, V, U, log_size_L = (
-            tensor.detach().cpu().numpy()
-            for tensor in (router.W[-1], router.b[-1], router.V, router.U, router.log_size_L)
+        weight_LM, bias_L, log_size_L = (
+            tensor.detach().cpu().numpy() for tensor in (router.W[-1], router.b[-1], router.log_size_L)
         )
-        self._V, self._U, self._log_size_L = V, U, log_size_L
+        self._V, self._U, self._log_size_L = router.V.detach().cpu(), router.U.detach().cpu(), log_size_L
         coded_LM = np.column_stack([weight_LM - weight_LM.mean(axis=0), bias_L - bias_L.mean()])
         self._codebook = Codebook.train(coded_LM, PIECE)
         codes, full = self._codebook.flat(coded_LM), faiss.IndexFlatIP(self._codebook.width)
@@ -66,7 +65,7 @@ class CodedRouter(WrappedRouter):
         coded_NP, m = np.zeros((len(query_NM), self._codebook.width), np.float32), query_NM.shape[1]
         coded_NP[:, :m], coded_NP[:, m] = query_NM, 1
         if len(self._V):
-            coded_NP[:, :m] += np.maximum(query_NM @ self._V.T, 0) @ self._U.T
+            coded_NP[:, :m] += self._bent(query_NM)
         score_NS, leaf_NS = self._index.search(coded_NP, SHORTLIST * beam)
         if (leaf_NS[:, beam - 1] < 0).any():  # faiss leaves out some of the worst codes
             return self._in_full(query_NM, beam)
@@ -74,6 +73,11 @@ class CodedRouter(WrappedRouter):
         mass_NS[leaf_NS < 0] = -np.inf
         total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
         return leaf_NS[:, :beam], mass_NS[:, :beam] - total_N1
+
+    def _bent(self, query_NM: Floats) -> Floats:
+        """Return what the router adds to vectors [n, m]; by torch, since numpy's threads would wait at faiss's cost."""
+        query = torch.from_numpy(np.ascontiguousarray(query_NM, dtype=np.float32))
+        return torch.relu(query @ self._V.T).matmul(self._U.T).numpy()
 
     def multiply_adds(self, beam: int) -> int:
         """Count the multiply-adds of routing one query: codes by the time that they take, and the leaves in full."""

@@ -9,14 +9,12 @@ Shapes: N rows, M embedding size, L lists, Q queries, B leaves probed (beam), K 
 
 import copy
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
-import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
@@ -24,9 +22,10 @@ from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import once, take
 from rayhier.search import codecs, leaf_by_leaf
 from rayhier.search.codebook import Codebook
+from rayhier.search.threads import divided, threads_for, together
 from rayhier.search.visited import Places, Repeats
 
-FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 256
+FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 16
 """Fewest queries that each of several threads scans; of codes more, since a thread reads a list once for all of its
 queries."""
 OFFSET = (1 << 32) - 1
@@ -205,7 +204,8 @@ class LeafLists:
             first = self.query_by_query_first(lists, k)
         score_QK, row_QK = self._query_by_query(queries, np.ascontiguousarray(lists[:, :first]), k)
         if first < lists.shape[1]:
-            _leaf_by_leaf(self._lossless_rows, queries, lists[:, first:], score_QK, row_QK)
+            scan = partial(leaf_by_leaf.scan, self._lossless_rows)
+            together(scan, threads_for(len(queries), leaf_by_leaf.FEWEST), queries, lists[:, first:], score_QK, row_QK)
         missing_QK = row_QK < 0
         if missing_QK[:, -1].any():
             score_QK[missing_QK] = -np.inf
@@ -216,7 +216,7 @@ class LeafLists:
 
     def query_by_query_first(self, list_QB: Ints, k: int) -> int:
         """Return how many of each query's lists [q, β] are scanned query by query; the others are leaf by leaf."""
-        a_thread = -(-len(list_QB) // _threads(len(list_QB), leaf_by_leaf.FEWEST))
+        a_thread = -(-len(list_QB) // threads_for(len(list_QB), leaf_by_leaf.FEWEST))
         return leaf_by_leaf.first_lists(self._lossless_rows, self.sizes, list_QB[:a_thread], k)
 
     @property
@@ -367,44 +367,24 @@ def _stacked(files: Sequence[FileLists], row_F: Ints) -> tuple[Any, bool]:
     return index, numbered
 
 
-def _threads(queries: int, fewest: int) -> int:
-    """Return how many threads scan: as many as faiss may use, each at least `fewest` queries."""
-    return max(1, min(faiss.omp_get_max_threads(), queries // fewest))
-
-
 def _in_threads(
     index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int, *, pairs: bool = False
 ) -> tuple[Floats, Ints]:
     """Scan with as many threads as faiss may use; faiss itself uses a single thread where lists are given."""
     is_coded = isinstance(index, faiss.IndexIVFFastScan)
-    threads = _threads(len(query_QM), FEWEST_CODED_A_THREAD if is_coded else FEWEST_A_THREAD)
-    if threads < 2:
-        if is_coded and faiss.omp_get_max_threads() > 1 and len(query_QM) > 1:
-            # faiss would use its threads, and take longer
-            return _pool(1).submit(_scan, index, chosen, query_QM, list_QB, k, pairs=pairs).result()
-        return _scan(index, chosen, query_QM, list_QB, k, pairs=pairs)
-    parts = zip(np.array_split(query_QM, threads), np.array_split(list_QB, threads), strict=True)
-    scans = [_pool(threads).submit(_scan, index, chosen, query, lists, k, pairs=pairs) for query, lists in parts]
-    scores, rows = zip(*(scan.result() for scan in scans), strict=True)
+    work, fewest = partial(_scan, index, chosen, k, pairs), FEWEST_CODED_A_THREAD if is_coded else FEWEST_A_THREAD
+    if is_coded and threads_for(len(query_QM), fewest) < 2 <= min(faiss.omp_get_max_threads(), len(query_QM)):
+        # faiss would use its threads, and take longer
+        return together(work, 1, query_QM, list_QB)[0]
+    parts = divided(work, fewest, query_QM, list_QB)
+    if len(parts) == 1:
+        return parts[0]
+    scores, rows = zip(*parts, strict=True)
     return np.concatenate(scores), np.concatenate(rows)
 
 
-def _leaf_by_leaf(
-    rows: leaf_by_leaf.StoredRows, query_QM: Floats, list_QB: Ints, score_QK: Floats, row_QK: Ints
-) -> None:
-    """Merge the best rows of each query's lists [q, β] into scores and rows [q, k], with as many threads as faiss."""
-    threads, before = _threads(len(query_QM), leaf_by_leaf.FEWEST), torch.get_num_threads()
-    arrays = (np.array_split(array, threads) for array in (query_QM, list_QB, score_QK, row_QK))
-    scans = [_pool(threads).submit(leaf_by_leaf.scan, rows, *parts) for parts in zip(*arrays, strict=True)]
-    try:
-        for scan in scans:
-            scan.result()
-    finally:  # a thread of the pool sets torch's threads for itself, and for all that start later
-        torch.set_num_threads(before)
-
-
 def _scan(
-    index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int, *, pairs: bool
+    index: Any, chosen: Chosen | None, k: int, pairs: bool, query_QM: Floats, list_QB: Ints
 ) -> tuple[Floats, Ints]:
     """Scan each query's lists [q, β] with faiss; returns scores and labels [q, k] of the best rows.
 
@@ -426,14 +406,3 @@ def _parameters_of(chosen: Chosen | None, probed: int) -> Any:
 
 _parameters = lru_cache(1_000)(partial(_parameters_of, None))
 """faiss's settings of a scan of so many lists, of all their rows: making them takes as long as scanning a list."""
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    # A single OpenMP thread in each; OpenMP's limit is set per thread, so from inside the thread.
-    return ThreadPoolExecutor(threads, "leaves", _single_thread)
-
-
-def _single_thread() -> None:
-    faiss.omp_set_num_threads(1)
-    torch.set_num_threads(1)

@@ -5,7 +5,7 @@ Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S seg
 
 import resource
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -18,10 +18,13 @@ import torch
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Needs, by_name, once, take
 from rayhier.search.segment import Segment
+from rayhier.search.threads import divided
 from rayhier.spec.filter import Filter
 
-SERIAL = 32_000
-"""Numbers that torch converts and gathers without a second thread: waking it takes longer."""
+TOGETHER = 8
+"""Queries whose rows are read and multiplied together: more would not stay in the processor's cache."""
+FEWEST_A_THREAD = 32
+"""Fewest queries that each of several threads scores again."""
 
 
 @dataclass(frozen=True)
@@ -92,29 +95,37 @@ class Rows:
         score_QT = np.full(row_QT.shape, -np.inf, np.float32)
         if not row_QT.size or not self._segments:
             return RankedRows(score_QT, row_QT)
-        read = _blocks_read()
         if self._from_disk:
             asked_A = np.unique(row_QT)
             for segment, first, begin, end in self._spans(np.searchsorted(asked_A, self.begin_S).tolist()):
                 segment.read_ahead(asked_A[begin:end] - first)
-        matrices, gathered = self._matrices, self._gathered(row_QT.shape[1], query_QM.shape[1])
-        query_QM, missing = np.ascontiguousarray(query_QM, dtype=np.float32), bool((row_QT[:, 0] < 0).any())
-        found_QT = np.maximum(row_QT, 0) if missing else row_QT
-        # One query at a time, by memory that stays in the processor's cache: several times as fast as all together.
-        for query_M, score_T, row_T in zip(query_QM, score_QT, found_QT, strict=True):
-            cuts = np.searchsorted(row_T, self.begin_S).tolist()
-            for matrix_NM, first, begin, end in zip(matrices, self._first, cuts, cuts[1:], strict=False):
-                if begin < end:
-                    out_TM = gathered.stored_TM[begin:end]
-                    matrix_NM.take(row_T[begin:end] - first if first else row_T[begin:end], 0, out_TM, "clip")
-            gathered.score(torch.from_numpy(query_M), torch.from_numpy(score_T))
-        if missing:
+        self._from_disk = any(divided(self._score, FEWEST_A_THREAD, query_QM, row_QT, score_QT))
+        if (row_QT[:, 0] < 0).any():
             score_QT[row_QT < 0] = -np.inf
-        self._from_disk = _blocks_read() > read
         return RankedRows(score_QT, row_QT).ordered()
 
+    def _score(self, query_QM: Floats, row_QT: Ints, score_QT: Floats) -> bool:
+        """Write the products of queries and their rows [q, t], which ascend; True if some came from a disk."""
+        read = _blocks_read()
+        query_QM, (q, t) = np.ascontiguousarray(query_QM, dtype=np.float32), row_QT.shape
+        gathered = self._gathered(min(TOGETHER, q) * t, query_QM.shape[1])
+        for begin in range(0, q, TOGETHER):
+            some = slice(begin, begin + TOGETHER)
+            vector_GTM = gathered.floats(row_QT[some], self._read)
+            # Product by product, so that a score is the same whatever else is asked.
+            np.vecdot(vector_GTM, query_QM[some, None], out=score_QT[some])
+        return _blocks_read() > read
+
+    def _read(self, row_X: Ints, out_XM: npt.NDArray[Any]) -> None:
+        """Write the stored vectors of ascending rows to the first of `out_XM`, of row -1 those of row 0."""
+        row_X = row_X if row_X[0] >= 0 else np.maximum(row_X, 0)
+        cuts = np.searchsorted(row_X, self.begin_S).tolist()
+        for matrix_NM, first, begin, end in zip(self._matrices, self._first, cuts, cuts[1:], strict=False):
+            if begin < end:
+                matrix_NM.take(row_X[begin:end] - first, 0, out_XM[begin:end], "clip")
+
     def _gathered(self, rows: int, numbers: int) -> "_Gathered":
-        """Return memory of this thread, which its next call gets again where it asks for as much."""
+        """Return memory of this thread for so many vectors, which its next call gets again."""
         kept: _Gathered | None = getattr(self._memory, "gathered", None)
         if kept is None or kept.rows < rows:
             kept = self._memory.gathered = _Gathered(rows, numbers, self._matrices[0].dtype)
@@ -163,24 +174,33 @@ class Rows:
 
 
 class _Gathered:
-    """Vectors of the rows of one query after the other: new memory for each would take as long as their products."""
+    """Memory for the vectors of a few queries' rows: new memory for each query would take as long as the products."""
 
     def __init__(self, rows: int, m: int, kind: npt.DTypeLike) -> None:
-        self.rows, self._step = rows, rows if torch.get_num_threads() == 1 else max(1, SERIAL // m)
-        self.stored_TM = np.empty((rows, m), kind)
-        """The vectors as they are stored."""
-        self._stored_TM = torch.from_numpy(self.stored_TM)
-        self._is_float = self._stored_TM.dtype == torch.float32
-        self._float_BM = torch.empty(0 if self._is_float else min(rows, self._step), m)
+        self.rows = rows
+        self._read_XM, self._stored_XM = np.empty((rows, m), kind), np.empty((rows, m), kind)
+        self._float_XM = torch.empty(0 if self._stored_XM.dtype == np.float32 else rows, m)
 
-    def score(self, query_M: torch.Tensor, score_T: torch.Tensor) -> None:
-        """Write the products of the first t vectors and a query to `score_T` [t]."""
-        for at in range(0, len(score_T), self._step):
-            some_B = score_T[at : at + self._step]
-            vector_BM = self._stored_TM[at : at + len(some_B)]
-            if not self._is_float:
-                vector_BM = self._float_BM[: len(some_B)].copy_(vector_BM)
-            torch.mv(vector_BM, query_M, out=some_B)
+    def floats(self, row_GT: Ints, read: Callable[[Ints, npt.NDArray[Any]], None]) -> Floats:
+        """Return the vectors [g, t, m] of each query's ascending rows [g, t].
+
+        `read` writes the stored vectors of ascending rows to an array.
+        """
+        row_X = row_GT.ravel()
+        stored_XM = self._stored_XM[: len(row_X)]
+        if len(row_GT) == 1:
+            read(row_X, stored_XM)
+        else:
+            order_X = np.argsort(row_X)
+            place_X = np.empty_like(order_X)
+            place_X[order_X] = np.arange(len(order_X))
+            read(row_X[order_X], self._read_XM[: len(row_X)])
+            self._read_XM.take(place_X, 0, stored_XM, "clip")
+        if len(self._float_XM):
+            vector_XM = self._float_XM[: len(row_X)].copy_(torch.from_numpy(stored_XM)).numpy()
+        else:
+            vector_XM = stored_XM
+        return vector_XM.reshape(*row_GT.shape, -1)
 
 
 def _blocks_read() -> int:

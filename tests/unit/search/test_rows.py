@@ -1,0 +1,90 @@
+"""Rows are scored again by their stored vectors: a few queries together, in several threads, from several files."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.cluster.library import faiss
+from rayhier.search.rows import TOGETHER, Rows
+from rayhier.search.threads import divided, pool, threads_for
+
+SIZES, M = (70, 1, 55), 24
+
+
+@pytest.fixture(params=[np.float16, np.float32])
+def stored(request):
+    return [np.random.default_rng(size).normal(size=(size, M)).astype(request.param) for size in SIZES]
+
+
+@pytest.fixture
+def rows(stored):
+    segments = [
+        SimpleNamespace(count=len(one), matrix=torch.from_numpy(one), read_ahead=lambda _: None) for one in stored
+    ]
+    return Rows(segments)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request):
+    before = torch.get_num_threads(), faiss.omp_get_max_threads()
+    torch.set_num_threads(request.param)
+    faiss.omp_set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before[0])
+    faiss.omp_set_num_threads(before[1])
+
+
+@pytest.mark.parametrize("queries", [1, 2, TOGETHER, TOGETHER + 1, 4 * TOGETHER + 3, 97])
+def test_scores_are_products_of_the_stored_vectors(rows, stored, queries, threads):
+    rng, vectors = np.random.default_rng(queries), np.concatenate(stored).astype(np.float32)
+    query_QM = rng.normal(size=(queries, M)).astype(np.float32)
+    row_QT = np.array([rng.permutation(len(vectors))[:30] for _ in range(queries)])
+    row_QT[rng.random(row_QT.shape) < 0.2] = -1
+    row_QT[0] = -1  # nothing was found for it
+    found = rows.scored(query_QM, row_QT)
+    expected_QT = np.where(row_QT < 0, -np.inf, np.einsum("qm,qtm->qt", query_QM, vectors[row_QT]))
+    for query, row_T in enumerate(row_QT.tolist()):
+        order = np.argsort(-expected_QT[query], kind="stable")
+        np.testing.assert_allclose(found.score_QT[query], expected_QT[query][order], atol=1e-5)
+        assert sorted(found.row_QT[query].tolist()) == sorted(row_T)
+        scores = dict(zip(row_T, expected_QT[query].tolist(), strict=True))
+        for row, score in zip(found.row_QT[query].tolist(), found.score_QT[query].tolist(), strict=True):
+            assert score == pytest.approx(scores[row], abs=1e-5)
+
+
+def test_memory_of_a_small_search_grows_for_a_large_one(rows, stored):
+    vectors, rng = np.concatenate(stored).astype(np.float32), np.random.default_rng(3)
+    for queries, listed in [(1, 3), (9, 40), (2, 2), (1, 126)]:
+        query_QM = rng.normal(size=(queries, M)).astype(np.float32)
+        row_QT = np.array([rng.permutation(len(vectors))[:listed] for _ in range(queries)])
+        best_Q = np.einsum("qm,qtm->qt", query_QM, vectors[row_QT]).max(axis=1)
+        np.testing.assert_allclose(rows.scored(query_QM, row_QT).score_QT[:, 0], best_Q, atol=1e-5)
+
+
+def test_parts_come_in_order_and_torch_has_its_threads_again(threads):
+    number_Q, seen = np.arange(10), []
+
+    def work(number_P):
+        seen.append(torch.get_num_threads())
+        return number_P.tolist()
+
+    parts = divided(work, 3, number_Q)
+    assert [number for part in parts for number in part] == number_Q.tolist()
+    assert len(parts) == min(threads, 3) == threads_for(10, 3)
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == threads
+
+
+def test_what_a_thread_raises_is_raised_and_torch_has_its_threads_again(threads):
+    def work(_):
+        raise ValueError("no such leaf")
+
+    with pytest.raises(ValueError, match="no such leaf"):
+        divided(work, 1, np.arange(9))
+    assert torch.get_num_threads() == threads
+
+
+def test_a_pool_is_made_once():
+    assert pool(2) is pool(2)
