@@ -114,7 +114,7 @@ class Codebook:
         if len(vector_NP) == 1:
             return vector_NP @ self.rotation_PP
         # By torch: numpy's product of many wakes threads that then wait at the cost of faiss's.
-        return (torch.from_numpy(vector_NP) @ torch.from_numpy(self.rotation_PP)).numpy()
+        return (torch.tensor(vector_NP) @ torch.from_numpy(self.rotation_PP)).numpy()
 
     def flat(self, vector_NM: npt.NDArray[Any]) -> Any:
         """Code vectors [n, m]; returns faiss's index of their codes, in which vector i has id i."""

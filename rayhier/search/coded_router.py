@@ -65,7 +65,7 @@ class CodedRouter(WrappedRouter):
         coded_NP, m = np.zeros((len(query_NM), self._codebook.width), np.float32), query_NM.shape[1]
         coded_NP[:, :m], coded_NP[:, m] = query_NM, 1
         if len(self._V):
-            coded_NP[:, :m] += self._bent(query_NM)
+            coded_NP[:, :m] += self._added(query_NM)
         score_NS, leaf_NS = self._index.search(coded_NP, SHORTLIST * beam)
         if (leaf_NS[:, beam - 1] < 0).any():  # faiss leaves out some of the worst codes
             return self._in_full(query_NM, beam)
@@ -74,9 +74,9 @@ class CodedRouter(WrappedRouter):
         total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
         return leaf_NS[:, :beam], mass_NS[:, :beam] - total_N1
 
-    def _bent(self, query_NM: Floats) -> Floats:
+    def _added(self, query_NM: Floats) -> Floats:
         """Return what the router adds to vectors [n, m]; by torch, since numpy's threads would wait at faiss's cost."""
-        query = torch.from_numpy(np.ascontiguousarray(query_NM, dtype=np.float32))
+        query = torch.tensor(np.ascontiguousarray(query_NM, dtype=np.float32))
         return torch.relu(query @ self._V.T).matmul(self._U.T).numpy()
 
     def multiply_adds(self, beam: int) -> int:

@@ -22,7 +22,7 @@ from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import once, take
 from rayhier.search import codecs, leaf_by_leaf
 from rayhier.search.codebook import Codebook
-from rayhier.search.threads import divided, threads_for, together
+from rayhier.search.threads import in_pool, in_threads, single_products, threads_for
 from rayhier.search.visited import Places, Repeats
 
 FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 16
@@ -205,7 +205,10 @@ class LeafLists:
         score_QK, row_QK = self._query_by_query(queries, np.ascontiguousarray(lists[:, :first]), k)
         if first < lists.shape[1]:
             scan = partial(leaf_by_leaf.scan, self._lossless_rows)
-            together(scan, threads_for(len(queries), leaf_by_leaf.FEWEST), queries, lists[:, first:], score_QK, row_QK)
+            with single_products():
+                in_pool(
+                    scan, threads_for(len(queries), leaf_by_leaf.FEWEST), queries, lists[:, first:], score_QK, row_QK
+                )
         missing_QK = row_QK < 0
         if missing_QK[:, -1].any():
             score_QK[missing_QK] = -np.inf
@@ -235,7 +238,7 @@ class LeafLists:
         if self._chosen is not None:
             return self._best_chosen(self._chosen, query_QM, list_QB, k)
         index = self._alone if len(query_QM) == 1 else self._index
-        score_QK, row_QK = _in_threads(index, None, query_QM, list_QB, k, pairs=not self._numbered)
+        score_QK, row_QK = _scan_in_threads(index, None, query_QM, list_QB, k, pairs=not self._numbered)
         if not self._numbered:
             row_QK = np.where(row_QK < 0, -1, self._begin_L[row_QK >> 32] + (row_QK & OFFSET))
         return score_QK, row_QK
@@ -244,13 +247,13 @@ class LeafLists:
         """Scan the rows that are chosen: file by file where faiss knows rows by their numbers in their files."""
         list_QB = np.where(self.sizes[list_QB] == 0, -1, list_QB)  # -1 reads the last size, and stays
         if len(chosen) == 1:
-            return _in_threads(self._index, chosen[0], query_QM, list_QB, k)
+            return _scan_in_threads(self._index, chosen[0], query_QM, list_QB, k)
         best = [(np.full((len(query_QM), k), -np.inf, np.float32), np.full((len(query_QM), k), -1))]
         for number, part in enumerate(chosen):
             first, last = self._first_F[number : number + 2]
             own_QB = np.where((list_QB >= first) & (list_QB < last), list_QB, -1)
             if (own_QB >= 0).any():
-                score_QK, row_QK = _in_threads(self._index, part, query_QM, own_QB, k)
+                score_QK, row_QK = _scan_in_threads(self._index, part, query_QM, own_QB, k)
                 best.append((score_QK, np.where(row_QK < 0, -1, row_QK + self._row_F[number])))
         score_QF, row_QF = (np.concatenate(arrays, axis=1) for arrays in zip(*best, strict=True))
         order_QK = np.argsort(-score_QF, axis=1, kind="stable")[:, :k]
@@ -367,7 +370,7 @@ def _stacked(files: Sequence[FileLists], row_F: Ints) -> tuple[Any, bool]:
     return index, numbered
 
 
-def _in_threads(
+def _scan_in_threads(
     index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int, *, pairs: bool = False
 ) -> tuple[Floats, Ints]:
     """Scan with as many threads as faiss may use; faiss itself uses a single thread where lists are given."""
@@ -375,8 +378,8 @@ def _in_threads(
     work, fewest = partial(_scan, index, chosen, k, pairs), FEWEST_CODED_A_THREAD if is_coded else FEWEST_A_THREAD
     if is_coded and threads_for(len(query_QM), fewest) < 2 <= min(faiss.omp_get_max_threads(), len(query_QM)):
         # faiss would use its threads, and take longer
-        return together(work, 1, query_QM, list_QB)[0]
-    parts = divided(work, fewest, query_QM, list_QB)
+        return in_pool(work, 1, query_QM, list_QB)[0]
+    parts = in_threads(work, fewest, query_QM, list_QB)
     if len(parts) == 1:
         return parts[0]
     scores, rows = zip(*parts, strict=True)

@@ -5,9 +5,9 @@ Shapes: N rows, M embedding size, Q queries, T rows considered, K results, S seg
 
 import resource
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,11 +18,14 @@ import torch
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Needs, by_name, once, take
 from rayhier.search.segment import Segment
-from rayhier.search.threads import divided
+from rayhier.search.threads import in_threads
 from rayhier.spec.filter import Filter
 
-TOGETHER = 8
-"""Queries whose rows are read and multiplied together: more would not stay in the processor's cache."""
+TOGETHER, KEPT = 8, 400_000
+"""Most queries whose rows are read and multiplied together, and numbers of their vectors: more would not stay in the
+processor's cache."""
+SERIAL = 32_000
+"""Numbers that torch converts without a second thread: waking it takes longer."""
 FEWEST_A_THREAD = 32
 """Fewest queries that each of several threads scores again."""
 
@@ -99,37 +102,28 @@ class Rows:
             asked_A = np.unique(row_QT)
             for segment, first, begin, end in self._spans(np.searchsorted(asked_A, self.begin_S).tolist()):
                 segment.read_ahead(asked_A[begin:end] - first)
-        self._from_disk = any(divided(self._score, FEWEST_A_THREAD, query_QM, row_QT, score_QT))
+        score = partial(self._score, self._matrices)
+        self._from_disk = any(in_threads(score, FEWEST_A_THREAD, query_QM, row_QT, score_QT))
         if (row_QT[:, 0] < 0).any():
             score_QT[row_QT < 0] = -np.inf
         return RankedRows(score_QT, row_QT).ordered()
 
-    def _score(self, query_QM: Floats, row_QT: Ints, score_QT: Floats) -> bool:
+    def _score(self, matrices: "Sequence[npt.NDArray[Any]]", query_QM: Floats, row_QT: Ints, score_QT: Floats) -> bool:
         """Write the products of queries and their rows [q, t], which ascend; True if some came from a disk."""
-        read = _blocks_read()
-        query_QM, (q, t) = np.ascontiguousarray(query_QM, dtype=np.float32), row_QT.shape
-        gathered = self._gathered(min(TOGETHER, q) * t, query_QM.shape[1])
-        for begin in range(0, q, TOGETHER):
-            some = slice(begin, begin + TOGETHER)
-            vector_GTM = gathered.floats(row_QT[some], self._read)
-            # Product by product, so that a score is the same whatever else is asked.
-            np.vecdot(vector_GTM, query_QM[some, None], out=score_QT[some])
-        return _blocks_read() > read
-
-    def _read(self, row_X: Ints, out_XM: npt.NDArray[Any]) -> None:
-        """Write the stored vectors of ascending rows to the first of `out_XM`, of row -1 those of row 0."""
-        row_X = row_X if row_X[0] >= 0 else np.maximum(row_X, 0)
-        cuts = np.searchsorted(row_X, self.begin_S).tolist()
-        for matrix_NM, first, begin, end in zip(self._matrices, self._first, cuts, cuts[1:], strict=False):
-            if begin < end:
-                matrix_NM.take(row_X[begin:end] - first, 0, out_XM[begin:end], "clip")
-
-    def _gathered(self, rows: int, numbers: int) -> "_Gathered":
-        """Return memory of this thread for so many vectors, which its next call gets again."""
-        kept: _Gathered | None = getattr(self._memory, "gathered", None)
-        if kept is None or kept.rows < rows:
-            kept = self._memory.gathered = _Gathered(rows, numbers, self._matrices[0].dtype)
-        return kept
+        before, (q, t) = _blocks_read(), row_QT.shape
+        query_QM = np.ascontiguousarray(query_QM, dtype=np.float32)
+        memory: _Memory | None = getattr(self._memory, "kept", None)
+        if memory is None:
+            memory = self._memory.kept = _Memory(matrices, self.begin_S)
+        together = max(1, min(TOGETHER, memory.rows // t))
+        for begin in range(0, q, together):
+            some = slice(begin, begin + together)
+            for first in range(0, t, memory.rows):
+                places = slice(first, first + memory.rows)
+                vector_GTM = memory.vectors(row_QT[some, places])
+                # Product by product, so that a score is the same whatever else is asked.
+                np.vecdot(vector_GTM, query_QM[some, None], out=score_QT[some, places])
+        return _blocks_read() > before
 
     @cached_property
     def _matrices(self) -> list[npt.NDArray[Any]]:
@@ -173,34 +167,46 @@ class Rows:
         return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})]), place_QT
 
 
-class _Gathered:
-    """Memory for the vectors of a few queries' rows: new memory for each query would take as long as the products."""
+class _Memory:
+    """Where one thread keeps the vectors of a few queries: new memory for each would take as long as their products."""
 
-    def __init__(self, rows: int, m: int, kind: npt.DTypeLike) -> None:
-        self.rows = rows
-        self._read_XM, self._stored_XM = np.empty((rows, m), kind), np.empty((rows, m), kind)
-        self._float_XM = torch.empty(0 if self._stored_XM.dtype == np.float32 else rows, m)
+    def __init__(self, matrices: Sequence[npt.NDArray[Any]], begin_S: Ints) -> None:
+        """Take the stored vectors [n, m] of each segment, and the number of its first row."""
+        m, kind = matrices[0].shape[1], matrices[0].dtype
+        self._matrices, self._begin_S, self._first = matrices, begin_S, begin_S.tolist()
+        self.rows = max(1, KEPT // m)
+        """Number of vectors that it holds."""
+        self._read_XM, self._stored_XM = (np.empty((self.rows, m), kind) for _ in range(2))
+        self._float_XM = torch.empty(0 if kind == np.float32 else self.rows, m)
+        self._step = max(1, SERIAL // m)
 
-    def floats(self, row_GT: Ints, read: Callable[[Ints, npt.NDArray[Any]], None]) -> Floats:
-        """Return the vectors [g, t, m] of each query's ascending rows [g, t].
-
-        `read` writes the stored vectors of ascending rows to an array.
-        """
-        row_X = row_GT.ravel()
+    def vectors(self, row_GT: Ints) -> Floats:
+        """Read vectors [g, t, m] of each query's ascending rows [g, t]; of -1 any. The next call overwrites them."""
+        row_X = np.maximum(row_GT.ravel(), 0)
         stored_XM = self._stored_XM[: len(row_X)]
         if len(row_GT) == 1:
-            read(row_X, stored_XM)
+            self._read(row_X, stored_XM)
         else:
             order_X = np.argsort(row_X)
             place_X = np.empty_like(order_X)
             place_X[order_X] = np.arange(len(order_X))
-            read(row_X[order_X], self._read_XM[: len(row_X)])
+            self._read(row_X[order_X], self._read_XM[: len(row_X)])
             self._read_XM.take(place_X, 0, stored_XM, "clip")
-        if len(self._float_XM):
-            vector_XM = self._float_XM[: len(row_X)].copy_(torch.from_numpy(stored_XM)).numpy()
-        else:
-            vector_XM = stored_XM
-        return vector_XM.reshape(*row_GT.shape, -1)
+        return self._floats(stored_XM).reshape(*row_GT.shape, -1)
+
+    def _read(self, row_X: Ints, out_XM: npt.NDArray[Any]) -> None:
+        cuts = np.searchsorted(row_X, self._begin_S).tolist()
+        for matrix_NM, first, begin, end in zip(self._matrices, self._first, cuts, cuts[1:], strict=False):
+            if begin < end:
+                matrix_NM.take(row_X[begin:end] - first, 0, out_XM[begin:end], "clip")
+
+    def _floats(self, stored_XM: npt.NDArray[Any]) -> Floats:
+        if not len(self._float_XM):
+            return stored_XM
+        stored, count = torch.from_numpy(stored_XM), len(stored_XM)
+        for begin in range(0, count, self._step):
+            self._float_XM[begin : min(begin + self._step, count)].copy_(stored[begin : begin + self._step])
+        return self._float_XM[:count].numpy()
 
 
 def _blocks_read() -> int:

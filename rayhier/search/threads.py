@@ -1,10 +1,15 @@
-"""Divides queries among threads, in each of which faiss and torch use no further ones."""
+"""Divides queries among threads, in each of which faiss uses no further ones.
 
+torch has one number of threads for a process, where its products and threads that start later are concerned. So nothing
+here changes it but `single_products`, while it lasts.
+"""
+
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import Barrier
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +17,7 @@ import torch
 
 from rayhier.cluster.library import faiss
 
-T = TypeVar("T")
+Part = TypeVar("Part")
 
 
 def threads_for(queries: int, fewest: int) -> int:
@@ -20,50 +25,51 @@ def threads_for(queries: int, fewest: int) -> int:
     return max(1, min(faiss.omp_get_max_threads(), queries // fewest))
 
 
-def divided(work: Callable[..., T], fewest: int, *arrays: np.ndarray) -> list[T]:
+def in_threads(work: Callable[..., Part], fewest: int, *arrays: np.ndarray) -> list[Part]:
     """Call `work` with a part of the arrays [q, ...] in each thread; returns what it returned, part after part.
 
-    What is too little for two threads is done in the caller's.
+    What is too little for two threads is done in the caller's. What a call raises is raised.
     """
     threads = threads_for(len(arrays[0]), fewest)
-    if threads > 1:
-        return together(work, threads, *arrays)
-    with _torch_alone():
-        return [work(*arrays)]
+    return [work(*arrays)] if threads < 2 else in_pool(work, threads, *arrays)
 
 
-def together(work: Callable[..., T], threads: int, *arrays: np.ndarray) -> list[T]:
-    """Call `work` as `divided` does, in so many threads of the pool, also in a single one."""
-    parts = [np.array_split(array, threads) for array in arrays]
-    with _torch_alone():
-        return list(pool(threads).map(work, *parts))
+def in_pool(work: Callable[..., Part], threads: int, *arrays: np.ndarray) -> list[Part]:
+    """Call `work` as `in_threads` does, with as many parts as `threads` says, also with a single one."""
+    return list(_pool().map(work, *(np.array_split(array, threads) for array in arrays)))
 
 
-@contextmanager
-def _torch_alone() -> Iterator[None]:
-    """Have torch use one thread: waking a second one takes longer than what a query needs of it.
+class SingleProducts:
+    """Has torch compute each product with one thread, while one or more threads of a process ask for it."""
 
-    The library of its products has one number of threads for the whole process.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    def __init__(self) -> None:
+        self._lock, self._asked, self._before = Lock(), 0, 1
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Ask for it; afterwards torch has the number of threads that it had before the first that asked."""
+        with self._lock:
+            if not self._asked:
+                self._before = torch.get_num_threads()
+            self._asked += 1
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asked -= 1
+                torch.set_num_threads(self._before)  # in this thread too, whoever asks besides
+
+
+single_products = SingleProducts()
+
+
+def single_thread() -> None:
+    """Have faiss use one thread in the thread that calls this, such as a new one."""
+    torch.get_num_threads()  # torch's first call in a thread sets OpenMP's limit there, which is faiss's too
+    faiss.omp_set_num_threads(1)
 
 
 @cache
-def pool(threads: int) -> ThreadPoolExecutor:
-    """Start so many threads, once in a process; those that start elsewhere, later too, have torch's as before."""
-    before, started = torch.get_num_threads(), Barrier(threads)
-    # OpenMP's limit is set per thread, so from inside the thread; torch's also for all that start later.
-    executor = ThreadPoolExecutor(threads, "search", _single_thread)
-    list(executor.map(lambda _: started.wait(), range(threads)))
-    torch.set_num_threads(before)
-    return executor
-
-
-def _single_thread() -> None:
-    faiss.omp_set_num_threads(1)
-    torch.set_num_threads(1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), "search", single_thread)

@@ -12,7 +12,6 @@ from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.search import codecs, leaf_by_leaf
 from rayhier.search.lists import FileLists, LeafLists
-from rayhier.search.threads import pool
 
 from ..draws import unit
 
@@ -129,7 +128,6 @@ def test_torch_has_as_many_threads_as_before_and_queries_may_be_read_only():
     rng, before = np.random.default_rng(6), torch.get_num_threads()
     lists, queries = LeafLists.build(unit(rng, 90, M), np.arange(90) // 30, 3), unit(rng, 40, M)
     queries.flags.writeable = False
-    pool.cache_clear()  # threads that start set torch's threads
     torch.set_num_threads(2)
     try:
         same(lists, queries, probes(rng, 40, 3, 3), 5)

@@ -21,6 +21,7 @@ from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Coded, Flat, Reading, Scan
 from rayhier.search.shortlist import Shortlist
+from rayhier.search.threads import single_thread
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
 from rayhier.serve.threads import SMALL
@@ -48,7 +49,7 @@ class ShardGroup:
         self._there = self._pins.enter_context(version.reading())
         self._load()
         # One thread, so that a replica takes one core. Its loop stays free for health checks.
-        self._thread = ThreadPoolExecutor(1, "scan")
+        self._thread = ThreadPoolExecutor(1, "scan", single_thread)
 
     def __del__(self) -> None:
         """Release the version, which vacuum may then remove; called by Ray Serve when it stops the replica."""
