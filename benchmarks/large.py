@@ -29,7 +29,7 @@ from rayhier.progress import say
 
 SYSTEMS = ("rayhier, leaves", "rayhier, mapped leaves", "faiss IVF on disk, float16", "LanceDB IVF_PQ", "DiskANN")
 TOGETHER = 1_000
-ASKED = 500
+ASKED = 1_000
 """Queries of dev, and of test."""
 COLD = 100
 TOO_LITTLE = "out of memory"
@@ -89,7 +89,8 @@ def prepared(index: Path, workdir: Path, times: int) -> tuple[Path, dict[str, As
     every, asked = np.load(folder / "vectors.npy", mmap_mode="r"), {}
     set_threads(THREADS)
     for split, query_QM in zip(("dev", "test"), splits, strict=True):
-        path, some_QM = folder / f"least-{split}.npy", query_QM[:ASKED]
+        some_QM = query_QM[:ASKED]
+        path = folder / f"least-{split}-{len(some_QM)}.npy"
         if not path.exists():
             np.save(path, Asked.of(some_QM, every, K).least_Q)
         asked[split] = Asked(some_QM, np.load(path))

@@ -111,6 +111,18 @@ def faiss_graph(vector_NM: np.ndarray, *, half: bool = False) -> Iterator[System
     yield System("faiss HNSW, float16" if half else "faiss HNSW", seconds, size_of(index), [ladder(n // 10, K)], search)
 
 
+def faiss_exact(vector_NM: np.ndarray) -> Iterator[System]:
+    """Exact search by faiss, of 32-bit vectors."""
+    n, m = vector_NM.shape
+    began, index = time.monotonic(), faiss.IndexFlatIP(m)
+    added(index, vector_NM)
+
+    def search(query_QM: Floats, _: int) -> Ints:
+        return np.asarray(index.search(np.ascontiguousarray(query_QM), K)[1])
+
+    yield System("faiss, exact", time.monotonic() - began, 4 * n * m, [[n]], search)
+
+
 def flat(row_LM: Floats) -> Any:
     """Rows of lists, which are compared with all queries in full."""
     quantizer: Any = faiss.IndexFlatIP(row_LM.shape[1])
@@ -279,7 +291,7 @@ def hnswlib_graph(vector_NM: np.ndarray) -> Iterator[System]:
     n, m = vector_NM.shape
     began = time.monotonic()
     graph = hnswlib.Index(space="ip", dim=m)
-    graph.init_index(max_elements=n, ef_construction=CONSTRUCTION, M=LINKS // 2, random_seed=0)
+    graph.init_index(max_elements=n, ef_construction=CONSTRUCTION, M=LINKS, random_seed=0)
     graph.add_items(np.asarray(vector_NM, np.float32), num_threads=2)
     seconds = time.monotonic() - began
 
@@ -297,7 +309,7 @@ def usearch_graph(vector_NM: np.ndarray) -> Iterator[System]:
 
     n, m = vector_NM.shape
     began = time.monotonic()
-    graph = Index(ndim=m, metric="ip", dtype="f16", connectivity=LINKS // 2, expansion_add=CONSTRUCTION)
+    graph = Index(ndim=m, metric="ip", dtype="f16", connectivity=LINKS, expansion_add=CONSTRUCTION)
     graph.add(np.arange(n), np.asarray(vector_NM, np.float32), threads=2)
     seconds = time.monotonic() - began
 
