@@ -70,7 +70,8 @@ class CodedRouter(WrappedRouter):
         if (leaf_NS[:, beam - 1] < 0).any():  # faiss leaves out some of the worst codes
             return self._in_full(query_NM, beam)
         most_N1, mass_NS = score_NS[:, :1], score_NS + self._log_size_L.take(leaf_NS, mode="clip")
-        mass_NS[leaf_NS < 0] = -np.inf
+        if (leaf_NS[:, -1] < 0).any():
+            mass_NS[leaf_NS < 0] = -np.inf
         total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
         return leaf_NS[:, :beam], mass_NS[:, :beam] - total_N1
 
