@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.collection import BUILT, place, run
-from benchmarks.commands import Options, served
+from benchmarks.commands import Options, absolute, served
 from benchmarks.goals import Goal
 from benchmarks.pages import prose
 from benchmarks.serve import hostile
@@ -32,12 +32,15 @@ def main() -> int:
     """Measure, write the page and print it; the exit code is 1 where a goal was not met."""
     parser = Options("An embedded server beside FastAPI with a Searcher.", "serve", "docs")
     parser.add_argument("--collection", default="scifact")
+    parser.add_argument("--index", type=absolute, help="workdir of an index, as the quickstart's; default: built here")
     parser.add_argument("--seconds", type=float, default=30.0, help="of overload (default 30)")
     given = parser.parse_args()
-    run(place(given.collection, given.workdir), stages=BUILT)
-    cores = len(os.sched_getaffinity(0))
-    about = prose("serve/embedded.md", collection=given.collection, cores=cores, rounds=ROUNDS)
-    return ended(measure(given.workdir, given.seconds), given.docs, "embedded.md", about)
+    workdir: Path = given.index or given.workdir
+    if given.index is None:
+        run(place(given.collection, workdir), stages=BUILT)
+    cores, collection = len(os.sched_getaffinity(0)), given.collection if given.index is None else workdir.name
+    about = prose("serve/embedded.md", collection=collection, cores=cores, rounds=ROUNDS)
+    return ended(measure(workdir, given.seconds), given.docs, "embedded.md", about)
 
 
 def measure(workdir: Path, seconds: float) -> Iterator[Goal]:
