@@ -77,7 +77,7 @@ def least(system: System, asked: Asked, vector_NM: np.ndarray) -> Any:
 
 def dearer(effort: Any, other: Any) -> bool:
     """True if an effort of two knobs turns neither less than another."""
-    return all(own >= least for own, least in zip(effort, other, strict=True))
+    return all(knob >= others for knob, others in zip(effort, other, strict=True))
 
 
 def one_by_one(system: System, query_QM: Floats, effort: Any, batch: int) -> None:

@@ -202,14 +202,13 @@ class LeafLists:
         first = lists.shape[1]
         if book is None and len(queries) >= leaf_by_leaf.FEWEST:
             first = self.query_by_query_first(lists, k)
-        own = lists if first == lists.shape[1] else np.ascontiguousarray(lists[:, :first])
-        score_QK, row_QK = self._query_by_query(queries, own, k)
+        nearest = lists if first == lists.shape[1] else np.ascontiguousarray(lists[:, :first])
+        score_QK, row_QK = self._query_by_query(queries, nearest, k)
         if first < lists.shape[1]:
             scan = partial(leaf_by_leaf.scan, self._lossless_rows)
             with single_products():
-                in_pool(
-                    scan, threads_for(len(queries), leaf_by_leaf.FEWEST), queries, lists[:, first:], score_QK, row_QK
-                )
+                threads = threads_for(len(queries), leaf_by_leaf.FEWEST)
+                in_pool(scan, threads, queries, lists[:, first:], score_QK, row_QK)
         if (row_QK[:, -1] < 0).any():
             missing_QK = row_QK < 0
             score_QK[missing_QK] = -np.inf

@@ -24,7 +24,8 @@ def stored(request):
 @pytest.fixture
 def rows(stored):
     segments = [
-        SimpleNamespace(count=len(one), matrix=torch.from_numpy(one), read_ahead=lambda _: None) for one in stored
+        SimpleNamespace(count=len(matrix), matrix=torch.from_numpy(matrix), read_ahead=lambda _: None)
+        for matrix in stored
     ]
     return Rows(segments)
 
@@ -118,10 +119,9 @@ def test_what_a_thread_raises_is_raised(threads):
         in_pool(work, 1, np.arange(9))
 
 
-def test_torch_has_its_threads_again_whoever_ends_first():
+def test_torch_has_its_threads_again_whoever_ends_first(threads):
     """Two threads whose products are single overlap; neither keeps the other's single thread."""
-    before, inside, left = torch.get_num_threads(), Barrier(2), Barrier(2)
-    torch.set_num_threads(3)
+    inside, left = Barrier(2), Barrier(2)
 
     def first():
         with single_products():
@@ -135,23 +135,15 @@ def test_torch_has_its_threads_again_whoever_ends_first():
             left.wait()
         return torch.get_num_threads()
 
-    try:
-        with ThreadPoolExecutor(2) as threads:
-            calls = [threads.submit(first), threads.submit(second)]
-            assert [call.result() for call in calls] == [3, 3]
-        assert torch.get_num_threads() == 3
-        with ThreadPoolExecutor(1) as later:
-            assert later.submit(torch.get_num_threads).result() == 3
-    finally:
-        torch.set_num_threads(before)
+    with ThreadPoolExecutor(2) as both:
+        calls = [both.submit(first), both.submit(second)]
+        assert [call.result() for call in calls] == [threads, threads]
+    with ThreadPoolExecutor(1) as later:
+        assert later.submit(torch.get_num_threads).result() == threads == torch.get_num_threads()
 
 
-def test_a_thread_of_faiss_stays_single_when_torch_works_in_it():
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        with ThreadPoolExecutor(1, "scan", single_thread) as thread:
-            thread.submit(torch.get_num_threads).result()
-            assert thread.submit(faiss.omp_get_max_threads).result() == 1
-    finally:
-        torch.set_num_threads(before)
+def test_a_thread_of_faiss_stays_single_when_torch_works_in_it(threads):
+    assert torch.get_num_threads() == threads
+    with ThreadPoolExecutor(1, "scan", single_thread) as thread:
+        thread.submit(torch.get_num_threads).result()
+        assert thread.submit(faiss.omp_get_max_threads).result() == 1
