@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection
 
 from rayhier.estimate import reranking_seconds
-from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, size_of
+from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
 from rayhier.serving_size import BUSY, RATE, deployments
 from rayhier.storage.model_folder import weight_files
 
@@ -49,10 +49,10 @@ def notes(plan: Plan) -> list[str]:
     documents = plan.source.rows or ASSUMED_DOCUMENTS
     if plan.spec.leaves_per_document > 1:
         index, rows = next(step for step in plan.steps if step.stage == "index"), plan.spec.rows_per_document
-        sidecars = documents * plan.spec.router.sidecar_bytes
+        beside = beside_rows(plan.spec, plan.work)
         lines.append(
             f"index.leaves_per_document: {rows:g} rows a document in the leaf map: "
-            f"{size_of(index.bytes)} instead of {size_of((index.bytes - sidecars) / rows + sidecars)} with one row"
+            f"{size_of(index.bytes)} instead of {size_of((index.bytes - beside) / rows + beside)} with one row"
         )
     leaves = plan.spec.leaves(documents)
     beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))

@@ -47,10 +47,10 @@ STAGES = {
     "cross_encoder": Stage("cross_encoder", 1, "train"),
     "scores": Stage("scores", 1, "scores"),
     "train": Stage("model", 9, "train"),
-    "index": Stage("index", 5, "index"),
+    "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
-    "calibrate": Stage("calibration", 1, "evaluate"),
-    "evaluate": Stage("evaluate", 7, "evaluate"),
+    "calibrate": Stage("calibration", 2, "evaluate"),
+    "evaluate": Stage("evaluate", 8, "evaluate"),
 }
 """Stages by name, in the order of a run."""
 HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
@@ -63,6 +63,8 @@ BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
 BYTES_A_PAIR = 20
 BYTES_A_FLOOR = 4
+COUNTED = 0.3
+"""Bytes of a document's postings, as a share of those of its text."""
 BYTES_A_SCORE = 12
 """Bytes of a scored pair: its ids repeat, and are stored once."""
 REPORT_BYTES = 10_000_000
@@ -146,7 +148,7 @@ class Plan:
         """Stages that the spec lacks, and the key by which it would have them."""
         lacking = {
             "generate": ("train.generated", self.pairs is None),
-            "calibrate": ("search.beam of type recall", self.spec.search.promise is None),
+            "calibrate": ("search.hybrid.weight auto, or search.beam of type recall", not self.spec.calibrates),
         }
         return {stage: key for stage, (key, lacks) in lacking.items() if lacks}
 
@@ -212,7 +214,7 @@ class _Steps:
         """All steps in order: corpus, vectors, a model and an index for every seed, one evaluation of all seeds.
 
         Before the vectors, generated pairs where the spec has any; after an index, its calibration where the spec
-        promises a recall.
+        needs one.
         """
         corpus = self._corpus()
         generated = [] if self.plan.pairs is None else [self._generated(corpus, self.plan.pairs)]
@@ -233,7 +235,7 @@ class _Steps:
                 inputs = {**base, **scored, "model": model.fingerprint, "index": index.fingerprint}
                 steps.append(factors := self._factors(inputs, seed))
                 learned[f"factors.{seed}"] = factors.fingerprint
-            if self.spec.search.promise is not None:
+            if self.spec.calibrates:
                 inputs = {**base, "model": model.fingerprint, "index": index.fingerprint}
                 steps.append(calibration := self._calibration(inputs, seed))
                 measured[f"calibration.{seed}"] = calibration.fingerprint
@@ -324,20 +326,25 @@ class _Steps:
 
     def _index(self, inputs: dict[str, str], seed: int) -> Step:
         spec, work = self.spec, self.work
-        row = work.dimension * BYTES[spec.index.vectors]
+        row = work.dimension * BYTES[spec.index.vectors] + work.document_bytes
         return self._step(
             "index",
             inputs,
-            round(work.documents * ((row + work.document_bytes) * spec.rows_per_document + spec.router.sidecar_bytes)),
+            round(work.documents * row * spec.rows_per_document + beside_rows(spec, work)),
             seed,
             index=_fields(spec.index, "leaves_per_document", "second_leaf", "spilled"),
             leaves=self.leaves,
         )
 
     def _calibration(self, inputs: dict[str, str], seed: int) -> Step:
-        """How far dev queries must go to find what an exact search finds: whatever the share that is promised."""
-        k, most = self.spec.search.k, min(self.work.queries, MOST_QUERIES)
-        return self._step("calibrate", inputs, most * k * BYTES_A_FLOOR, seed, k=k, **self._codes())
+        """How far dev queries must go for any share that is promised, and how much BM25 counts."""
+        search, most = self.spec.search, min(self.work.queries, MOST_QUERIES)
+        parts, size = dict[str, object](), BYTES_A_QUERY
+        if search.promise is not None:
+            parts, size = {"k": search.k, **self._codes()}, most * search.k * BYTES_A_FLOOR
+        if self.spec.chooses_weight:
+            parts["depth"] = search.hybrid.depth
+        return self._step("calibrate", inputs, size, seed, **parts)
 
     def _codes(self) -> dict[str, Any]:
         """Settings of the router's first pass, where it is not the default."""
@@ -348,7 +355,6 @@ class _Steps:
         evaluate = _fields(self.spec.evaluate, *unfiltered)
         unused = [
             *(("widest",) if unfiltered else ()),
-            *(() if self.spec.search.words else ("mode", "hybrid")),
             *(("memory_gb",) if self.spec.search.memory_gb is None else ()),
         ]
         search = _fields(self.spec.search, "codec", "cache_gb", *unused)
@@ -368,6 +374,12 @@ class _Steps:
         if cluster.tokenise and stage in self.spec.encoding:
             return f"{needs} + {_resources(cluster.tokenise)} for tokens"
         return needs
+
+
+def beside_rows(spec: JobSpec, work: Work) -> float:
+    """Return the bytes of an index beside its rows, which a document's second row does not add to."""
+    words = work.document_bytes * COUNTED if spec.index.words else 0
+    return work.documents * (spec.router.sidecar_bytes + words)
 
 
 def _leaves(spec: JobSpec) -> list[object]:

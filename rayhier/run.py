@@ -248,7 +248,8 @@ def _feeds(other: Step, step: Step) -> bool:
 def _make_current(plan: Plan) -> None:
     """Once every index is published, and its calibration where there is one, let current.json name this run.
 
-    Searches open what it names. The report is copied to the workdir.
+    Searches open what it names, by the spec that it holds, with an automatic mode and weight settled. The report is
+    copied to the workdir.
     """
     published = [step for step in plan.steps if step.place.published()]
     if any(step.kind in ("index", "calibration") and step not in published for step in plan.steps):
@@ -259,7 +260,8 @@ def _make_current(plan: Plan) -> None:
         if step.seed not in (None, first):
             seeds.setdefault(str(step.seed), {})[step.kind] = step.fingerprint
     artifacts = {str(step.kind): step.fingerprint for step in published if step.seed in (None, first)}
-    current.write(plan.workdir, current.Current(spec=plan.spec, artifacts=artifacts, seeds=seeds))
+    settled = plan.spec.settled(_weight(plan, first))
+    current.write(plan.workdir, current.Current(spec=settled, artifacts=artifacts, seeds=seeds))
     model = plan.step("model", first).place.published()
     if model is not None:
         workdir.point_at(plan.workdir / "encoder", model.root / "encoder")
@@ -273,6 +275,16 @@ def _make_current(plan: Plan) -> None:
         files.replace(plan.workdir / "report.md", text.encode())
         named = Report.read(report.path("report.json")).model_copy(update={"name": plan.spec.name})
         named.write(plan.workdir / "report.json")
+
+
+def _weight(plan: Plan, seed: int) -> float | None:
+    """BM25's weight that was chosen for a seed's model; None where none was."""
+    if not plan.spec.chooses_weight:
+        return None
+    from rayhier.search.fusion_weight import FusionWeight
+
+    chosen = FusionWeight.open(Artifact.open(plan.step("calibration", seed).place.folder))
+    return None if chosen is None else chosen.weight
 
 
 def _show_report(plan: Plan) -> None:

@@ -24,6 +24,8 @@ ANSWERING, SCANNING = 9e-3, 2.5e-3
 scan of rows (SCANNING)."""
 SCANNED = 4e9
 """Numbers of stored vectors that one core multiplies a second in a scan."""
+COUNTED = 8
+"""Bytes of a row in a search by BM25: its document's length and its score; postings are mapped."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,14 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
 
 
 def held(spec: JobSpec, work: Work) -> float:
-    """Estimate the bytes of index that all shard groups hold: coded vectors, numbers of a level, BM25's words."""
+    """Estimate the bytes of index that all shard groups hold: vectors, numbers of a level, lengths of documents."""
     index = spec.index_size(work.documents, work.dimension)
     size = index.coded_rows(spec.search.row_codec(index) or LOSSLESS[spec.index.vectors])
     if spec.search.how == "level":
         size += work.documents * spec.router.sidecar_bytes
     elif spec.search.by_codes(index):
         size += index.codes_of_all
-    return size + (work.documents * work.document_bytes if spec.search.words else 0)
+    return size + (COUNTED * index.rows if spec.index.words else 0)
 
 
 def visited(spec: JobSpec, work: Work, leaves: int, rows: float) -> float:

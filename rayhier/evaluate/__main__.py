@@ -136,7 +136,7 @@ def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "
     controls = {}
     if rules.search.how not in ALL:
         controls["exact, same encoder"] = rules.request(texts, k, rules.leaves, mode="dense", rerank=False)
-    if rules.search.words:
+    if rules.words:
         controls["BM25"] = rules.request(texts, k, mode="bm25", rerank=False)
     return controls
 

@@ -1,77 +1,61 @@
-"""The calibrate stage: how far dev queries must go in the built index to find what an exact search finds."""
+"""The calibrate stage: what queries that training never saw tell of a built index.
+
+How far they must go in it to find what an exact search finds, and how much BM25 should count in hybrid searches.
+"""
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
 from rayhier.arrays import Floats, Ints
-from rayhier.dataset.documents import result_numbers
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import load_queries
-from rayhier.dataset.ranking import ID, Ranking, compact, merge
+from rayhier.dataset.ranking import Ranking
+from rayhier.evaluate.exact_best import exact_best
+from rayhier.evaluate.fusion import choose_weight
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import FLOATS_AT_ONCE
-from rayhier.progress import Bar
 from rayhier.search.calibration import Calibration
-from rayhier.search.exact import exact_rows
 from rayhier.search.model import Model
 from rayhier.search.promised_beam import PromisedBeam
 from rayhier.spec import JobSpec
 from rayhier.spec.search import MOST_QUERIES
-from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.leaf_map import BUILT, LeafMap, Shard
+from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.paths import Location
 
 
 def calibrate(
     spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, index: Artifact, root: Location
-) -> dict[str, int]:
-    """Write the calibration of a built index below `root`; returns its counts.
+) -> dict[str, float]:
+    """Write what queries that training never saw tell of a built index below `root`; returns counts and the weight.
 
-    The queries are the dev queries, at most 2,000, those first by a hash of the id.
+    For a promise, floors of the dev queries, at most 2,000, those first by a hash of the id; for hybrid searches, the
+    weight of BM25.
     """
     dev = load_queries(corpus, vectors, "dev")
-    dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_QUERIES)))
     opened, leaf_map = Model.open(model, spec), LeafMap.open(index.root, BUILT)
-    encoded = opened.encode_stored(dev.vector_QM, lambda: dev.texts)
-    leaf_QKR = leaves_of_best(leaf_map, encoded.numpy, spec.search.k)
-    floor_QK = largest_floors(opened.promised_beam(), encoded, leaf_QKR)
-    Calibration(floor_QK).write(root, dev.ids)
-    return {"queries": len(dev), "k": floor_QK.shape[1]}
+    counts: dict[str, float] = {}
+    if spec.search.promise is not None:
+        held = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_QUERIES)))
+        encoded = opened.encode_stored(held.vector_QM, lambda: held.texts)
+        leaf_QKR = leaves_of(exact_best(leaf_map, encoded.numpy, spec.search.k))
+        floor_QK = largest_floors(opened.promised_beam(), encoded, leaf_QKR)
+        Calibration(floor_QK).write(root, held.ids)
+        counts |= {"queries": len(held), "k": floor_QK.shape[1]}
+    if spec.chooses_weight:
+        chosen = choose_weight(spec, dev, opened, leaf_map)
+        chosen.write(root)
+        counts |= {"weight": chosen.weight, "weighed": chosen.queries}
+    return counts
 
 
-def leaves_of_best(leaf_map: LeafMap, query_QM: Floats, k: int) -> Ints:
-    """Find the leaves [q, k, r] of each query's exact best k documents; the first again where there is no second.
-
-    Of a document that is cut into passages, those of its best passage. Shards are read one after the other.
-    """
-    best = Ranking.none(len(query_QM))
-    with Bar("calibrate", leaf_map.manifest.documents, "documents") as bar:
-        for shard in leaf_map.manifest.shards:
-            best = _compacted(merge([best, _best_of(leaf_map, shard, query_QM, k)], k))
-            bar.advance(shard.documents)
+def leaves_of(best: Ranking) -> Ints:
+    """Return the leaves [q, k, r] of the documents of a ranking; the first again where there is no second."""
     leaves = best.documents["leaves"].combine_chunks()
     first_N = pc.list_element(leaves, 0).to_numpy()
     last_N = leaves.flatten().to_numpy()[leaves.offsets.to_numpy()[1:] - 1]
     return np.stack([first_N, last_N], axis=1).astype(np.int64)[best.row_QK]
-
-
-def _best_of(leaf_map: LeafMap, shard: Shard, query_QM: Floats, k: int) -> Ranking:
-    """Rank the best k results of each query among the documents whose first leaf is in a shard, with their leaves."""
-    key = leaf_map.key(shard)
-    table = leaf_map.read(shard, list(dict.fromkeys(["doc_id", key, "rank", "leaves", "vector"])))
-    table = table.filter(pc.equal(table["rank"], 0))
-    ids, results = (table[name].combine_chunks() for name in ("doc_id", key))
-    best = exact_rows(query_QM, columns.matrix(table["vector"]), result_numbers(ids, results), k)
-    nothing_Q = np.zeros(len(query_QM), dtype=np.int64)
-    return Ranking(*best, pa.table({ID: results, "leaves": table["leaves"]}), nothing_Q, nothing_Q, nothing_Q)
-
-
-def _compacted(ranking: Ranking) -> Ranking:
-    documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
-    return Ranking(*documents, ranking.visited_Q, ranking.scanned_Q, ranking.leaves_Q)
 
 
 @torch.inference_mode()

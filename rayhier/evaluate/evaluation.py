@@ -28,6 +28,7 @@ from rayhier.evaluate.systems.served_path import ServedPath
 from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
+from rayhier.search.fusion_weight import FusionWeight
 from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.model import Model
 from rayhier.spec import InputError, JobSpec
@@ -37,6 +38,7 @@ from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
+from rayhier.storage.paths import locate
 from rayhier.storage.pins import reading
 
 T = TypeVar("T")
@@ -70,6 +72,10 @@ class SeedResult:
     served_path: dict[str, dict[str, float]] = field(default_factory=dict)
     """System -> measures and costs (visited, leaves, calls, ms) of the index with BM25 or re-ranked, as it is
     served."""
+    served_values: dict[str, dict[str, Values]] = field(default_factory=dict)
+    """System -> measure -> value of each query [q], of the same systems and the router with the spec's beam."""
+    weight: FusionWeight | None = None
+    """Weight of BM25 that dev queries chose; None where none was chosen."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +183,7 @@ def evaluate(
                 artifacts = {kind: artifact for (kind, of), artifact in (read or {}).items() if of in (None, seed)}
                 work.add(seed, load_index(spec, model, index, workers, artifacts.get("calibration")))
                 folders = {kind: str(artifact.folder) for kind, artifact in artifacts.items()}
-                if spec.search.words:
+                if spec.measures_words:
                     work.served_path("bm25", model, index, folders, mode="hybrid", budget=0)
                 if spec.search.reranking is not None:
                     work.served_path(spec.search.rerank.type, model, index, folders)
@@ -197,11 +203,13 @@ def about_matching(queries: Queries, base: Collection) -> Queries:
 def baselines(spec: JobSpec, size: IndexSize) -> tuple[str, ...]:
     """Return the baselines that the spec names, and those that its index of a size is to be compared with.
 
-    These are `faiss_ivf_spill` where documents have two leaves, and `codes` where searches compare codes.
+    These are `faiss_ivf_spill` where documents have two leaves, `codes` where searches compare codes, and `bm25` where
+    they use it.
     """
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
     codes = ("codes",) if spec.search.by_codes(size) else ()
-    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *codes)))
+    words = ("bm25",) if spec.measures_words else ()
+    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *codes, *words)))
 
 
 class _Work:
@@ -280,9 +288,11 @@ class _Work:
         Queries are split among workers; `suffix` ends the system's name; `folders` hold the artifacts that
         re-ranking reads, by kind.
         """
-        result, spec = self.results[-1], self.spec
+        result, began = self.results[-1], time.perf_counter()
+        calibration = folders.get("calibration")
+        result.weight = None if calibration is None else FusionWeight.open(Artifact.open(locate(calibration)))
+        spec = self.spec.settled(None if result.weight is None else result.weight.weight)
         name = f"{spec.router.type}+{suffix}"
-        began = time.perf_counter()
         opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), folders
         groups = shares(self.queries.texts, self.workers.count)
         parts = self.workers.start(ServedPath.open, [opened] * len(groups))
@@ -298,6 +308,7 @@ class _Work:
             "calls": float(calls_Q.mean()) if len(calls_Q) else 0.0,
             "ms": 1e3 * taken / len(self.queries),
         }
+        result.served_values[name] = self.judge.values(ranking)
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
     def _as_searched(self, name: str, seed_index: SeedIndex, encoded: Encoded) -> System:
@@ -428,6 +439,8 @@ class _Work:
             as_much = result.points[router].visited_mean
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)
         point, ranking = measure_at(as_searched or system, self.judge, beam)
+        if name == router:
+            result.served_values[name] = self.judge.values(ranking)
         result.curves[name], result.points[name] = curve, point
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began

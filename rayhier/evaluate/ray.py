@@ -57,17 +57,20 @@ def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Art
 def build_calibration(
     spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, index: Artifact, attempt: Attempt
 ) -> Output:
-    """Calibrate a built index by the dev queries in a process of the cluster."""
+    """Calibrate a built index by queries that training never saw, in a process of the cluster."""
     workers = spec.cluster.evaluate
     spec = as_embedded(spec, vectors, workers.gpus)
     folders = [str(artifact.folder) for artifact in (corpus, vectors, model, index)]
     arguments = spec.model_dump(mode="json"), folders, str(attempt.root)
     counts = call(_calibrate, workers.cpus, *arguments, gpus=workers.gpus)
-    say(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
+    if "queries" in counts:
+        say(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
+    if "weight" in counts:
+        say(f"  calibrate: BM25's weight {counts['weight']:g}, chosen by {counts['weighed']:,} dev queries")
     return Output(counts)
 
 
-def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[str, int]:
+def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[str, float]:
     job = JobSpec.model_validate(spec)
     torch.set_num_threads(job.cluster.evaluate.cpus)
     faiss.omp_set_num_threads(job.cluster.evaluate.cpus)

@@ -11,6 +11,7 @@ from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.promise import Promise
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
+from rayhier.search.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json
 from rayhier.storage import files
@@ -151,6 +152,8 @@ class Report(BaseModel):
     promise: Promise | None = None
     """Recall that `search.beam` promises, and the recall that was measured; absent where the spec promises none. Of
     several seeds: the lowest promised recall, the mean of the measured ones."""
+    weights: list[FusionWeight] = []
+    """Weight of BM25 that dev queries chose for each seed's model; empty where none was chosen."""
     seconds: dict[str, float]
     seeds: list[int]
 
@@ -175,6 +178,7 @@ class Report(BaseModel):
             lists=evaluation.lists,
             level=evaluation.level,
             promise=_promise([result.promise for result in seeds if result.promise is not None]),
+            weights=[result.weight for result in seeds if result.weight is not None],
             seconds={name: _round(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
             seeds=[result.seed for result in seeds],
         )
@@ -197,6 +201,12 @@ class Report(BaseModel):
         """Return the change of exact search by training, over a group of queries: trained minus base encoder."""
         (difference,) = self.between("exact_same_encoder", "exact", measure, queries)
         return difference
+
+    @property
+    def hybrid(self) -> str | None:
+        """Name of the system of the index with BM25; None where it was not measured."""
+        name = f"{self.router}+bm25"
+        return name if name in self.systems else None
 
     def points(self, system: str) -> list[Point]:
         """Return the points of a system's curve, means over seeds."""

@@ -99,8 +99,8 @@ def _tested(compared: Sequence[Pair]) -> list[Difference]:
 def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
     """Yield the pairs of systems that the report compares, with their differences query by query.
 
-    They are the router and each baseline with a curve, at equal shares visited; and exact search by both encoders, for
-    each group of queries.
+    They are the router and each baseline with a curve, at equal shares visited; exact search by both encoders, for each
+    group of queries; and the index with BM25 beside vectors alone and beside BM25 alone.
     """
     seeds, router, measure = evaluation.seeds, spec.router.type, spec.evaluate.deepest_recall
     curves = {name: mean_curve([result.curves[name] for result in seeds]) for name in seeds[0].curves}
@@ -117,6 +117,22 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
             )
             for group, query_Q in groups(evaluation).items():
                 yield Pair("exact_same_encoder", "exact", name, 1.0, (ours - theirs)[query_Q], group)
+
+    yield from _hybrid(spec, evaluation)
+
+
+def _hybrid(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
+    """Yield the pairs of the index with BM25 and each of its parts, where it was measured so."""
+    seeds, router = evaluation.seeds, spec.router.type
+    both = f"{router}+bm25"
+    if both not in seeds[0].served_values:
+        return
+    alone = {name: [result.served_values | result.values for result in seeds] for name in (both, router, "bm25")}
+    for measure in spec.evaluate.measures:
+        ours, *parts = (np.mean([own[name][measure] for own in seeds_of], axis=0) for name, seeds_of in alone.items())
+        for name, theirs in zip((router, "bm25"), parts, strict=True):
+            for group, query_Q in groups(evaluation).items():
+                yield Pair(both, name, measure, 1.0, (ours - theirs)[query_Q], group)
 
 
 def bootstrap(difference_QP: npt.NDArray[np.float64], seed: int = SEED) -> Sequence[Interval]:

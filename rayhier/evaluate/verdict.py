@@ -22,7 +22,8 @@ SHARE = 0.95
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
     promise = [] if report.promise is None else [f"{report.promise.sentence(spec.evaluate.split)}."]
-    return [*_training(spec, report), *promise, *_index(spec, report), *_instead(spec, report)]
+    found = [*_training(spec, report), *promise, *_hybrid(spec, report)]
+    return [*found, *_index(spec, report), *_instead(spec, report)]
 
 
 def _training(spec: JobSpec, report: Report) -> list[str]:
@@ -49,6 +50,25 @@ def _training(spec: JobSpec, report: Report) -> list[str]:
             f"{worse}{chance}."
         )
     return lines
+
+
+def _hybrid(spec: JobSpec, report: Report) -> list[str]:
+    """A line on what BM25 adds to the index, and how its weight was chosen; none where it was not measured."""
+    name, measure = report.hybrid, spec.evaluate.measures[0]
+    if name is None:
+        return []
+    alone, both, words = (report.systems[one].measures[measure] for one in (report.router, name, "bm25"))
+    ((over,), (beyond,)) = (report.between(name, other, measure) for other in (report.router, "bm25"))
+    fusion = spec.search.hybrid
+    if fusion.fuse == "rank":
+        how = "Hybrid, by ranks"
+    elif report.weights:
+        chosen = ", ".join(dict.fromkeys(f"{one.weight:g}" for one in report.weights))
+        how = f"Hybrid, with BM25's weight {chosen}, chosen by {report.weights[0].queries:,} dev queries"
+    else:
+        how = f"Hybrid, with BM25's weight {fusion.chosen:g}"
+    gain, beside = tables.said(over), tables.said(beyond)
+    return [f"{how}: {measure} {alone:.3f} -> {both:.3f}, {gain}; over BM25 alone, {words:.3f}, {beside}."]
 
 
 def _index(spec: JobSpec, report: Report) -> list[str]:

@@ -117,7 +117,8 @@ def _write_shards(
         if len(named) >= 2 * checked:  # reads the whole id column, so only after 1, 2, 4, 8 … batches
             checked = check()
         table = filling.take(documents, encoded, named[-1])
-        shards.append(write_rows(newest.root, f"data/added-{token}-{number:05d}.parquet", table))
+        name = f"data/added-{token}-{number:05d}.parquet"
+        shards.append(write_rows(newest.root, name, table, words=newest.manifest.words))
     if not shards:
         raise InputError("documents: got none; allowed: one or more")
     check()

@@ -60,14 +60,17 @@ class VersionRows:
 class GatherShard:
     """A Ray actor that writes the rows of ranges of leaves as shards below `root`, and notes each in a ledger."""
 
-    def __init__(self, root: Location, source: RowSource, counts: list[int], ledger: Location, made_of: str) -> None:
-        self.root, self.source, self.counts, self.made_of = root, source, counts, made_of
+    def __init__(
+        self, root: Location, source: RowSource, counts: list[int], ledger: Location, made_of: str, *, words: bool
+    ) -> None:
+        self.root, self.source, self.counts, self.made_of, self.words = root, source, counts, made_of, words
         self.ledger = Ledger(ledger, root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write the shard `row["key"]`, of leaves `row["first"]` to before `row["last"]`; returns its row count."""
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
-        shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
+        name, rows = f"data/{key}.parquet", self.source.rows(leaves)
+        shard = write_shard(self.root, name, rows, leaves, self.counts, words=self.words)
         entry = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
         self.ledger.enter(key, LedgerEntry(tuple(shard.files), entry))
         return {"rows": shard.rows}

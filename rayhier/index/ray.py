@@ -84,7 +84,8 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
     parts, counts, moved = _cap(spec, model, attempt, parts, counts)
     size = sum(path.stat().st_size for path in parts.paths)
-    shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger")
+    words = spec.index.words
+    shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger", words=words)
     manifest = Manifest(
         version=BUILT,
         parent=None,
@@ -118,7 +119,8 @@ def compact(spec: JobSpec, root: Location) -> LeafMap:
         size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
         for file in base.files:  # checked once here, as gathering reads each file for many shards
             check(root, file, MEND)
-        shards = _gather(spec, root, VersionRows(opened), base.counts, size, name, root / "work" / name)
+        source, ledger = VersionRows(opened), root / "work" / name
+        shards = _gather(spec, root, source, base.counts, size, name, ledger, words=base.words)
         published = leaf_map.commit(root, replace_shards(base, shards))
     files.remove(root / "work" / name)
     return published
@@ -184,23 +186,31 @@ def _cap(
 
 
 def _gather(
-    spec: JobSpec, root: Location, source: RowSource, counts: list[int], size: int, name: str, folder: Location
+    spec: JobSpec,
+    root: Location,
+    source: RowSource,
+    counts: list[int],
+    size: int,
+    name: str,
+    folder: Location,
+    *,
+    words: bool,
 ) -> list[Shard]:
     """Write the missing shards, named from `name`; returns all shards. `size` is the bytes of all rows.
 
-    The ledger in `folder` has the shards that are written already.
+    The ledger in `folder` has the shards that are written already. With `words`, words are counted.
     """
     rows, ledger, cuts = sum(counts), Ledger(folder, root), ranges(counts, shard_count(spec, size))
     plan = {f"{name}-{number:05d}": cut for number, cut in enumerate(cuts)}
     # A shard of the same name may hold rows of parts that were routed again since, with another result.
-    made_of = hashlib.sha256(json.dumps([cuts, counts, source.digests]).encode()).hexdigest()
+    made_of = hashlib.sha256(json.dumps([cuts, counts, source.digests, words]).encode()).hexdigest()
 
     def done(key: str) -> LedgerEntry | None:
         entry = ledger.done(key)
         return entry if entry and entry.counts.get("made_of") == made_of else None
 
     missing = [{"key": key, "first": first, "last": last} for key, (first, last) in plan.items() if not done(key)]
-    arguments = {"root": root, "source": source, "counts": counts, "ledger": folder, "made_of": made_of}
+    arguments = {"root": root, "source": source, "counts": counts, "ledger": folder, "made_of": made_of, "words": words}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
         without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)

@@ -1,11 +1,14 @@
 """Write ranges of leaves as shards, parquet files whose row groups end where leaves end."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayhier.dataset.documents import document_texts
+from rayhier.dataset.words import postings
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.files import File
@@ -32,8 +35,12 @@ def write_shard(
     leaves: range,
     counts: Sequence[int],
     since: int = 1,
+    *,
+    words: bool = True,
 ) -> Shard:
     """Write the rows of a range of leaves, in any order, to the shard `root/name`; `counts` are the rows of all leaves.
+
+    With `words`, the words of its documents are counted.
 
     Raises RuntimeError where the tables do not have as many rows for a leaf as counted.
     """
@@ -43,11 +50,14 @@ def write_shard(
         raise RuntimeError(
             f"{root / name}: leaves {leaves.start} to {leaves[-1]} do not hold the rows counted for them"
         )
-    return write_rows(root, name, table, since)
+    return write_rows(root, name, table, since, words=words)
 
 
-def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Shard:
-    """Write rows of the leaf map, in any order, to the shard `root/name`, and sidecars' columns to their own files."""
+def write_rows(root: Location, name: str, table: pa.Table, since: int = 1, *, words: bool = True) -> Shard:
+    """Write rows of the leaf map, in any order, to the shard `root/name`, and sidecars' columns to their own files.
+
+    With `words`, the words of its documents are counted, in a file of their own.
+    """
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
     offsets = [*begins.tolist(), table.num_rows]
@@ -56,7 +66,12 @@ def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Sh
     def write(file: str, columns: pa.Table) -> File:
         return files.write_parquet(root, file, row_groups(columns, offsets), columns.schema)
 
-    first = table.filter(pc.equal(table["rank"], 0))
+    first, stem = table.filter(pc.equal(table["rank"], 0)), name.removesuffix(".parquet")
+    counted = None
+    if words:
+        first_N = np.flatnonzero(table["rank"].to_numpy() == 0)
+        lists = postings(document_texts(first), first_N)
+        counted = files.write_parquet(root, f"words/{Path(name).name}", [lists], lists.schema)
     return Shard(
         file=write(name, table.drop_columns(list(makers))),
         rows=table.num_rows,
@@ -66,11 +81,10 @@ def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Sh
         log_prob=float(pc.mean(first["log_prob"]).as_py() or 0.0),
         since=since,
         sidecars={
-            column: Sidecar(
-                file=write(f"{name.removesuffix('.parquet')}.{column}.parquet", table.select([column])), maker=maker
-            )
+            column: Sidecar(file=write(f"{stem}.{column}.parquet", table.select([column])), maker=maker)
             for column, maker in makers.items()
         },
+        postings=counted,
     )
 
 

@@ -1,26 +1,29 @@
 """BM25 over the documents of an index, and the fusion of its results with those by vectors.
 
-BM25's word counts are those of the whole index in one process, and of each shard group where the index is served.
+Both rank over the same rows: of the whole index, or of the leaves of a shard group.
 Shapes: Q queries, M embedding size, K results, F rows of all parts.
 """
 
-from collections.abc import Sequence
+import math
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from rayhier.arrays import Bools, Floats, Values
-from rayhier.dataset.documents import document_texts, result_numbers
+from rayhier.arrays import Bools, Floats, Ints, Values
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import best_results
-from rayhier.search.rows import RankedRows
+from rayhier.search.postings import PostingLists, Postings
+from rayhier.search.rows import RankedRows, lacks
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import HybridSpec
 from rayhier.storage import columns
+from rayhier.storage.leaf_map import LeafMap
 
 RANKS = 60
 """Constant c in the scores 1 / (c + rank) of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
@@ -37,18 +40,37 @@ class Lexical:
 
 
 class WordScan:
-    """BM25 over the documents whose first leaf an opened `LeafScan` holds, each once."""
+    """BM25 over the documents whose first leaf a `LeafScan` holds, each once; opened at the first search."""
 
-    def __init__(self, leaves: LeafScan) -> None:
-        """Count the words of all documents whose first leaf `leaves` holds."""
-        self._leaves = leaves
-        parts = list(leaves.documents())
-        self._row_N = np.concatenate([np.zeros(0, np.int64), *(row_N for row_N, _ in parts)])
-        texts = [text for _, table in parts for text in document_texts(table)]
-        self._words, self._result_N = Words(texts), None
-        if parts and DOC_ID in parts[0][1].column_names:
-            ids = [pa.concat_tables([table for _, table in parts])[name] for name in (DOC_ID, ID)]
-            self._result_N = result_numbers(*(column.combine_chunks() for column in ids))
+    def __init__(self, leaves: LeafScan, open_: Callable[[], PostingLists]) -> None:
+        """Take the scan of the same leaves, and a function that opens their postings."""
+        self._leaves, self._open, self._lock = leaves, open_, threading.Lock()
+
+    @classmethod
+    def mapped(cls, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float = math.inf) -> Self:
+        """Open the postings of one version of a leaf map, in the leaves of a scan that was opened from it.
+
+        Files kept on this machine for all indexes stay within `cache_bytes`, except those that are mapped.
+        """
+        return cls(leaves, lambda: _opened(leaf_map, leaves, cache_bytes))
+
+    @property
+    def words(self) -> PostingLists:
+        """The postings, opened at first use; InputError where there are none, or a file is not as it was published."""
+        with self._lock:
+            return self._words
+
+    @cached_property
+    def _words(self) -> PostingLists:
+        return self._open()
+
+    def open(self) -> None:
+        """Open all postings now; InputError where a file is not as it was published."""
+        _ = self.words
+
+    def intact(self) -> bool:
+        """Return True if the files of all open postings are unchanged since they were opened."""
+        return "_words" not in self.__dict__ or self._words.intact()
 
     def scan(
         self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, needs: Needs = "texts"
@@ -58,12 +80,7 @@ class WordScan:
         `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. The
         ranking's documents have the columns that `needs` names.
         """
-        mask_N = None if where is None else self._mask(where)
-        score_QK, place_QK = best_results(
-            lambda fetch: self._words.best(texts, fetch, mask_N), self._result_N, self._words.count, k
-        )
-        rows = RankedRows(score_QK, np.append(self._row_N, -1)[place_QK])
-        score_QK, row_QK, table, _ = self._leaves.rows.results(rows, k, needs="vectors")
+        score_QK, row_QK, table = self._best(texts, k, None if where is None else self._leaves.mask(where))
         vector_NM = columns.matrix(table[VECTOR]) if table.num_rows else np.zeros((0, query_QM.shape[1]), np.float32)
         base_QK = np.full(row_QK.shape, -np.inf, np.float32)
         for query, row_K in enumerate(row_QK):
@@ -74,15 +91,47 @@ class WordScan:
         none_Q = np.zeros(len(texts), np.int64)
         return Lexical(Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q), base_QK)
 
-    def _mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of the documents: True where a document meets the filter."""
-        return np.asarray(self._leaves.mask(where)[self._row_N])
+    def _best(self, texts: Sequence[str], k: int, mask_N: Bools | None) -> tuple[Floats, Ints, pa.Table]:
+        """Return scores [q, k] of the best results, and their rows [q, k] of a table that has their vectors too."""
+        words, rows, all_ = self.words, self._leaves.rows, int(self._leaves.rows.begin_S[-1])
+        fetch = 2 * k if self._leaves.holds_passages else k
+        while True:
+            found = RankedRows(*words.best(texts, min(fetch, all_), mask_N))
+            score_QK, row_QK, table, _ = rows.results(found, k, needs="vectors")
+            whole_Q = (found.row_QT < 0).any(axis=1)
+            # Many of the best passages may belong to few documents.
+            if fetch >= all_ or not (lacks(row_QK, k) & ~whole_Q).any():
+                return score_QK, row_QK, table
+            fetch *= 2
 
 
-def fused(dense: Ranking, parts: Sequence[Lexical], k: int, fusion: HybridSpec, listed: int | None = None) -> Ranking:
+def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:
+    """Open the postings of the shards that a scan holds, and how rare words are in all others."""
+    held, others, spans = list[Postings](), list[Postings](), list[tuple[int, int]]()
+    for shard in leaf_map.manifest.shards:
+        is_held = leaves.reads(shard)
+        postings = Postings.open(leaf_map, shard, cache_bytes, rarity_alone=not is_held)
+        (held if is_held else others).append(postings)
+    for segment in leaves.segments:
+        size_L, leaf_L = segment.lists.size_L, segment.lists.leaf_L
+        before, within = leaf_L < leaves.leaves.start, leaf_L < leaves.leaves.stop
+        spans.append((int(size_L[before].sum()), int(size_L[within].sum())))
+    return PostingLists(held, spans, others)
+
+
+def fused(
+    dense: Ranking,
+    parts: Sequence[Lexical],
+    k: int,
+    fusion: HybridSpec,
+    listed: int | None = None,
+    *,
+    cosines: bool = True,
+) -> Ranking:
     """Fuse the ranking by vectors with BM25's results from the parts of an index: the best k results, ties by id.
 
     `sum`: score by vectors + weight · BM25 / the query's best BM25; BM25 is 0 for a document that is no result of it.
+    Where scores by vectors are no `cosines`, the weight is multiplied by the query's best of them, without its sign.
     `rank`: 1 / (60 + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Of BM25's results in all
     parts together, only the best `listed` count; None: all. Visited documents are counted by the search by vectors
     alone.
@@ -91,36 +140,35 @@ def fused(dense: Ranking, parts: Sequence[Lexical], k: int, fusion: HybridSpec, 
     documents, row_QF = joined([(ranking.documents, ranking.row_QK) for ranking in rankings])
     base_QF = np.concatenate([dense.score_QK, *(part.base_QK for part in parts)], axis=1).astype(np.float64)
     words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.ranking.score_QK for part in parts)], axis=1)
-    if listed is not None:
-        row_QF = np.where(_beyond(words_QF, listed), -1, row_QF)
     number_N = by_name(documents[ID])
-    q = len(row_QF)
+    q, near = len(row_QF), dense.row_QK.shape[1]
     score_QK, best_QK = np.full((q, k), -np.inf, np.float32), np.full((q, k), -1)
     for query, row_F in enumerate(row_QF):
         place_F = np.flatnonzero(row_F >= 0)
+        far_W = _best_by_words(place_F[place_F >= near], number_N[row_F], words_QF[query], base_QF[query], listed)
+        place_F = np.concatenate([place_F[place_F < near], far_W])
         # Of a result's rows, the nearest by its vector comes first, and is shown.
         place_F = place_F[np.argsort(-base_QF[query, place_F], kind="stable")]
         _, first_U, result_F = np.unique(number_N[row_F[place_F]], return_index=True, return_inverse=True)
         base_U, words_U = base_QF[query, place_F[first_U]], np.zeros(len(first_U))
         np.maximum.at(words_U, result_F, words_QF[query, place_F])
-        score_U = _score(base_U, words_U, fusion)
+        score_U = _score(base_U, words_U, fusion, cosines=cosines)
         best = np.argsort(-score_U, kind="stable")[:k]
         score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[place_F[first_U[best]]]
     score_QK, best_QK, documents = compact(score_QK, best_QK, documents)
     return replace(dense, score_QK=score_QK, row_QK=best_QK, documents=documents)
 
 
-def _beyond(words_QF: Values, listed: int) -> Bools:
-    """Mark the documents [q, f] after each query's best `listed` by BM25, but no ties with the last of these."""
-    if words_QF.shape[1] <= listed:
-        return np.zeros(words_QF.shape, dtype=bool)
-    least_Q = -np.partition(-words_QF, listed - 1, axis=1)[:, listed - 1]
-    return np.asarray((words_QF > 0) & (words_QF < least_Q[:, None]))
+def _best_by_words(place_W: Ints, number_F: Ints, words_F: Values, base_F: Values, listed: int | None) -> Ints:
+    """Return BM25's places [w] of each result's best row, the best first, ties by id: at most `listed`."""
+    place_W = place_W[np.lexsort((-base_F[place_W], number_F[place_W], -words_F[place_W]))]
+    return np.asarray(place_W[np.sort(np.unique(number_F[place_W], return_index=True)[1])[:listed]])
 
 
-def _score(base_U: Values, words_U: Values, fusion: HybridSpec) -> Values:
+def _score(base_U: Values, words_U: Values, fusion: HybridSpec, *, cosines: bool) -> Values:
     if fusion.fuse == "sum":
-        return base_U + fusion.weight * words_U / max(float(words_U.max(initial=0)), 1e-9)
+        scale = 1.0 if cosines or not len(base_U) else abs(float(base_U.max()))
+        return base_U + fusion.chosen * scale * words_U / max(float(words_U.max(initial=0)), 1e-9)
     shares_word_U = words_U > 0
     return 1 / (RANKS + _ranks(base_U)) + np.where(shares_word_U, 1 / (RANKS + _ranks(words_U)), 0)
 

@@ -67,7 +67,8 @@ class Model:
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         router = load_router(model.local("router"), device)
-        calibrated = None if calibration is None else Calibration.open(calibration)
+        promises = spec.search.promise is not None
+        calibrated = Calibration.open(calibration) if promises and calibration is not None else None
         return cls(router, lambda: TextEncoder(folder, spec.encoder), spec, head, calibrated)
 
     @classmethod

@@ -49,19 +49,20 @@ class Reader:
         scan = LeafScan.mapped(leaf_map, codec, leaves, cache_bytes, listed)
         flat = None if similarity is None else FlatScan.mapped(similarity, leaf_map, scan, cache_bytes)
         codes = CodeScan.mapped(leaf_map, scan, listed, cache_bytes) if by_codes else None
-        return cls(scan, WordScan(scan) if spec.search.words else None, flat, codes)
+        words = WordScan.mapped(leaf_map, scan, cache_bytes) if leaf_map.manifest.words else None
+        return cls(scan, words, flat, codes)
 
     def read(self, work: Reading) -> Ranking | Lexical | Shortlist:
         """Do a piece of a search's work: scan leaves, score by BM25, or compare all documents.
 
-        ValueError where the spec's searches do not use BM25, or visit leaves.
+        ValueError where the index counts no words, or the spec's searches visit leaves.
         """
         match work:
             case Scan():
                 return self.leaves.scan(work.query_QM, work.leaves_QB, work.k, work.where, needs=work.needs)
             case Words():
                 if self.words is None:
-                    raise ValueError("words: got a query for an index whose spec has no BM25")
+                    raise ValueError("words: got a query for an index that counts no words")
                 return self.words.scan(work.texts, work.query_QM, work.k, work.where, needs=work.needs)
             case Flat():
                 if self.flat is None:
@@ -81,8 +82,10 @@ class Reader:
         if self.flat is None and self.codes is None:
             self.leaves.open()
             self.leaves.warm(WARMED * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        if self.words is not None:
+            self.words.open()
 
     def intact(self) -> bool:
-        """Return True if the files of all open segments are unchanged since they were opened."""
+        """Return True if all files that are open are unchanged since they were opened."""
         opened = self.flat or self.codes or self.leaves
-        return opened.intact()
+        return opened.intact() and (self.words is None or self.words.intact())

@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 
@@ -35,7 +35,7 @@ KEYS = {
 }
 """Spec keys that give requests their defaults, by the names of the limits (`max_` and name)."""
 
-NO_WORDS = "; bm25 and hybrid need search.hybrid in the spec: run it again, only the evaluation is made anew"
+NO_WORDS = "; bm25 and hybrid need index.words in the spec, and scores by vectors: run it again with index.words true"
 NO_CROSS_ENCODER = (
     "allowed: none, or a spec with cross_encoder and search.rerank: run it again, model and index stay as they are"
 )
@@ -141,6 +141,8 @@ class Rules:
     """True where vectors must have unit length."""
     by_codes: bool = False
     """True where a query that names no beam is compared with codes of all documents."""
+    words: bool = False
+    """True where the index counts words, so that a query may name any mode."""
     groups: int = 1
     """Number of shard groups, each of which lists its own best documents by BM25."""
     limits: Limits = field(default_factory=Unlimited)
@@ -191,6 +193,16 @@ class Rules:
             raise InputError(f"{name}: got {numbers} numbers; allowed: {self.dimension}, the index's dimension")
 
     @property
+    def modes(self) -> tuple[Mode, ...]:
+        """Names of the modes that a query may name."""
+        return get_args(Mode) if self.words else ("dense",)
+
+    @property
+    def usual_mode(self) -> Mode:
+        """The mode of a text that names none."""
+        return self.search.usual_mode if self.words else "dense"
+
+    @property
     def default_beam(self) -> int:
         """Most leaves that a query visits where its request gives no beam."""
         return self.search.most_visited(self.leaves, self.rows)
@@ -223,7 +235,7 @@ class Rules:
         pool = 0
         if reranking is not None:
             read = reranking.pooled(self.rows)
-            usual = Request([""], search.k, self.default_beam, mode=search.mode, budget=budget, pool=read)
+            usual = Request([""], search.k, self.default_beam, mode=search.usual_mode, budget=budget, pool=read)
             pool = self._pooled(usual, np.array([self.rows]))
         beam = 0 if search.own_beams else self.default_beam  # no request asks for the leaves of own beams
         defaults = {"k": search.k, "beam": beam, "budget": budget, "calls": budget, "pool": pool}
@@ -236,19 +248,19 @@ class Rules:
         """Count the documents found for re-ranking, over all queries of a request, at most."""
         if request.pool is None:
             return 0
-        listed = {"dense": 0, "bm25": request.pool, "hybrid": self.search.fusion.listed(request.k) * self.groups}
+        listed = {"dense": 0, "bm25": request.pool, "hybrid": self.search.hybrid.listed(request.k) * self.groups}
         near = 0 if request.mode == "bm25" else int(np.minimum(request.pool, held_Q).sum())
         return near + len(held_Q) * min(listed[request.mode], self.rows)
 
     def _mode(self, requested: str | None, *, is_text: bool) -> Mode:
         if requested is None:
-            return self.search.mode if is_text else "dense"
-        for mode in self.search.modes:
+            return self.usual_mode if is_text else "dense"
+        for mode in self.modes:
             if requested == mode:
                 break
         else:
-            allowed = ", ".join(self.search.modes)
-            more = "" if self.search.words else NO_WORDS
+            allowed = ", ".join(self.modes)
+            more = "" if self.words else NO_WORDS
             raise InputError(f"mode: got {requested!r}; allowed: {allowed}{more}")
         if mode != "dense" and not is_text:
             raise InputError(f"mode: got {mode!r} with a vector, which has no words; allowed: dense, or a text")
@@ -328,6 +340,7 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
         manifest.dimension,
         spec.encoder.similarity == "cosine",
         spec.search.by_codes(manifest.size),
+        manifest.words and spec.search.fuses,
     )
 
 

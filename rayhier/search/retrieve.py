@@ -166,7 +166,7 @@ class Retriever:
         fetch = request.pool or request.k
         if request.mode == "dense":
             return (yield from self._near(request, routes, fetch))
-        fusion = self.rules.search.fusion
+        fusion = self.rules.search.hybrid
         depth = fusion.listed(request.k) if request.mode == "hybrid" else fetch
         words = Words(request.texts, routes.encoded.numpy, depth, request.where, request.read)
         if request.mode == "bm25":
@@ -178,7 +178,7 @@ class Retriever:
         *replies, reply = yield [*next(near), words]
         dense = yield from _resumed(near, replies)
         lexical: list[Lexical] = list(reply.parts)
-        ranking = fused(dense.ranking, lexical, fetch, fusion, depth)
+        ranking = fused(dense.ranking, lexical, fetch, fusion, depth, cosines=self.rules.is_cosine)
         lost = [sorted({*near, *far}) for near, far in zip(dense.lost, reply.names(len(dense.lost)), strict=True)]
         return Found(ranking, dense.leaves_QB, lost)
 

@@ -142,7 +142,7 @@ class Rows:
         Returns scores [q, k]; rows [q, k] of a table; this table, of documents; and rows [q, t] of the table for the
         best of `rows`, several of which may belong to one result. The table has the columns that `needs` names.
         """
-        many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
+        many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k + _ties(rows.score_QT, k)
         while True:
             some = rows.first(taken)
             table, place_QT = self._take(some.row_QT, needs=needs)
@@ -212,6 +212,12 @@ class _Memory:
 def _blocks_read() -> int:
     """Return the number of blocks that this thread had the system read from disks."""
     return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_inblock
+
+
+def _ties(score_QT: Floats, k: int) -> int:
+    """Return the most rows of a query after its first k whose scores tie with the last of these."""
+    ties_QT = (score_QT[:, k:] == score_QT[:, k - 1 : k]) & (score_QT[:, k:] > -np.inf)
+    return int(ties_QT.sum(axis=1).max(initial=0))
 
 
 def lacks(row_QK: Ints, k: int) -> Bools:

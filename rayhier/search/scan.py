@@ -7,7 +7,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam), K results, T rows c
 
 import math
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Self
@@ -24,7 +24,7 @@ from rayhier.search.rows import RankedRows, Rows, lacks
 from rayhier.search.segment import MappedSegment, MemorySegment, Segment
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import LOSSLESS, Codec, SearchSpec
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import LeafMap, Shard
 
 KEPT_FILTERS = 4
 """Number of filters whose matching rows a scan remembers."""
@@ -76,7 +76,7 @@ class LeafScan:
             return [
                 MappedSegment.open(leaf_map, shard, used_codec, cache_bytes, codebook)
                 for shard in manifest.shards
-                if any(leaf in leaf_range for leaf in shard.leaves)
+                if _holds_any(leaf_range, shard)
             ]
 
         return cls(opened, leaf_range, used_codec, listed, codebook)
@@ -85,6 +85,15 @@ class LeafScan:
     def memory(cls, segment: MemorySegment) -> Self:
         """Make a scan of a single segment in memory, which holds every leaf."""
         return cls(lambda: [segment], range(len(segment.lists.size_L)))
+
+    def reads(self, shard: Shard) -> bool:
+        """Return True if a shard has rows in this scan's leaves: its segment is then among `segments`."""
+        return _holds_any(self.leaves, shard)
+
+    @property
+    def holds_passages(self) -> bool:
+        """True where several rows with different texts may belong to one result."""
+        return any(segment.holds_passages for segment in self.segments)
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -192,16 +201,6 @@ class LeafScan:
         copies = self.lists.copies
         return k if copies is None or copies.lower_NR is None else k * (1 + copies.lower_NR.shape[1])
 
-    def documents(self) -> Iterator[tuple[Ints, pa.Table]]:
-        """Yield for each segment the rows [n] of documents whose best leaf is in this scan, and a table.
-
-        Every document occurs once. The tables have a row for each of these rows: `title` and `text`; where the corpus
-        is cut into passages, the passage's `doc_id` and its result's `id` too.
-        """
-        for begin, segment in zip(self.rows.begin_S.tolist(), self.segments, strict=False):
-            row_N, table = segment.documents(self.leaves)
-            yield row_N + begin, table
-
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of all rows: True where a row meets the filter."""
         return self._mask(where)
@@ -209,6 +208,10 @@ class LeafScan:
     @cached_property
     def _mask(self) -> Callable[[Filter], Bools]:
         return lru_cache(KEPT_FILTERS)(self.rows.mask)
+
+
+def _holds_any(leaves: range, shard: Shard) -> bool:
+    return any(leaf in leaves for leaf in shard.leaves)
 
 
 def _without_ties(ranked: RankedRows, whole_Q: Bools, k: int) -> Ints:

@@ -61,11 +61,9 @@ class Segment(Protocol):
     def take(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
         """Read the columns of some rows that `needs` names."""
 
-    def documents(self, leaves: range) -> tuple[Ints, pa.Table]:
-        """Return the rows [n] of documents whose first leaf is among `leaves`, and a table of these documents' texts.
-
-        The table has the columns that `LeafScan.documents` lists.
-        """
+    @property
+    def holds_passages(self) -> bool:
+        """True where several rows with different texts may belong to one result."""
 
     def ids(self) -> pa.ChunkedArray:
         """Return the ids of all rows' results."""
@@ -131,9 +129,10 @@ class MemorySegment:
             raise ValueError("needs: got vectors with rows in memory; allowed: ids or texts, or a mapped segment")
         return (self.table.select([ID]) if needs == "ids" else self.table).take(pa.array(rows))
 
-    def documents(self, leaves: range) -> tuple[Ints, pa.Table]:  # noqa: ARG002
+    @property
+    def holds_passages(self) -> bool:
         """Raise ValueError: texts are not in memory."""
-        raise ValueError("documents: got rows in memory; allowed: of a mapped segment")
+        raise ValueError("passages: got rows in memory; allowed: of a mapped segment")
 
     def ids(self) -> pa.ChunkedArray:
         """Return the ids of all rows' results."""
@@ -263,16 +262,6 @@ class MappedSegment:
         """Return the rows [n], ascending, of documents whose first leaf is among `leaves`: one for each document."""
         leaf_N, rank_N = (self.table[name].to_numpy() for name in ("leaf", "rank"))
         return np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
-
-    def documents(self, leaves: range) -> tuple[Ints, pa.Table]:
-        """Return the rows [n] of documents whose first leaf is among `leaves`, and a table of these documents' texts.
-
-        The table has the columns that `LeafScan.documents` lists.
-        """
-        row_N = self.first_rows(leaves)
-        shown = self._shown if not self.holds_passages else self._shown.append_column(DOC_ID, self.table[DOC_ID])
-        names = ["title", "text", *((DOC_ID, ID) if self.holds_passages else ())]
-        return row_N, shown.select(names).take(pa.array(row_N))
 
     def ids(self) -> pa.ChunkedArray:
         """Return the ids of all rows' results."""

@@ -124,7 +124,7 @@ def describe(
 
     `recall` is the promised share of what an exact search finds; None where nothing is promised.
     """
-    spec, reranking = version.now.spec, version.now.spec.search.reranking
+    spec, reranking, rules = version.now.spec, version.now.spec.search.reranking, rules_of(version.now.spec, manifest)
     return IndexResponse(
         name=spec.name,
         version=version.number,
@@ -145,8 +145,9 @@ def describe(
         budget=0 if reranking is None else reranking.budget,
         pool=None if reranking is None else reranking.pool,
         how=spec.search.resolved(manifest.size),
-        mode=spec.search.mode,
-        modes=list(spec.search.modes),
+        mode=rules.usual_mode,
+        modes=list(rules.modes),
+        weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
         beam=spec.search.most_visited(len(manifest.counts), sum(manifest.counts)),
         recall=recall,
         limits=args.limits.model_dump(),

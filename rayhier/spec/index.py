@@ -34,3 +34,5 @@ class IndexSpec(Section):
     their next best leaf."""
     vectors: VectorFormat = "float16"
     """Number format in which trained document vectors are stored."""
+    words: bool = True
+    """True: the words of all documents are counted, so that searches can use BM25 (`search.mode`)."""

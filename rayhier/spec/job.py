@@ -98,6 +98,7 @@ class JobSpec(Section):
         if self.search.how == "level":
             self._level_fits()
         self._filter_fits()
+        self._words_fit()
         self._reranking_fits()
         self._keys_count()
         if isinstance(self.train, HceTraining):
@@ -132,6 +133,14 @@ class JobSpec(Section):
             raise InputError(
                 f"evaluate.baselines: got {unable[0]!r} with evaluate.filter, which it cannot heed; allowed: {able}"
             )
+
+    def _words_fit(self) -> None:
+        """InputError where searches use BM25 but the index counts no words."""
+        if self.index.words:
+            return
+        if self.search.mode in ("bm25", "hybrid"):
+            raise InputError(f"index.words: got false with search.mode {self.search.mode}; allowed: true")
+        _refuse("search", self.search, "hybrid", where="where index.words is true")
 
     def _level_fits(self) -> None:
         """InputError where the router has no such level, or scoring again by the deepest level changes nothing."""
@@ -225,6 +234,27 @@ class JobSpec(Section):
         """The filter that chooses the documents to evaluate; None where all documents are evaluated."""
         condition = self.evaluate.filter
         return None if condition is None else parse(condition, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
+
+    @property
+    def chooses_weight(self) -> bool:
+        """Return True if dev queries choose BM25's weight in hybrid searches for the trained model."""
+        hybrid, judged = self.search.hybrid, self.corpus.names_judgements
+        return judged and self.index.words and self.search.fuses and hybrid.fuse == "sum" and hybrid.weight == "auto"
+
+    @property
+    def measures_words(self) -> bool:
+        """Return True if an evaluation measures BM25, alone and with vectors: unless `search.mode` is dense."""
+        return self.index.words and self.search.fuses and self.search.mode != "dense"
+
+    @property
+    def calibrates(self) -> bool:
+        """Return True if queries that training never saw tell something of a built index: a promise, or a weight."""
+        return self.search.promise is not None or self.chooses_weight
+
+    def settled(self, weight: float | None) -> Self:
+        """Return the spec with an automatic mode and weight of searches settled, as `SearchSpec.settled` does."""
+        search = self.search.settled(weight, words=self.index.words)
+        return self.model_copy(update={"search": search})
 
     @property
     def leaves_per_document(self) -> int:

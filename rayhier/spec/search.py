@@ -1,7 +1,7 @@
 """`search:` defaults of every search of the index; a query may override some of them."""
 
 import math
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -176,9 +176,9 @@ class HybridSpec(Section):
     fuse: Literal["sum", "rank"] = "sum"
     """Rule of fusion. `sum`: score by vectors + weight · BM25 / the query's best BM25. `rank`: reciprocal rank fusion,
     which reads only the ranks."""
-    weight: Annotated[float, Field(ge=0, le=100)] = 0.3
-    """Weight of BM25, for `fuse: sum` only. The default suits cosines, which are at most 1; with similarity `dot`, it
-    should fit the range of the scores."""
+    weight: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
+    """Weight of BM25, for `fuse: sum` only; with similarity `dot`, as a share of the query's best score by vectors.
+    `auto`: chosen for the trained model by dev queries, 0 where BM25 does not pay; .3 where there are none."""
     depth: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Number of documents that the search by vectors and BM25 each give to fusion for a query; the number of results,
     if larger."""
@@ -189,10 +189,18 @@ class HybridSpec(Section):
             self.refuse("weight", where="only where fuse is sum")
         return self
 
+    @property
+    def chosen(self) -> float:
+        """The weight; where it is automatic and was not chosen, the usual one."""
+        return USUAL_WEIGHT if self.weight == "auto" else self.weight
+
     def listed(self, k: int) -> int:
         """Return the number of documents that the search by vectors and BM25 each give to fusion, for `k` results."""
         return max(self.depth, k)
 
+
+USUAL_WEIGHT = 0.3
+"""Weight of BM25 beside vectors of an encoder that did not learn from judged queries (docs/LOG.md)."""
 
 Mode = Literal["dense", "bm25", "hybrid"]
 """Scores that order the results: of vectors (`dense`), of BM25, or of both (`hybrid`)."""
@@ -240,19 +248,18 @@ class SearchSpec(Section):
     together; mapped files are not counted, as the system drops their pages where memory is short. Where codes of all
     documents take more, queries visit leaves; where codes in leaves do, leaves are mapped in the stored precision.
     None: as much as `how` and `codec` take."""
-    mode: Mode = "dense"
+    mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
-    (`hybrid`)."""
-    hybrid: HybridSpec | None = None
-    """Fusion of the vectors' and BM25's scores. With this section, or a mode other than dense, searches count the words
-    of all documents, and a query may name any mode."""
+    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors."""
+    hybrid: HybridSpec = HybridSpec()
+    """Fusion of the vectors' and BM25's scores."""
     rerank: Rerank = NoRerank(type="none")
     """Second ranking of the results by a cross-encoder: type `none`, `rnr`, `axn` or `adacur`."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
-        if self.words and self.how == "level" and self.finish != "vectors":
-            raise ValueError("finish: vectors, where mode or hybrid is given: BM25 is added to scores by vectors")
+        if self.mode in ("bm25", "hybrid") and not self.fuses:
+            raise ValueError(f"finish: vectors, where mode is {self.mode}: BM25 is added to scores by vectors")
         if self.how != "level":
             self.refuse("level", "finish", where="only where how is level")
         if self.how == "leaves" and self.codec in LOSSLESS.values():
@@ -323,24 +330,38 @@ class SearchSpec(Section):
         return "level" if self.how == "level" else "leaves"
 
     @property
-    def words(self) -> bool:
-        """Return True if searches can use BM25, so that the words of all documents are counted."""
-        return self.hybrid is not None or self.mode != "dense"
+    def fuses(self) -> bool:
+        """Return True if BM25 can be added to scores: those by vectors, not by a level of a tree."""
+        return self.how != "level" or self.finish == "vectors"
 
     @property
-    def modes(self) -> tuple[Mode, ...]:
-        """Names of the modes that a query may name."""
-        return get_args(Mode) if self.words else ("dense",)
+    def usual_mode(self) -> Mode:
+        """The mode of a text that names none; dense where it is automatic and was not settled."""
+        return "dense" if self.mode == "auto" else self.mode
+
+    def settled(self, weight: float | None, *, words: bool) -> Self:
+        """Return these settings with an automatic mode and weight settled.
+
+        `weight` is the one that dev queries chose for the model, None where there are none; `words` says whether the
+        index counts words.
+
+        >>> [SearchSpec().settled(weight, words=True).mode for weight in (0.0, 0.1)]
+        ['dense', 'hybrid']
+        """
+        hybrid = self.hybrid
+        if hybrid.fuse == "sum" and hybrid.weight == "auto":
+            chosen = USUAL_WEIGHT if weight is None else weight
+            hybrid = hybrid.model_copy(update={"weight": chosen})
+        mode: Mode | Literal["auto"] = self.mode
+        if mode == "auto":
+            pays = words and self.fuses and (hybrid.fuse == "rank" or hybrid.chosen > 0)
+            mode = "hybrid" if pays else "dense"
+        return self.model_copy(update={"mode": mode, "hybrid": hybrid})
 
     @property
     def reranking(self) -> Rnr | AxnRerank | AdacurRerank | None:
         """Settings of re-ranking; None where the spec re-ranks nothing."""
         return None if isinstance(self.rerank, NoRerank) else self.rerank
-
-    @property
-    def fusion(self) -> HybridSpec:
-        """Settings of the fusion of vectors' and BM25's scores; the defaults where the spec has no section `hybrid`."""
-        return self.hybrid or HybridSpec()
 
     def leaves_widened(self, leaves: int) -> int:
         """Return the most leaves that a query with a filter visits, in an index of `leaves` leaves."""

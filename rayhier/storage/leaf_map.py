@@ -31,7 +31,7 @@ from rayhier.storage.seal import seal, unseal
 FORMAT = 2
 MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
-CHANGING = ("data/", "manifests/")
+CHANGING = ("data/", "words/", "manifests/")
 """Folders of an index artifact to which later versions add files; manifests list these files, not record.json."""
 BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
@@ -69,11 +69,14 @@ class Shard(BaseModel):
     apply."""
     sidecars: dict[str, Sidecar] = {}
     """Name of a further column -> the file that holds it."""
+    postings: File | None = None
+    """Parquet file of the words in the shard's documents, of the columns `schemas.POSTINGS`; None: not counted."""
 
     @property
     def files(self) -> list[File]:
-        """The file of the shard's rows, then the files of its sidecars."""
-        return [self.file, *(sidecar.file for sidecar in self.sidecars.values())]
+        """The file of the shard's rows, then the files of its sidecars and its postings."""
+        postings = [] if self.postings is None else [self.postings]
+        return [self.file, *(sidecar.file for sidecar in self.sidecars.values()), *postings]
 
     def within(self, leaves: range) -> tuple[int, int]:
         """Return the positions [first, last) in this file of the rows that lie in a range of leaves."""
@@ -135,6 +138,11 @@ class Manifest(BaseModel):
     def rows(self) -> int:
         """Number of rows in all leaves, without removed rows."""
         return sum(self.counts)
+
+    @property
+    def words(self) -> bool:
+        """True where the words of all documents are counted, so that searches can use BM25."""
+        return all(shard.postings is not None for shard in self.shards)
 
     @property
     def size(self) -> IndexSize:
@@ -219,6 +227,17 @@ class LeafMap:
     def key(self, shard: Shard) -> str:
         """Return the name of the shard's column of ids as users give them: `parent` for passages, else `doc_id`."""
         return key_of(self._names(shard))
+
+    def postings(self, shard: Shard) -> pa.Table:
+        """Read a shard's postings, those of removed rows too.
+
+        InputError where they were not counted, or the file differs from the manifest's entry.
+        """
+        if shard.postings is None:
+            raise InputError(f"{self.root / shard.file.name}: its words were not counted; allowed: search.mode dense")
+        check(self.root, shard.postings, MEND)
+        with _named(path := self.root / shard.postings.name):
+            return files.read_table(path)
 
     def check_maker(self, sidecar: Sidecar) -> None:
         """Raise InputError where a sidecar's values were computed by another model than the leaf map's."""

@@ -15,8 +15,8 @@ from rayhier.plan import make_plan, size_of
 from rayhier.spec import InputError, load
 
 READING = ("cross_encoder", "scores", "factors")
-STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *READING, "calibrate"))
-"""Stages of a spec without generated pairs, without a cross-encoder, and without a promised recall."""
+STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *READING))
+"""Stages of a spec without generated pairs and without a cross-encoder."""
 TEXTS = {"documents": "corpus", "queries": "queries"}
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
 
@@ -107,7 +107,20 @@ def test_any_target_is_read_from_one_calibration(tiny_spec: Callable[..., Path])
     assert {name for name in first if first[name] != lower[name]} == {"evaluate"}
     assert {name for name in first if first[name] != fewer[name]} == {"calibrate seed 0", "evaluate"}
     assert {name for name in first if first[name] != full[name]} == {"calibrate seed 0", "evaluate"}
-    assert "calibrate seed 0" not in fingerprints(spec, "search.beam=2")
+    assert "calibrate seed 0" not in fingerprints(spec, "search.beam=2", "search.hybrid.weight=0.2")
+
+
+def test_a_weight_is_chosen_where_dev_queries_may_be(tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec()
+    first = fingerprints(spec)
+    assert "calibrate seed 0" in first
+    for overrides in (("search.mode=dense",), ("search.mode=hybrid",), ("search.beam=3",)):
+        other = fingerprints(spec, *overrides)
+        assert {name for name in first if first[name] != other[name]} == {"evaluate"}
+    deeper = fingerprints(spec, "search.hybrid.depth=50")
+    assert {name for name in first if first[name] != deeper[name]} == {"calibrate seed 0", "evaluate"}
+    for overrides in (("search.hybrid.weight=0.2",), ("search.hybrid.fuse=rank",), ("index.words=false",)):
+        assert "calibrate seed 0" not in fingerprints(spec, *overrides)
 
 
 def test_check_looks_at_no_data(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,9 +163,9 @@ CHANGES = {
     "index.second_leaf=next_best": STAGES[3:],
     "index.spilled=0.25": STAGES[3:],
     "index.vectors=float16": STAGES[4:],
-    "router.first_pass=none": STAGES[5:],
-    "search.beam=3": STAGES[5:],
-    "evaluate.lists=4": STAGES[5:],
+    "router.first_pass=none": STAGES[6:],
+    "search.beam=3": STAGES[6:],
+    "evaluate.lists=4": STAGES[6:],
 }
 
 
@@ -254,7 +267,7 @@ def test_a_joint_model_knows_nothing_of_second_leaves(override: str, tiny_spec: 
     spec = tiny_spec(router="{type: ehi, branching: 8}")
     two = ("index.leaves_per_document=2",) if "second_leaf" in override else ()
     before, after = fingerprints(spec, *two), fingerprints(spec, override, *two)
-    assert {title.split()[0] for title in before if before[title] != after[title]} == {"index", "evaluate"}
+    assert {title.split()[0] for title in before if before[title] != after[title]} == {"index", "calibrate", "evaluate"}
 
 
 def test_two_leaves_are_what_auto_stands_for(tiny_spec: Callable[..., Path]) -> None:
@@ -325,10 +338,10 @@ def test_what_is_published_is_not_counted_again(
 @pytest.mark.parametrize(
     ("stages", "fresh", "states"),
     [
-        (["embed", "evaluate"], False, [*["published"] * 5, "to do"]),
-        (["index", "evaluate"], True, [*["published"] * 4, "to do", "to do"]),
-        (["corpus"], True, ["to do", *["published"] * 4, "left out"]),
-        (["train"], True, [*["published"] * 3, "to do", "removed", "left out"]),
+        (["embed", "evaluate"], False, [*["published"] * 5, "left out", "to do"]),
+        (["index", "evaluate"], True, [*["published"] * 4, "to do", "left out", "to do"]),
+        (["corpus"], True, ["to do", *["published"] * 4, "left out", "left out"]),
+        (["train"], True, [*["published"] * 3, "to do", "removed", "left out", "left out"]),
     ],
 )
 def test_a_plan_of_some_stages_says_what_they_would_do(
@@ -336,14 +349,14 @@ def test_a_plan_of_some_stages_says_what_they_would_do(
 ) -> None:
     plan = make_plan(load(tiny_spec()))
     monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage in STAGES[:5]))
-    steps = show(plan, stages, fresh=fresh).splitlines()[2:8]
+    steps = show(plan, stages, fresh=fresh).splitlines()[2:9]
     assert [re.search(r"(published|to do|left out|removed) +estimated", line)[1] for line in steps] == states
 
 
-ONE_LEAF = "{vectors: float32, leaves_per_document: 1}"
+ONE_LEAF = "{vectors: float32, leaves_per_document: 1, words: false}"
 NOTED = {
     "two leaves": (
-        {"index": "{vectors: float32}"},
+        {"index": "{vectors: float32, words: false}"},
         r"^index.leaves_per_document: 1.5 rows a document in the leaf map: (\d+) kB instead of (\d+) kB with one row$",
     ),
     "a beam over all leaves": (
@@ -370,7 +383,7 @@ def test_second_leaves_take_space(router: str, times: float, tiny_spec: Callable
     spec = tiny_spec(router=f"{{type: {router}, branching: 8}}")
     own = ["index.spilled=0.25"] if router == "learned_ivf" else []
     overrides = (["index.leaves_per_document=1"], [*own, "index.leaves_per_document=2"])
-    one, two = (make_plan(load(spec, given)) for given in overrides)
+    one, two = (make_plan(load(spec, ["index.words=false", *given])) for given in overrides)
     assert two.step("index", 0).bytes == times * one.step("index", 0).bytes
 
 
@@ -378,9 +391,9 @@ def test_second_leaves_take_space(router: str, times: float, tiny_spec: Callable
 def test_a_tree_s_leaves_beside_the_rows_take_space(leaves: int, tiny_spec: Callable[..., Path]) -> None:
     """2^D numbers of two bytes for each of the 240 documents, in its first row alone."""
     spec = tiny_spec(router="{type: retreever, depth: 6}", train="{type: retreever}")
-    given = f"index.leaves_per_document={leaves}"
-    deep, shallow = (make_plan(load(spec, [given, *more])) for more in ([], ["router.depth=5"]))
-    sidecars, one = 240 * 2 * 2**6, make_plan(load(spec)).step("index", 0).bytes
+    given = ["index.words=false", f"index.leaves_per_document={leaves}"]
+    deep, shallow = (make_plan(load(spec, [*given, *more])) for more in ([], ["router.depth=5"]))
+    sidecars, one = 240 * 2 * 2**6, make_plan(load(spec, given[:1])).step("index", 0).bytes
     assert deep.step("index", 0).bytes - shallow.step("index", 0).bytes == sidecars / 2
     rows = deep.step("index", 0).bytes - sidecars
     assert rows == leaves * (one - sidecars)

@@ -44,7 +44,7 @@ def test_filters_modes_and_mistakes(index):
     results = index.search(TEXTS[0], k=5, filter={"year": {"lt": 1905}})
     assert {hit.fields["year"] for hit in results} == set(range(1900, 1905))
     for options, said in (
-        ({"mode": "bm25"}, "mode: got 'bm25'; allowed: dense; bm25 and hybrid need search.hybrid"),
+        ({"mode": "sparse"}, "mode: got 'sparse'; allowed: dense, bm25, hybrid"),
         ({"filter": {"yeer": 1}}, "filter.yeer: got no declared field"),
         ({"budget": 3}, "budget: this index has no cross-encoder"),
         ({"k": 0}, "k: got 0; allowed: 1 or more"),

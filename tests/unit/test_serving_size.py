@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from rayhier.plan import make_plan
-from rayhier.serving_size import PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
+from rayhier.serving_size import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
 from rayhier.spec import JobSpec, load
 from rayhier.spec.index_size import CODED, ROW, SECOND
 from rayhier.spec.search import Codec
@@ -26,6 +27,7 @@ def spec(tiny_spec: Callable[..., Path]) -> Callable[..., JobSpec]:
 
 
 def test_a_groups_memory_is_its_share_of_coded_vectors(spec: Callable[..., JobSpec]) -> None:
+    spec = partial(spec, "index.words=false")
     one = spec("index.leaves_per_document=1", "index.vectors=float16", "search.codec=fp16")
     assert held(one, MILLIONS) == 10_000_000 * (2 * 384 + ROW)
     ingress, group = deployments(one, MILLIONS, WEIGHTS, READER)
@@ -36,13 +38,13 @@ def test_a_groups_memory_is_its_share_of_coded_vectors(spec: Callable[..., JobSp
 
 
 def test_words_and_second_leaves_take_memory_too(spec: Callable[..., JobSpec]) -> None:
-    one = held(spec("index.leaves_per_document=1"), MILLIONS)
-    second = spec("index.leaves_per_document=2")
+    one = held(spec("index.leaves_per_document=1", "index.words=false"), MILLIONS)
+    second = spec("index.leaves_per_document=2", "index.words=false")
     rows = MILLIONS.documents * second.rows_per_document
     assert held(second, MILLIONS) == pytest.approx(second.rows_per_document * one + SECOND * rows)
     assert second.rows_per_document > 1
-    worded = held(spec("index.leaves_per_document=1", "search.hybrid={}"), MILLIONS)
-    assert worded == one + MILLIONS.documents * MILLIONS.document_bytes
+    worded = held(spec("index.leaves_per_document=1", "index.words=true"), MILLIONS)
+    assert worded == one + MILLIONS.documents * COUNTED
 
 
 def test_a_group_answers_less_the_more_leaves_a_question_visits(spec: Callable[..., JobSpec]) -> None:

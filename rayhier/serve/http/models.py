@@ -338,6 +338,8 @@ class IndexResponse(_Body):
     both)."""
     modes: list[Mode]
     """Modes that a query may ask for."""
+    weight: float | None
+    """Weight of BM25 in mode `hybrid`; null where there is no such mode, or ranks are fused."""
     beam: int
     """Most leaves visited for a query that gives no `beam`: all, where every query has a beam of its own."""
     recall: float | None

@@ -22,7 +22,7 @@ def spec():
             "corpus": {"type": "python_docs"},
             "encoder": {"model": "package:none"},
             "router": {"type": "ehi"},
-            "search": {"k": 10, "beam": 2},
+            "search": {"k": 10, "beam": 2, "mode": "dense"},
             "evaluate": {"measures": MEASURES, "visited": [0.1, 0.5, 1.0], "seeds": [3, 5]},
         }
     )

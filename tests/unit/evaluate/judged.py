@@ -26,7 +26,7 @@ SPEC = {
     "corpus": {"type": "python_docs"},
     "encoder": {"model": "package:none"},
     "router": {"type": "ehi"},
-    "search": {"k": 10, "beam": 3},
+    "search": {"k": 10, "beam": 3, "mode": "dense"},
     "evaluate": {"measures": MEASURES, "lists": 12, "seeds": [0, 1]},
 }
 

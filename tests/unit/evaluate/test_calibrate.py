@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.evaluate.calibrate import largest_floors, leaves_of_best
+from rayhier.evaluate.calibrate import largest_floors, leaves_of
+from rayhier.evaluate.exact_best import exact_best
 from rayhier.evaluate.promise import Promise, share_found
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
@@ -52,7 +53,7 @@ def leaf_map(tmp_path, write_map, vectors, placed):
 def test_floors_are_those_of_the_best_leaf_of_each_of_the_exact_best(leaf_map, vectors, placed):
     query_QM = vectors[:Q] + 0.05
     assert len(leaf_map.manifest.shards) == 3
-    leaf_QKR = leaves_of_best(leaf_map, query_QM, K)
+    leaf_QKR = leaves_of(exact_best(leaf_map, query_QM, K))
     best_QK = np.argsort(-(query_QM @ vectors.T), axis=1)[:, :K]
     assert [[set(pair) for pair in row] for row in leaf_QKR.tolist()] == [
         [set(placed[document].tolist()) for document in row] for row in best_QK
@@ -67,7 +68,7 @@ def test_floors_are_those_of_the_best_leaf_of_each_of_the_exact_best(leaf_map, v
 
 
 def test_fewer_documents_than_results(leaf_map, vectors):
-    assert leaves_of_best(leaf_map, vectors[:Q], 3 * N).shape == (Q, N, 2)
+    assert leaves_of(exact_best(leaf_map, vectors[:Q], 3 * N)).shape == (Q, N, 2)
 
 
 def test_what_is_found_of_an_exact_search():

@@ -75,7 +75,7 @@ def test_mistakes(published, files, tmp_path, capsys):
         ([*files[:3], str(tmp_path / "bad")], "line 1: wrong number of columns"),
         ([*files[:3], str(tmp_path / "none")], "cannot be read: No such file"),
         ([*files, "--trec", str(tmp_path)], "allowed: a file in a folder that exists"),
-        ([*files, "--mode", "bm25"], "mode: got 'bm25'; allowed: dense"),
+        ([*files, "--mode", "sparse"], "mode: got 'sparse'; allowed: dense, bm25, hybrid"),
     ):
         assert main([str(published), *arguments]) == 2
         assert said in capsys.readouterr().err

@@ -160,7 +160,9 @@ def test_codes_of_all_documents_end_at_exact_search(corpus, vectors, trained, wo
     """A shortlist of all documents: the codes change nothing but the cost."""
     for reads in (codebook, row_codes):
         monkeypatch.setattr(reads, "FEWEST", fewest)
-    spec = JobSpec.model_validate({**only("exact_same_encoder").model_dump(), "search": {"how": "codes"}})
+    spec = JobSpec.model_validate(
+        {**only("exact_same_encoder").model_dump(), "search": {"how": "codes", "mode": "dense"}}
+    )
     (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers)).seeds
     (point,) = result.curves["codes"]
     assert len(result.curves["ehi"]) > 1, "and the index's own curve is measured"
@@ -254,10 +256,16 @@ def test_two_leaves_are_measured_beside_the_control_with_two():
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})
     assert baselines(spec, size) == ("faiss_ivf_spill", "exact")
-    assert baselines(JobSpec.model_validate({**SPEC, "search": {"how": "codes"}}), size) == (*EVERY[:4], "codes")
+    assert baselines(JobSpec.model_validate({**SPEC, "search": {"how": "codes", "mode": "dense"}}), size) == (
+        *EVERY[:4],
+        "codes",
+    )
     for documents, by_codes in ((999, False), (1_000, True), (200_000, True), (200_001, False)):
         assert (
-            "codes" in baselines(JobSpec.model_validate({**SPEC, "search": {}}), replace(size, documents=documents))
+            "codes"
+            in baselines(
+                JobSpec.model_validate({**SPEC, "search": {"mode": "dense"}}), replace(size, documents=documents)
+            )
         ) == by_codes
 
 

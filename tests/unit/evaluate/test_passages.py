@@ -39,7 +39,7 @@ SPEC = {
     "corpus": {"type": "python_docs"},
     "encoder": {"model": "package:none"},
     "router": {"type": "ehi"},
-    "search": {"k": 10, "beam": 3},
+    "search": {"k": 10, "beam": 3, "mode": "dense"},
     "evaluate": {
         "measures": ["R@10", "R@100"],
         "lists": 9,
@@ -202,7 +202,7 @@ def tree(tmp_path_factory, write_map):
 
 def by_level(finish):
     listed = {} if finish == "none" else {"shortlist": LISTED}
-    search = {"k": 10, "how": "level", "level": LEVEL, "finish": finish, **listed}
+    search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "finish": finish, **listed}
     measures = {"measures": ["R@10"], "baselines": []}
     router = {"type": "retreever", "depth": 4}
     index = {"vectors": "float32"}

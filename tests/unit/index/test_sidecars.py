@@ -99,7 +99,7 @@ def test_every_change_carries_sidecars(root, assign):
     after = change.rollback(root, 5)
     assert all(shard.sidecars["scores"].maker == "made by a test" for shard in after.manifest.shards)
     assert verify(root) == [1, 2, 3, 4, 5, 6, 7]
-    assert vacuum(root).files == 3 + 3 + 2 + 2 + 2  # three shards, two additions, each with its sidecar, two of ids
+    assert vacuum(root).files == 3 * (3 + 2) + 2  # three shards, two additions, with sidecar and postings, two of ids
     assert scores(LeafMap.open(root)) == scores(after) == wanted(after)
     verify(root)
 

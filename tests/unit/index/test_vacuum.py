@@ -27,13 +27,13 @@ def grown(made):
 
 
 def there(root):
-    return {name for name in files.below(root) if name.startswith(("data/", "removed/"))}
+    return {name for name in files.below(root) if name.startswith(("data/", "words/", "removed/"))}
 
 
 def test_only_the_newest_stays(grown):
     before = content(LeafMap.open(grown.root))
     swept = vacuum(grown.root)
-    assert (swept.versions, swept.files) == ([1, 2, 3, 4], 5)
+    assert (swept.versions, swept.files) == ([1, 2, 3, 4], 9)
     assert leaf_map.versions(grown.root) == [5]
     after = LeafMap.open(grown.root)
     assert content(after) == before
@@ -104,7 +104,7 @@ def test_a_pin_that_cannot_be_read_counts(folder):
 def test_files_of_a_writer_at_work_stay(grown):
     files.replace(grown.root / "data" / "added-0123-00000.parquet", b"not yet published")
     files.replace(grown.root / "work" / "compact-000001" / "shard.json", b"{}")
-    assert vacuum(grown.root, hours=1).files == 5
+    assert vacuum(grown.root, hours=1).files == 9
     names = set(files.below(grown.root))
     assert {"data/added-0123-00000.parquet", "work/compact-000001/shard.json"} <= names
     assert vacuum(grown.root, hours=0).files == 2

@@ -218,7 +218,7 @@ def test_the_command(published, file, tmp_path, capsys):
         (["--out", "OUT"], "--out, --plan, --workers, --address: allowed: with --queries or --documents"),
         (["oak", "--workers", "2"], "--workers, --address: allowed: with"),
         (["--documents", "--out", "OUT", "--budget", "5"], "budget: this index has no cross-encoder"),
-        (["--documents", "--out", "OUT", "--mode", "hybrid"], "mode: got 'hybrid'; allowed: dense"),
+        (["--documents", "--out", "OUT", "--mode", "hybrid"], "mode: got 'hybrid' with a vector, which has no words"),
         (["--documents", "--out", "OUT", "--filter", '{"month": 1}'], "month"),
         (["--documents", "--out", "OUT", "--workers", "10"], "--workers: got 10; allowed: 1 to 9, the index's leaves"),
     ],

@@ -1,5 +1,7 @@
 """BM25 beside the leaf scan, against both over all documents by plain loops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,7 +14,7 @@ from rayhier.search.request import Rules
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
-from rayhier.spec.search import HybridSpec, SearchSpec
+from rayhier.spec.search import USUAL_WEIGHT, HybridSpec, SearchSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -60,6 +62,11 @@ def result(n, passages):
     return f"p{n // 3}" if passages else f"d{n}"
 
 
+def opened(leaf_map, codec="flat", leaves=None):
+    """BM25 over a leaf map, or a range of its leaves."""
+    return WordScan.mapped(leaf_map, LeafScan.mapped(leaf_map, codec, leaves))
+
+
 def best(scores, passages, shown=lambda n: True):
     """Best score of each result by its documents' scores, those that are shown and above 0."""
     found = {}
@@ -78,7 +85,7 @@ def ordered(found):
 @pytest.mark.parametrize("where", [None, Bound("year", "gte", 4)], ids=["all", "filtered"])
 def test_words_are_those_of_all_documents(world, passages, codec, where):
     leaf_map, vector_NM, texts, query_QM, queries = world
-    found = WordScan(LeafScan.mapped(leaf_map, codec)).scan(queries, query_QM, 10, where)
+    found = opened(leaf_map, codec).scan(queries, query_QM, 10, where)
     plain = Words(texts)
     for query, text in enumerate(queries):
         expected = best(plain.scores(text), passages, lambda n: where is None or n % 7 >= 4)
@@ -94,13 +101,15 @@ def test_words_are_those_of_all_documents(world, passages, codec, where):
     assert not len(found.ranking.row_QK) or (found.ranking.row_QK[-1] < 0).all()  # a word of no document
 
 
-@pytest.mark.parametrize("fusion", [HybridSpec(depth=N), HybridSpec(depth=N, fuse="rank")], ids=["sum", "rank"])
+@pytest.mark.parametrize(
+    "fusion", [HybridSpec(weight=0.3, depth=N), HybridSpec(depth=N, fuse="rank")], ids=["sum", "rank"]
+)
 def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
     leaf_map, vector_NM, texts, query_QM, queries = world
     leaves = LeafScan.mapped(leaf_map, "flat")
     every_QB = np.tile(np.arange(LEAVES), (Q, 1))
     dense = leaves.scan(query_QM, every_QB, N)
-    found = fused(dense, [WordScan(leaves).scan(queries, query_QM, N)], 10, fusion)
+    found = fused(dense, [opened(leaf_map).scan(queries, query_QM, N)], 10, fusion)
     plain, numbers = Words(texts), range(N)
     for query, text in enumerate(queries):
         words, bases = best(plain.scores(text), passages), {}
@@ -127,25 +136,18 @@ def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
 
 
 def test_parts_of_an_index_are_fused_as_one(world):
-    """Groups of leaves count words for themselves; what each finds is fused in one order."""
+    """Words are as rare in each group of leaves as in the whole index: however it is divided, results are the same."""
     leaf_map, _, _, query_QM, queries = world
-    groups = [LeafScan.mapped(leaf_map, "flat", part) for part in (range(2), range(2, 5), range(5, LEAVES))]
     every_QB = np.tile(np.arange(LEAVES), (Q, 1))
     dense = LeafScan.mapped(leaf_map, "flat").scan(query_QM, every_QB, 20)
-    parts = [WordScan(group).scan(queries, query_QM, 20) for group in groups]
-    documents = [len(WordScan(group)._row_N) for group in groups]
-    assert sum(documents) == N
-    found = fused(dense, parts, 10, HybridSpec(weight=1e-6))
-    np.testing.assert_array_equal(
-        [[dense.ids[row] for row in rows[:5]] for rows in dense.row_QK],
-        [[found.ids[row] for row in rows[:5]] for rows in found.row_QK],
-    )
-    by_words = fused(dense, parts, 10, HybridSpec(weight=100))
-    for query in range(Q - 1):
-        first = max(
-            ((part.ranking.score_QK[query, 0], part.ranking.ids[part.ranking.row_QK[query, 0]]) for part in parts),
-        )
-        assert by_words.ids[by_words.row_QK[query, 0]] == first[1]
+    parts = [opened(leaf_map, leaves=part).scan(queries, query_QM, 20) for part in (range(2), range(2, 5), range(5, 6))]
+    for weight in (0.0, 0.1, 1.0):
+        whole = fused(dense, [opened(leaf_map).scan(queries, query_QM, 20)], 10, HybridSpec(weight=weight), 20)
+        found = fused(dense, parts, 10, HybridSpec(weight=weight), 20)
+        np.testing.assert_array_equal(found.score_QK, whole.score_QK)
+        assert [[found.ids[row] for row in row_K] for row_K in found.row_QK] == [
+            [whole.ids[row] for row in row_K] for row_K in whole.row_QK
+        ]
 
     # Of what all groups found, the best five by BM25 count, as where one group lists five.
     nothing = Ranking.none(Q)
@@ -162,13 +164,17 @@ def test_parts_of_an_index_are_fused_as_one(world):
         assert set(few.ids[row_K[row_K >= 0]]) == {name for score, name in words if score >= least}
 
 
-def test_documents_lie_in_memory_without_texts(unit):
-    from rayhier.search.segment import MemorySegment
-
-    rng = np.random.default_rng(1)
-    segment = MemorySegment.of(pa.array(["a", "b"]), unit(rng, 2, M), np.zeros(2, np.int64), 1, None)
-    with pytest.raises(ValueError, match="rows in memory"):
-        WordScan(LeafScan.memory(segment))
+def test_a_weight_of_other_scores_is_a_share_of_the_best(world, passages):
+    """With inner products, scores times a thousand, BM25 counts as much as with cosines."""
+    leaf_map, _, _, query_QM, queries = world
+    dense = LeafScan.mapped(leaf_map, "flat").scan(query_QM, np.tile(np.arange(LEAVES), (Q, 1)), 20)
+    parts = [opened(leaf_map).scan(queries, query_QM, 20)]
+    found = fused(dense, parts, 10, HybridSpec(weight=0.5), 20, cosines=False)
+    larger = replace(dense, score_QK=dense.score_QK * 1000)
+    parts = [replace(part, base_QK=part.base_QK * 1000) for part in parts]
+    many = fused(larger, parts, 10, HybridSpec(weight=0.5), 20, cosines=False)
+    np.testing.assert_allclose(many.score_QK, found.score_QK * 1000, rtol=1e-5)
+    assert not np.allclose(fused(dense, parts, 10, HybridSpec(weight=0.5), 20).score_QK, found.score_QK, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +182,11 @@ def test_documents_lie_in_memory_without_texts(unit):
     [
         ({"hybrid": {"fuse": "rank", "weight": 0.5}}, "only where fuse is sum"),
         ({"hybrid": {"weight": -1}}, "weight"),
+        ({"hybrid": {"weight": 1.5}}, "weight"),
+        ({"hybrid": {"weight": "high"}}, "weight"),
         ({"hybrid": {"depth": 0}}, "depth"),
         ({"mode": "sparse"}, "mode"),
-        ({"mode": "hybrid", "how": "level", "finish": "level"}, "finish: vectors, where mode or hybrid is given"),
+        ({"mode": "hybrid", "how": "level", "finish": "level"}, "finish: vectors, where mode is hybrid"),
     ],
 )
 def test_wrong_specs_are_refused(given, said):
@@ -187,12 +195,32 @@ def test_wrong_specs_are_refused(given, said):
 
 
 def test_modes_need_words():
-    plain, both, default = (
-        Rules(SearchSpec.model_validate(search), 9, 10) for search in ({}, {"hybrid": {}}, {"mode": "hybrid"})
-    )
-    assert [rules.request(["oak"]).mode for rules in (plain, both, default)] == ["dense", "dense", "hybrid"]
+    def rules(words, **search):
+        return Rules(SearchSpec.model_validate(search), 9, 10, words=words)
+
+    plain, auto, both, default = rules(False), rules(True), rules(True, mode="dense"), rules(True, mode="hybrid")
+    assert [one.request(["oak"]).mode for one in (plain, auto, both, default)] == ["dense"] * 3 + ["hybrid"]
     assert (both.request(["oak"], mode="bm25").mode, default.request(["oak"], mode="dense").mode) == ("bm25", "dense")
-    with pytest.raises(InputError, match=r"got 'hybrid'; allowed: dense; bm25 and hybrid need search\.hybrid in the"):
+    with pytest.raises(InputError, match=r"got 'hybrid'; allowed: dense; bm25 and hybrid need index\.words in the"):
         plain.request(["oak"], mode="hybrid")
     with pytest.raises(InputError, match=r"got 'sparse'; allowed: dense, bm25, hybrid$"):
         both.request(["oak"], mode="sparse")
+
+
+@pytest.mark.parametrize(
+    ("search", "weight", "words", "mode", "chosen"),
+    [
+        ({}, 0.05, True, "hybrid", 0.05),
+        ({}, 0.0, True, "dense", 0.0),
+        ({}, None, True, "hybrid", USUAL_WEIGHT),
+        ({}, 0.05, False, "dense", 0.05),
+        ({"mode": "dense"}, 0.05, True, "dense", 0.05),
+        ({"mode": "hybrid"}, 0.0, True, "hybrid", 0.0),
+        ({"hybrid": {"weight": 0.4}}, 0.05, True, "hybrid", 0.4),
+        ({"hybrid": {"fuse": "rank"}}, 0.0, True, "hybrid", USUAL_WEIGHT),
+        ({"how": "level", "finish": "level"}, 0.05, True, "dense", 0.05),
+    ],
+)
+def test_mode_and_weight_are_settled(search, weight, words, mode, chosen):
+    settled = SearchSpec.model_validate(search).settled(weight, words=words)
+    assert (settled.mode, settled.hybrid.chosen) == (mode, chosen)

@@ -10,6 +10,7 @@ from rayhier.search.retrieve import Flat, Scan, Words
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import Bound
+from rayhier.storage.leaf_map import LeafMap
 
 from . import numbered
 from .numbered import SPEC, L
@@ -40,7 +41,7 @@ def test_leaves_and_words_are_read_as_by_their_scans(leaf_map, vectors, where, n
     assert given.documents.num_rows > 0
     texts = ["text 7", "title 3"]
     lexical = reader.read(Words(texts, vectors[:2], 60, where, needs))
-    wanted = WordScan(leaves).scan(texts, vectors[:2], 60, where, needs=needs)
+    wanted = WordScan.mapped(leaf_map, leaves).scan(texts, vectors[:2], 60, where, needs=needs)
     same(lexical.ranking, wanted.ranking)
     np.testing.assert_array_equal(lexical.base_QK, wanted.base_QK)
     assert lexical.ranking.documents.num_rows > 0
@@ -66,8 +67,10 @@ def test_a_level_is_read_as_its_scan_says(leaf_map):
 
 
 def test_what_the_spec_has_none_of_is_refused(leaf_map, vectors):
-    reader = Reader.open(spec_of(), leaf_map, None)
-    with pytest.raises(ValueError, match=r"^words: got a query for an index whose spec has no BM25$"):
+    shards = [shard.model_copy(update={"postings": None}) for shard in leaf_map.manifest.shards]
+    bare = LeafMap(leaf_map.root, leaf_map.manifest.model_copy(update={"shards": shards}))
+    reader = Reader.open(spec_of(), bare, None)
+    with pytest.raises(ValueError, match=r"^words: got a query for an index that counts no words$"):
         reader.read(Words(["oak"], vectors[:1], 5))
     with pytest.raises(ValueError, match=r"^flat: got a query for an index whose spec searches leaves$"):
         reader.read(Flat(FlatQuery(vectors[:1], None), 5))

@@ -18,9 +18,9 @@ UNIT = np.eye(3, dtype=np.float32)
 
 
 def rules_of(limits=LIMITS, groups=1, **search):
-    """Rules of an index of nine leaves whose spec has some keys of `search`."""
-    spec = SearchSpec.model_validate({"k": 7, **search})
-    return Rules(spec, LEAVES, ROWS, {"year": "int"}, 3, is_cosine=True, groups=groups, limits=limits)
+    """Rules of an index of nine leaves whose spec has some keys of `search`; words are counted where it names any."""
+    spec, words = SearchSpec.model_validate({"k": 7, **search}), bool({"mode", "hybrid"} & search.keys())
+    return Rules(spec, LEAVES, ROWS, {"year": "int"}, 3, is_cosine=True, words=words, groups=groups, limits=limits)
 
 
 DENSE = rules_of(beam=2)

@@ -66,7 +66,7 @@ def routes(leaves=((3,), (5,)), level=None):
 
 
 def rules_of(**search):
-    return Rules(SearchSpec.model_validate({"k": 2, **search}), LEAVES, ROWS)
+    return Rules(SearchSpec.model_validate({"k": 2, **search}), LEAVES, ROWS, is_cosine=True, words=True)
 
 
 def driven(retrieval, *answers):

@@ -11,7 +11,7 @@ from rayhier.search.answer import Answer, Hit
 from rayhier.search.request import Request, Rules
 from rayhier.search.searcher import Searcher
 from rayhier.spec.filter import Bound
-from rayhier.spec.search import HybridSpec, SearchSpec
+from rayhier.spec.search import SearchSpec
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def printed(monkeypatch, capsys):
 
         searcher = SimpleNamespace(
             model=model,
-            rules=Rules(SearchSpec(hybrid=HybridSpec()), 9, 10, fields),
+            rules=Rules(SearchSpec(), 9, 10, fields, words=True),
             reader=SimpleNamespace(flat=None, codes=None),
             answer=answered,
             manifest=SimpleNamespace(documents=10),

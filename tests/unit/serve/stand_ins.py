@@ -45,6 +45,7 @@ INDEX = IndexResponse(
     how="leaves",
     mode="dense",
     modes=["dense"],
+    weight=None,
     beam=2,
     recall=None,
     limits=LIMITS.model_dump(),
@@ -88,9 +89,10 @@ def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, **optio
 
 
 def ruled(rules=RULES, **search):
-    """The same rules, with other keys of `search` in the spec."""
+    """The same rules, with other keys of `search` in the spec; words are counted where it names a mode."""
     given = rules.search.model_dump(exclude_unset=True)
-    return replace(rules, search=SearchSpec.model_validate(given | search))
+    words = rules.words or "mode" in search
+    return replace(rules, search=SearchSpec.model_validate(given | search), words=words)
 
 
 def error(response):

@@ -2,25 +2,21 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from rayhier.dataset.ranking import Ranking, merge
-from rayhier.search.answer import answers
-from rayhier.search.hybrid import WordScan, fused
 from rayhier.search.request import NO_WORDS
 from rayhier.search.rerank import Reranker
-from rayhier.search.scan import LeafScan
 from rayhier.search.searcher import Searcher
 from rayhier.serve.backend.reranker import Reranking
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
-from rayhier.spec.search import HybridSpec, Rnr
+from rayhier.spec.search import Rnr
 
-from ...conftest import leaf_map_of
-from .conftest import TEXTS, N
+from .conftest import TEXTS
 from .stand_ins import INDEX, RULES, Canned, Scores, app_of, ask, engine_of, error, near_groups, ruled
 
 ASKED = [*TEXTS[::9], "oakleaf unheard", "unheard"]
@@ -31,7 +27,7 @@ def worded(damageable):
     """A copy of the published index whose spec has BM25."""
     path = damageable / "current.json"
     now = json.loads(path.read_text())
-    now["spec"]["search"] = {"k": 7, "beam": 2, "hybrid": {"depth": 20}}
+    now["spec"]["search"] = {"k": 7, "beam": 2, "hybrid": {"depth": 20, "weight": 0.3}}
     path.write_text(json.dumps(now))
     return damageable
 
@@ -55,20 +51,18 @@ def test_one_group_answers_as_offline_search(worded, mode, year):
     assert [len(answer.hits) for answer in given.answers][-1] == (0 if mode == "bm25" else 7)
 
 
-def test_groups_count_words_of_their_own_documents(worded):
+def test_words_are_as_rare_in_a_group_as_in_the_whole_index(worded):
     searcher = Searcher.open(worded)
     groups = near_groups(worded, 3)
     engine = engine_of(searcher, groups)
-    encoded = searcher.model.encode(ASKED)
-    leaves_QB = searcher.model.route(encoded, 2)[0]
-    dense = searcher.reader.leaves.scan(encoded.numpy, leaves_QB, 20)
-    scans = [WordScan(LeafScan.mapped(leaf_map_of(worded), None, group.leaves)) for group in groups]
-    assert sum(scan._words.count for scan in scans) == N
-    parts = [scan.scan(ASKED, encoded.numpy, 20) for scan in scans]
-    both = answers(fused(dense, parts, 7, HybridSpec(), 20), leaves_QB, N, 7)
-    same(asyncio.run(ask(engine, ASKED, 7, 2, mode="hybrid")).answers, both)
-    lexical = merge([Ranking.none(len(ASKED)), *(scan.scan(ASKED, encoded.numpy, 7).ranking for scan in scans)], 7)
-    same(asyncio.run(ask(engine, ASKED, 7, mode="bm25")).answers, answers(lexical, leaves_QB[:, :0], N, 7))
+    for mode, beam in (("bm25", None), ("hybrid", 2)):
+        for where in (None, {"year": {"gte": 1960}}):
+            parsed = None if where is None else parse(where, {"year": "int"})
+            given = asyncio.run(ask(engine, ASKED, 7, beam, parsed, mode=mode)).answers
+            wanted = searcher.search(ASKED, 7, beam, filter=where, mode=mode)
+            assert [[(hit.id, hit.score) for hit in one.hits] for one in given] == [
+                [(hit.id, hit.score) for hit in one.hits] for one in wanted
+            ]
 
 
 def test_every_question_needs_the_words_of_all_groups(worded):
@@ -106,10 +100,12 @@ def test_what_is_fused_is_re_ranked(worded):
 
 
 def test_offline_refuses(worded, published):
+    bare = Searcher.open(published)
+    bare.rules = replace(bare.rules, words=False)
     with pytest.raises(
-        InputError, match=r"mode: got 'hybrid'; allowed: dense; bm25 and hybrid need search\.hybrid in the spec"
+        InputError, match=r"mode: got 'hybrid'; allowed: dense; bm25 and hybrid need index\.words in the spec"
     ):
-        Searcher.open(published).search(["oak"], mode="hybrid")
+        bare.search(["oak"], mode="hybrid")
     searcher = Searcher.open(worded)
     with pytest.raises(InputError, match="mode: got 'sparse'; allowed: dense, bm25, hybrid"):
         searcher.search(["oak"], mode="sparse")
@@ -117,7 +113,7 @@ def test_offline_refuses(worded, published):
         searcher.search(["oak"], beam=3, mode="bm25")
 
 
-WORDED = ruled(mode="hybrid", hybrid={})
+WORDED = ruled(mode="hybrid")
 SHOWN = INDEX.model_copy(update={"modes": ["dense", "bm25", "hybrid"], "mode": "hybrid"})
 REFUSED = {
     "not built": (

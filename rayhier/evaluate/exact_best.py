@@ -1,0 +1,43 @@
+"""Exact search over the shards of a leaf map, one after the other."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.arrays import Floats
+from rayhier.dataset.documents import result_numbers
+from rayhier.dataset.ranking import ID, Ranking, compact, merge
+from rayhier.progress import Bar
+from rayhier.search.exact import exact_rows
+from rayhier.storage import columns
+from rayhier.storage.leaf_map import LeafMap, Shard
+
+
+def exact_best(leaf_map: LeafMap, query_QM: Floats, k: int) -> Ranking:
+    """Rank the best k results of each query [q, m] among all documents of a leaf map; one shard is in memory at a time.
+
+    The ranking's documents have the columns `id` and `leaves`; of a document that is cut into passages, those of its
+    best passage.
+    """
+    best = Ranking.none(len(query_QM))
+    with Bar("calibrate", leaf_map.manifest.documents, "documents") as bar:
+        for shard in leaf_map.manifest.shards:
+            best = _compacted(merge([best, _best_of(leaf_map, shard, query_QM, k)], k))
+            bar.advance(shard.documents)
+    return best
+
+
+def _best_of(leaf_map: LeafMap, shard: Shard, query_QM: Floats, k: int) -> Ranking:
+    """Rank the best k results of each query among the documents whose first leaf is in a shard, with their leaves."""
+    key = leaf_map.key(shard)
+    table = leaf_map.read(shard, list(dict.fromkeys(["doc_id", key, "rank", "leaves", "vector"])))
+    table = table.filter(pc.equal(table["rank"], 0))
+    ids, results = (table[name].combine_chunks() for name in ("doc_id", key))
+    best = exact_rows(query_QM, columns.matrix(table["vector"]), result_numbers(ids, results), k)
+    nothing_Q = np.zeros(len(query_QM), dtype=np.int64)
+    return Ranking(*best, pa.table({ID: results, "leaves": table["leaves"]}), nothing_Q, nothing_Q, nothing_Q)
+
+
+def _compacted(ranking: Ranking) -> Ranking:
+    documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
+    return Ranking(*documents, ranking.visited_Q, ranking.scanned_Q, ranking.leaves_Q)

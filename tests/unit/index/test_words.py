@@ -1,0 +1,94 @@
+"""Words of a leaf map that changes: postings of every version are those of bm25s over its documents."""
+
+import numpy as np
+import pytest
+
+from rayhier.index import change
+from rayhier.index.shards import write_shard
+from rayhier.index.verify import verify
+from rayhier.model.encoded import Encoded
+from rayhier.search.bm25 import Words
+from rayhier.search.hybrid import WordScan
+from rayhier.search.scan import LeafScan
+from rayhier.storage import leaf_map
+from rayhier.storage.leaf_map import LeafMap
+
+from .changes import FACTOR, compacted
+from .conftest import L, M, documents, unit
+
+WORDS = np.array(["oak", "elm", "ash", "fir", "yew", "bay", "fig", "plum", "the"])
+QUERIES = ["oak elm", "plum", "bay yew fir ash", "fig the oak oak", "title", "unheard"]
+
+
+def worded(ids, seed):
+    """Documents with these ids, of up to a dozen words each; some have none that counts."""
+    rng = np.random.default_rng(seed)
+    table = documents(ids)
+    texts = [" ".join(rng.choice(WORDS, size=rng.integers(0, 12))) for _ in ids]
+    return table.set_column(2, "text", [texts]).cast(table.schema)
+
+
+def batch(ids, seed):
+    return [(worded(ids, seed), Encoded.of(unit(seed, len(ids), M)))]
+
+
+def check(root, parts=1):
+    """BM25 of each document of the newest version, for every query, in one part or several."""
+    there = LeafMap.open(root)
+    texts = {}
+    for shard in there.manifest.shards:
+        for row in there.read(shard).to_pylist():
+            texts[row["doc_id"]] = f"{row['title']} {row['text']}".strip()
+    names, plain = list(texts), Words(list(texts.values()))
+    cuts = np.linspace(0, L, parts + 1).astype(int)
+    found = [{} for _ in QUERIES]
+    for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        scan = LeafScan.mapped(there, None, range(first, last))
+        lexical = WordScan.mapped(there, scan).scan(QUERIES, np.ones((len(QUERIES), M), np.float32), len(names))
+        for query, (row_K, score_K) in enumerate(zip(lexical.ranking.row_QK, lexical.ranking.score_QK, strict=True)):
+            named = lexical.ranking.ids[row_K[row_K >= 0]].tolist()
+            assert not found[query].keys() & set(named)
+            found[query] |= dict(zip(named, score_K[row_K >= 0].tolist(), strict=True))
+    for query, text in enumerate(QUERIES):
+        wanted = {name: score for name, score in zip(names, plain.scores(text).tolist(), strict=True) if score > 0}
+        assert found[query].keys() == wanted.keys()
+        np.testing.assert_allclose([found[query][name] for name in wanted], list(wanted.values()), rtol=1e-4)
+    return there
+
+
+@pytest.fixture
+def root(made):
+    """An index of 120 documents of few words, built by nobody but the change that added them."""
+    change.upsert(made.root, made.assign, batch([f"d{n:03d}" for n in range(120)], 1), FACTOR)
+    return made.root
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_words_are_added_replaced_and_deleted_with_their_documents(root, made, parts):
+    check(root, parts)
+    change.add(root, made.assign, batch([f"new{n}" for n in range(40)], 2), FACTOR)
+    check(root, parts)
+    change.upsert(root, made.assign, batch([f"new{n}" for n in range(20, 60)], 3), FACTOR)
+    check(root, parts)
+    change.delete(root, [f"d{n:03d}" for n in range(0, 200, 3)])
+    check(root, parts)
+    compacted(root)
+    there = check(root, parts)
+    assert there.manifest.words
+    assert not there.manifest.removed
+    assert verify(root) == leaf_map.versions(root)
+    change.rollback(root, 2)
+    check(root, parts)
+
+
+def test_an_index_without_words_stays_without(made, assign):
+    there = LeafMap.open(made.root)
+    table = assign(documents(made.ids), Encoded.of(made.vectors))
+    shard = write_shard(made.root, "data/bare.parquet", [table], range(L), there.manifest.counts, words=False)
+    bare = there.manifest.model_copy(update={"shards": [shard], "version": 2, "parent": 1})
+    leaf_map.publish(made.root, bare)
+    change.add(made.root, made.assign, batch(["more"], 4), FACTOR)
+    newest = LeafMap.open(made.root).manifest
+    assert newest.version == 3
+    assert not newest.words
+    assert [shard.postings for shard in newest.shards] == [None, None]

@@ -1,0 +1,213 @@
+"""BM25 by postings, against bm25s over all documents."""
+
+import hashlib
+from dataclasses import replace
+
+import bm25s
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.dataset.words import postings, word_hashes, words
+from rayhier.search.bm25 import Words
+from rayhier.search.hybrid import WordScan
+from rayhier.search.postings import PostingLists
+from rayhier.search.scan import LeafScan
+from rayhier.spec import InputError
+from rayhier.storage import columns, leaf_map, schemas
+from rayhier.storage.leaf_map import LeafMap
+
+N, M, LEAVES = 900, 4, 12
+QUERIES = 60
+
+
+def text(rng, most):
+    """Words as rare as Zipf says, a hundred of them in at most two documents."""
+    return " ".join(f"w{min(int(rank), 400)}" for rank in rng.zipf(1.3, size=rng.integers(1, most)))
+
+
+@pytest.fixture
+def world(tmp_path, write_map, unit):
+    rng = np.random.default_rng(0)
+    texts = [text(rng, 60) for _ in range(N)]
+    texts[7], texts[8], texts[9] = "", "the of and", texts[10]  # no words, stop words, and a copy
+    leaf_N = np.sort(rng.integers(LEAVES, size=N))
+    table = pa.table(
+        {
+            "doc_id": [f"d{n:04d}" for n in range(N)],
+            "leaf": pa.array(leaf_N, pa.int32()),
+            "rank": pa.array(np.zeros(N), pa.int8()),
+            "leaves": pa.array([[int(leaf)] for leaf in leaf_N], pa.list_(pa.int32())),
+            "log_prob": pa.array(np.zeros(N), pa.float32()),
+            "vector": columns.vector_column(unit(rng, N, M).astype(np.float16), pa.float16()),
+            "title": [""] * N,
+            "text": texts,
+        },
+        schema=schemas.leaf_map(M, "float16"),
+    )
+    write_map(tmp_path / "map", table, LEAVES, 3)
+    queries = [text(rng, 9) for _ in range(QUERIES)]
+    return LeafMap.open(tmp_path / "map"), dict(zip(table["doc_id"].to_pylist(), texts, strict=True)), queries
+
+
+def lists_of(leaf_map, leaves=None):
+    scan = LeafScan.mapped(leaf_map, None, leaves)
+    return WordScan.mapped(leaf_map, scan).words, scan
+
+
+def check(leaf_map, texts, queries, k=50):
+    """What postings find equals bm25s over the documents of the version: scores, and which documents have them."""
+    lists, scan = lists_of(leaf_map)
+    ids = [name for segment in scan.segments for name in segment.ids().to_pylist()]
+    plain = Words([texts[name] for name in ids])
+    score_QK, row_QK = lists.best(queries, k)
+    for query, score_K, row_K in zip(queries, score_QK, row_QK, strict=True):
+        wanted_N = plain.scores(query)
+        wanted_K = np.sort(wanted_N[wanted_N > 0])[::-1][:k]
+        count = len(wanted_K)
+        np.testing.assert_allclose(score_K[:count], wanted_K, rtol=1e-4)
+        assert set(score_K[count:].tolist()) <= ({-np.inf} if count < k else {-np.inf, float(score_K[k - 1])})
+        assert ((row_K < 0) == (score_K == -np.inf)).all()
+        present = row_K >= 0
+        np.testing.assert_allclose(wanted_N[row_K[present]], score_K[present], rtol=1e-4)
+    assert lists.documents == len(ids)
+
+
+@pytest.mark.parametrize("k", [1, 10, N])
+def test_equals_bm25s(world, k):
+    check(*world, k)
+
+
+def test_a_score_is_the_same_however_the_index_is_divided(world):
+    leaf_map, _, queries = world
+    whole, scan = lists_of(leaf_map)
+    score_QK, row_QK = whole.best(queries, 20)
+    ids = [name for segment in scan.segments for name in segment.ids().to_pylist()]
+    found = [{} for _ in queries]
+    for part in (range(1), range(1, 7), range(7, LEAVES)):
+        lists, own = lists_of(leaf_map, part)
+        names = [name for segment in own.segments for name in segment.ids().to_pylist()]
+        for query, (score_K, row_K) in enumerate(zip(*lists.best(queries, 20), strict=True)):
+            pairs = {names[row]: score for score, row in zip(score_K.tolist(), row_K, strict=True) if row >= 0}
+            assert not found[query].keys() & pairs.keys()
+            found[query] |= pairs
+    for query, (score_K, row_K) in enumerate(zip(score_QK, row_QK, strict=True)):
+        for score, row in zip(score_K.tolist(), row_K, strict=True):
+            assert row < 0 or found[query][ids[row]] == score
+        best = sorted(found[query].values(), reverse=True)[:20]
+        assert best == [score for score in score_K.tolist() if score > 0][:20]
+
+
+def test_only_allowed_rows_are_results(world):
+    leaf_map, _, queries = world
+    lists, _ = lists_of(leaf_map)
+    allowed_N = np.random.default_rng(1).random(N) < 0.1
+    every_QK, row_QK = lists.best(queries, N)
+    score_QK, allowed_QK = lists.best(queries, 15, allowed_N)
+    for query in range(QUERIES):
+        kept = [(score, row) for score, row in zip(every_QK[query], row_QK[query], strict=True) if allowed_N[row]]
+        kept = [(score, row) for score, row in kept if row >= 0][:15]
+        given = [(score, row) for score, row in zip(score_QK[query], allowed_QK[query], strict=True) if row >= 0]
+        assert given[:15] == kept
+
+
+def test_lookups_leave_nothing_out(world, monkeypatch):
+    """With bounds that never allow to look words up, results are the same; and lookups do happen otherwise."""
+    leaf_map, _, queries = world
+    lists, _ = lists_of(leaf_map)
+    looked_up = []
+    original, query = PostingLists._looked_up, PostingLists._query
+    monkeypatch.setattr(PostingLists, "_looked_up", lambda *given: looked_up.append(1) or original(*given))
+    some = lists.best(queries, 5)
+    assert looked_up
+
+    def endless(lists, text):
+        found = query(lists, text)
+        return replace(found, left_T=np.full(found.words, np.inf))
+
+    monkeypatch.setattr(PostingLists, "_query", endless)
+    every = lists.best(queries, 5)
+    np.testing.assert_array_equal(some[0], every[0])
+    np.testing.assert_array_equal(some[1], every[1])
+
+
+@pytest.mark.parametrize("query", ["", "the of and", "unheard of", "a b c", "\x00", "é" * 10_000, "w1 " * 3_334])
+def test_queries_without_known_words_and_very_long_ones(world, query):
+    leaf_map, _, _ = world
+    lists, _ = lists_of(leaf_map)
+    score_QK, row_QK = lists.best([query], 10)
+    has_words = "w1" in query
+    assert (row_QK >= 0).any() == has_words
+    assert (score_QK > 0).all()
+
+
+def test_words_are_those_of_bm25s():
+    texts = ["The quick fox, the FOX", "naïve café über", "a b cd 12 x1", "don't stop_me now", "", "東京 タワー"]
+    assert [words(text) for text in texts] == bm25s.tokenize(texts, return_ids=False, show_progress=False)
+
+
+def test_hashes_are_blake2b():
+    (number,) = word_hashes(["oak"])
+    assert int(number) == int.from_bytes(hashlib.blake2b(b"oak", digest_size=8).digest(), "big")
+    assert len(word_hashes([])) == 0
+
+
+def test_postings_count_words_in_the_order_of_words():
+    table = postings(["oak elm oak", "", "elm", "the"], np.array([3, 5, 6, 9]))
+    assert table.schema == schemas.POSTINGS
+    assert table.to_pylist() == [
+        {"word": "", "rows": [5, 9], "counts": [0, 0]},
+        {"word": "elm", "rows": [3, 6], "counts": [1, 1]},
+        {"word": "oak", "rows": [3], "counts": [2]},
+    ]
+    assert postings([], np.zeros(0, np.int64)).num_rows == 0
+
+
+def test_an_index_without_words_is_refused(world):
+    leaf_map, _, _ = world
+    shards = [shard.model_copy(update={"postings": None}) for shard in leaf_map.manifest.shards]
+    bare = LeafMap(leaf_map.root, leaf_map.manifest.model_copy(update={"shards": shards}))
+    assert not bare.manifest.words
+    with pytest.raises(InputError, match=r"its words were not counted; allowed: search\.mode dense"):
+        lists_of(bare)
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "missing", "another"])
+def test_damaged_postings_are_refused(world, damage, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "empty"))
+    leaf_map, _, _ = world
+    path, other = (leaf_map.root / shard.postings.name for shard in leaf_map.manifest.shards[:2])
+    body = path.read_bytes()
+    match damage:
+        case "changed":
+            path.write_bytes(body[:-20] + bytes([body[-20] ^ 1]) + body[-19:])
+        case "cut":
+            path.write_bytes(body[:-1])
+        case "missing":
+            path.unlink()
+        case "another":
+            path.write_bytes(other.read_bytes())
+    with pytest.raises(InputError, match=rf"{path.name}.*(rebuild the index|rollback)"):
+        lists_of(leaf_map)
+    with pytest.raises(InputError, match=path.name):
+        leaf_map_verify(leaf_map.root)
+
+
+def leaf_map_verify(root):
+    from rayhier.index.verify import verify
+
+    verify(root)
+
+
+def test_lists_of_no_shard_find_nothing():
+    lists = PostingLists([], [])
+    score_QK, row_QK = lists.best(["oak"], 3)
+    assert row_QK.shape == score_QK.shape == (1, 0)
+
+
+def test_every_file_of_a_version_is_listed(world):
+    leaf_map_, _, _ = world
+    names, folders = {file.name for file in leaf_map_.manifest.files}, ("data", "words")
+    there = {path for folder in folders for path in (leaf_map_.root / folder).iterdir()}
+    assert names == {path.relative_to(leaf_map_.root).as_posix() for path in there}
+    assert leaf_map.versions(leaf_map_.root) == [1]
