@@ -246,13 +246,14 @@ def _feeds(other: Step, step: Step) -> bool:
 
 
 def _make_current(plan: Plan) -> None:
-    """Once every index is published, and its calibration where there is one, let current.json name this run.
+    """Once every index is published, and its calibration where it promises a recall, let current.json name this run.
 
     Searches open what it names, by the spec that it holds, with an automatic mode and weight settled. The report is
     copied to the workdir.
     """
     published = [step for step in plan.steps if step.place.published()]
-    if any(step.kind in ("index", "calibration") and step not in published for step in plan.steps):
+    needed = ("index", *(["calibration"] if plan.spec.search.promise is not None else []))
+    if any(step.kind in needed and step not in published for step in plan.steps):
         return
     first = plan.spec.evaluate.seeds[0]
     seeds: dict[str, dict[str, str]] = {}
@@ -278,12 +279,13 @@ def _make_current(plan: Plan) -> None:
 
 
 def _weight(plan: Plan, seed: int) -> float | None:
-    """BM25's weight that was chosen for a seed's model; None where none was."""
-    if not plan.spec.chooses_weight:
+    """BM25's weight that was chosen for a seed's model; None where none was, or not yet."""
+    calibration = plan.step("calibration", seed).place.published() if plan.spec.chooses_weight else None
+    if calibration is None:
         return None
     from rayhier.search.fusion_weight import FusionWeight
 
-    chosen = FusionWeight.open(Artifact.open(plan.step("calibration", seed).place.folder))
+    chosen = FusionWeight.open(calibration)
     return None if chosen is None else chosen.weight
 
 

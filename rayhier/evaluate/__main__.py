@@ -129,13 +129,15 @@ def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
 
 
 def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
-    """Requests for exact search with the same encoder, and for BM25 where the index has it."""
+    """Requests for exact search with the same encoder, for search by vectors alone, and for BM25, where these differ."""
     from rayhier.search.request import ALL
 
     rules = searcher.rules
     controls = {}
     if rules.search.how not in ALL:
         controls["exact, same encoder"] = rules.request(texts, k, rules.leaves, mode="dense", rerank=False)
+    if rules.usual_mode == "hybrid":
+        controls["vectors alone"] = rules.request(texts, k, mode="dense", rerank=False)
     if rules.words:
         controls["BM25"] = rules.request(texts, k, mode="bm25", rerank=False)
     return controls

@@ -24,15 +24,13 @@ from rayhier.search.hybrid import WordScan, fused
 from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
-from rayhier.spec.search import HybridSpec
+from rayhier.spec.search import TAUGHT_WEIGHT, HybridSpec
 from rayhier.storage.leaf_map import LeafMap
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 MEASURE, RESULTS = "nDCG@10", 10
 MOST = 1_000
 """Most dev queries that choose a weight: those first by a hash of the id."""
-USUAL = 0.15
-"""Usual weight of a model that learned from judged queries."""
 FEWEST = 20
 """Fewest dev queries that choose; fewer leave the usual weight."""
 ERRORS = 1.0
@@ -55,7 +53,7 @@ def choose_weight(spec: JobSpec, dev: Queries, model: Model, leaf_map: LeafMap) 
         return judge.values(ranking)[MEASURE]
 
     value_WQ = np.stack([measured(weight) for weight in WEIGHTS])
-    chosen = nearest_to(USUAL, value_WQ) if len(dev) >= FEWEST else USUAL
+    chosen = nearest_to(TAUGHT_WEIGHT, value_WQ) if len(dev) >= FEWEST else TAUGHT_WEIGHT
     means = {f"{weight:g}": round(float(value_Q.mean()), 6) for weight, value_Q in zip(WEIGHTS, value_WQ, strict=True)}
     return FusionWeight(weight=chosen, queries=len(dev), measure=MEASURE, measured=means)
 

@@ -17,7 +17,15 @@ from rayhier.spec.index import IndexSpec
 from rayhier.spec.index_size import IndexSize
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
-from rayhier.spec.search import AdacurRerank, AxnRerank, MassBeam, RecallBeam, SearchSpec
+from rayhier.spec.search import (
+    TAUGHT_WEIGHT,
+    UNTAUGHT_WEIGHT,
+    AdacurRerank,
+    AxnRerank,
+    MassBeam,
+    RecallBeam,
+    SearchSpec,
+)
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
 from rayhier.spec.train.retreever import STARTS
 
@@ -243,8 +251,10 @@ class JobSpec(Section):
 
     @property
     def measures_words(self) -> bool:
-        """Return True if an evaluation measures BM25, alone and with vectors: unless `search.mode` is dense."""
-        return self.index.words and self.search.fuses and self.search.mode != "dense"
+        """Return True if an evaluation measures BM25, alone and with vectors: unless a text is searched by vectors."""
+        search = self.search
+        wanted = search.promise is None if search.mode == "auto" else search.mode != "dense"
+        return self.index.words and search.fuses and wanted
 
     @property
     def calibrates(self) -> bool:
@@ -252,8 +262,12 @@ class JobSpec(Section):
         return self.search.promise is not None or self.chooses_weight
 
     def settled(self, weight: float | None) -> Self:
-        """Return the spec with an automatic mode and weight of searches settled, as `SearchSpec.settled` does."""
-        search = self.search.settled(weight, words=self.index.words)
+        """Return the spec with an automatic mode and weight of searches settled.
+
+        `weight` is the one that dev queries chose for the model; None, where none was chosen, stands for a usual one.
+        """
+        usual = TAUGHT_WEIGHT if self.corpus.names_judgements else UNTAUGHT_WEIGHT
+        search = self.search.settled(usual if weight is None else weight, words=self.index.words)
         return self.model_copy(update={"search": search})
 
     @property

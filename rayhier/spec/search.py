@@ -191,16 +191,17 @@ class HybridSpec(Section):
 
     @property
     def chosen(self) -> float:
-        """The weight; where it is automatic and was not chosen, the usual one."""
-        return USUAL_WEIGHT if self.weight == "auto" else self.weight
+        """The weight; where it is automatic and was not settled, the usual one of an untaught encoder."""
+        return UNTAUGHT_WEIGHT if self.weight == "auto" else self.weight
 
     def listed(self, k: int) -> int:
         """Return the number of documents that the search by vectors and BM25 each give to fusion, for `k` results."""
         return max(self.depth, k)
 
 
-USUAL_WEIGHT = 0.3
-"""Weight of BM25 beside vectors of an encoder that did not learn from judged queries (docs/LOG.md)."""
+UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.15
+"""Usual weight of BM25 beside vectors of an encoder that has not learned from judged queries, and of one that has
+(docs/LOG.md)."""
 
 Mode = Literal["dense", "bm25", "hybrid"]
 """Scores that order the results: of vectors (`dense`), of BM25, or of both (`hybrid`)."""
@@ -250,7 +251,8 @@ class SearchSpec(Section):
     None: as much as `how` and `codec` take."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
-    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors."""
+    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise, and where `beam`
+    is of type recall, of vectors."""
     hybrid: HybridSpec = HybridSpec()
     """Fusion of the vectors' and BM25's scores."""
     rerank: Rerank = NoRerank(type="none")
@@ -339,23 +341,21 @@ class SearchSpec(Section):
         """The mode of a text that names none; dense where it is automatic and was not settled."""
         return "dense" if self.mode == "auto" else self.mode
 
-    def settled(self, weight: float | None, *, words: bool) -> Self:
+    def settled(self, weight: float, *, words: bool) -> Self:
         """Return these settings with an automatic mode and weight settled.
 
-        `weight` is the one that dev queries chose for the model, None where there are none; `words` says whether the
-        index counts words.
+        `weight` is the model's; `words` says whether the index counts words.
 
         >>> [SearchSpec().settled(weight, words=True).mode for weight in (0.0, 0.1)]
         ['dense', 'hybrid']
         """
         hybrid = self.hybrid
         if hybrid.fuse == "sum" and hybrid.weight == "auto":
-            chosen = USUAL_WEIGHT if weight is None else weight
-            hybrid = hybrid.model_copy(update={"weight": chosen})
+            hybrid = hybrid.model_copy(update={"weight": weight})
         mode: Mode | Literal["auto"] = self.mode
         if mode == "auto":
-            pays = words and self.fuses and (hybrid.fuse == "rank" or hybrid.chosen > 0)
-            mode = "hybrid" if pays else "dense"
+            pays = hybrid.fuse == "rank" or hybrid.chosen > 0
+            mode = "hybrid" if words and self.fuses and pays and self.promise is None else "dense"
         return self.model_copy(update={"mode": mode, "hybrid": hybrid})
 
     @property

@@ -98,7 +98,7 @@ def test_shards_of_parts_that_were_then_routed_otherwise_are_made_again(built, w
     before = leaf_map_of(work).manifest
     parts = len(list(work.glob("corpus/*/*/documents/*.parquet")))
     with monkeypatch.context() as patched:
-        full_after(patched, parts + 2)
+        full_after(patched, parts + 4)
         assert build(built, work) == 2
     (scratch,) = work.glob("index/*/attempt-*/scratch")
     shards = {path: path.stat().st_mtime_ns for path in scratch.parent.glob("data/shard-*.parquet")}

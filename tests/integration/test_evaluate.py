@@ -47,7 +47,7 @@ def test_queries_with_beams_of_their_own(built: Path, tmp_path: Path, here: Call
     assert run.main([str(built / "spec.yaml"), "--set", f"workdir={work}", "--set", beam]) == 0
     point = json.loads((work / "report.json").read_text())["systems"]["learned_ivf"]
     assert 1 <= point["leaves"] < point["beam"] == 8
-    answers = Searcher.open(work).search(TEXT.split())
+    answers = Searcher.open(work).search(TEXT.split(), mode="dense")
     counts = {len(answer.leaves) for answer in answers}
     assert len(counts) > 1
     assert all(hit.leaf in answer.leaves for answer in answers for hit in answer.hits)

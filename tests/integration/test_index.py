@@ -48,7 +48,7 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     built = leaf_map_of(work).manifest
 
     said = ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
-    assert re.match(r"version 2 \(add\): 270 documents \(\+30\), [0-9]+ rows, 4 files", said)
+    assert re.match(r"version 2 \(add\): 270 documents \(\+30\), [0-9]+ rows, 8 files", said)
     searcher = Searcher.open(work)
     answers = searcher.search([f"{row['title']} {row['text']}" for row in new[:5]], k=1, beam=8)
     searcher.close()

@@ -119,7 +119,7 @@ def test_a_job_by_its_command(head: Head, work: Path, tiny_spec: Callable[..., P
     made = head.submit_soon(folder, *command, f"workdir={work}")
     assert made.returncode == 0, made.stdout[-3000:]
     artifacts = current.read(work).artifacts
-    assert set(artifacts) == {"corpus", "vectors", "test", "model", "index", "evaluate"}
+    assert set(artifacts) == {"corpus", "vectors", "test", "model", "index", "calibration", "evaluate"}
     assert files.read_json(work / "report.json")["name"] == "tiny"
     assert "judged relevant" in made.stdout
 

@@ -89,7 +89,7 @@ def test_the_driver_killed_in_both_phases_of_train(
     here("index", "evaluate")
     assert run.main([str(spec)]) == 0
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [step["state"] for step in summary["steps"]] == ["published"] * 3 + ["built"] * 3
+    assert [step["state"] for step in summary["steps"]] == ["published"] * 3 + ["built"] * 4
     assert [len(list((work / kind).glob("*/attempt-*"))) for kind in ("model", "index")] == [1, 1]
     now = current.read(work)
     history = files.read_json(current.artifact(work, now, "model").path("metrics.json"))

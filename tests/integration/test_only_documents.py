@@ -36,7 +36,7 @@ def test_documents_alone(
     assert not (work / "report.json").exists()
 
     assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert len(capsys.readouterr().out.splitlines()) == 6
 
     assert run.main([spec, "--set", "search.beam={type: mass, target: 0.9}"]) == 0
     assert search_command.main([str(work), "river stone"]) == 2

@@ -123,9 +123,10 @@ def test_too_few_dev_queries_are_refused_before_anything_is_trained(
     assert not (dev_corpus.parent / "work" / "vectors").exists()
 
 
-def test_a_spec_without_a_promise_has_no_such_stage(
+def test_a_spec_that_calibrates_nothing_has_no_such_stage(
     built: Path, here: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here("evaluate")
-    assert run.main([str(built / "spec.yaml"), "--stage", "calibrate"]) == 2
-    assert "--stage: got calibrate without search.beam of type recall" in capsys.readouterr().err
+    assert run.main([str(built / "spec.yaml"), "--stage", "calibrate", "--set", "search.hybrid.weight=0.1"]) == 2
+    said = capsys.readouterr().err
+    assert "--stage: got calibrate without search.hybrid.weight auto, or search.beam of type recall" in said

@@ -21,7 +21,7 @@ from rayhier.index import __main__ as index
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
 from rayhier.search.model import Model
-from rayhier.search.retrieve import Flat, Reading
+from rayhier.search.retrieve import Flat, Reading, Words
 from rayhier.search.searcher import Searcher
 from rayhier.serve.application import check_index, describe
 from rayhier.serve.args import ServeArgs
@@ -111,7 +111,7 @@ def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(
     said = capsys.readouterr().out.splitlines()
     assert "fresh" in said[1]
     assert said[-1] == (
-        "compared all 241 documents by 8 numbers, level 3 of the tree, 60 of them again by their vectors"
+        "compared all 241 documents by 8 numbers, level 3 of the tree, 100 of them again by their vectors"
     )
     assert search.main([str(work), "quixotic zebra umbrella", "--beam", "3"]) == 2
     assert capsys.readouterr().err.startswith("error: beam: got 3, but search.how is level")
@@ -145,7 +145,7 @@ class Near:
     gone: bool = False
 
     async def read(self, work: Reading) -> Any:
-        assert isinstance(work, Flat), "a level is searched, no leaves"
+        assert isinstance(work, Flat | Words), "a level is searched, no leaves"
         if self.gone:
             raise LostError(self.name)
         return await self.shards.read(work)
@@ -233,7 +233,7 @@ def test_documents_alone_ask_for_their_neighbours(
     assert list(files.read_json(model.path("metrics.json"))) == ["adapter", "tree"]
     capsys.readouterr()
     assert search.main([str(work), "river stone", "-k", "3"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert len(capsys.readouterr().out.splitlines()) == 6
 
 
 BESIDE = {
@@ -286,7 +286,9 @@ def test_a_spoilt_sidecar_is_named(
 
     said = [
         refused(search.main, work, "oak"),
-        refused(run.main, tree / "spec.yaml", "--stage", "evaluate", "--set", f"workdir={work}"),
+        refused(
+            run.main, tree / "spec.yaml", "--stage", "calibrate", "--stage", "evaluate", "--set", f"workdir={work}"
+        ),
         *([] if damage == "none" else [refused(index.main, "verify", work)]),
     ]
     assert not list(work.glob("evaluate/*/record.json"))

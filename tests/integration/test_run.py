@@ -50,8 +50,8 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     """Every stage on Ray; what is then done again, in this process."""
     spec, work, out = ran
     summary = json.loads(out.splitlines()[-1])
-    assert [step["state"] for step in summary["steps"]] == ["built"] * 6
-    for kind in ("corpus", "vectors", "test", "model", "index", "evaluate"):
+    assert [step["state"] for step in summary["steps"]] == ["built"] * 7
+    for kind in ("corpus", "vectors", "test", "model", "index", "calibration", "evaluate"):
         artifact(work, kind).verify()
         assert not list((work / kind).rglob("scratch"))
     _every_document_once(work)
@@ -64,7 +64,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
 
     assert run.main([str(spec)]) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [step["state"] for step in again["steps"]] == ["published"] * 6
+    assert [step["state"] for step in again["steps"]] == ["published"] * 7
     assert [step["fingerprint"] for step in again["steps"]] == [step["fingerprint"] for step in summary["steps"]]
 
     here()
@@ -136,7 +136,7 @@ def _every_document_once(work: Path) -> None:
 
 def _report_is_whole(work: Path) -> None:
     report = json.loads((work / "report.json").read_text())
-    names = {"learned_ivf", *BASELINES}
+    names = {"learned_ivf", *BASELINES, "learned_ivf+bm25"}
     assert set(report["systems"]) == set(report["seconds"]) == names
     assert set(report["curves"]) == {"learned_ivf", *BASELINES[2:6]}
     ends = {"learned_ivf": "exact_same_encoder", "faiss_ivf": "exact", "faiss_ivf_spill": "exact_same_encoder"}
@@ -147,6 +147,8 @@ def _report_is_whole(work: Path) -> None:
     assert {(row["system"], row["baseline"]) for row in report["significance"]} == {
         *(("learned_ivf", name) for name in BASELINES[2:6]),
         ("exact_same_encoder", "exact"),
+        ("learned_ivf+bm25", "learned_ivf"),
+        ("learned_ivf+bm25", "bm25"),
     }
     assert all(row["low"] <= row["difference"] <= row["high"] for row in report["significance"])
     # A document's own words are asked for.
@@ -197,7 +199,7 @@ def _search_is_the_evaluated_one(work: Path, system: str) -> None:
     ranked: dict[str, list[tuple[str, float]]] = {}
     for row in ir_measures.read_trec_run(str(artifact(work, "evaluate").root / "runs" / f"{system}.seed0.trec")):
         ranked.setdefault(row.query_id, []).append((row.doc_id, row.score))
-    answers = Searcher.open(work).search([texts[query] for query in ranked])
+    answers = Searcher.open(work).search([texts[query] for query in ranked], mode="dense")
     for answer, expected in zip(answers, ranked.values(), strict=True):
         assert [hit.score for hit in answer.hits] == pytest.approx([score for _, score in expected], abs=1e-5)
         assert {hit.leaf for hit in answer.hits} <= set(answer.leaves)

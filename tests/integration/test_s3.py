@@ -21,7 +21,7 @@ def test_a_plan_leaves_the_bucket_as_it_is(
     assert run.main([str(tiny_spec(workdir=f"{s3}/runs/")), "--plan"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith(f"workdir {s3}/runs")
-    assert sum("  to do  " in line for line in lines) == 6
+    assert sum("  to do  " in line for line in lines) == 7
     assert files.below(locate(s3)) == []
 
 

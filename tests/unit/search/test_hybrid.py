@@ -14,7 +14,7 @@ from rayhier.search.request import Rules
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
-from rayhier.spec.search import USUAL_WEIGHT, HybridSpec, SearchSpec
+from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec, SearchSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -212,13 +212,13 @@ def test_modes_need_words():
     [
         ({}, 0.05, True, "hybrid", 0.05),
         ({}, 0.0, True, "dense", 0.0),
-        ({}, None, True, "hybrid", USUAL_WEIGHT),
         ({}, 0.05, False, "dense", 0.05),
         ({"mode": "dense"}, 0.05, True, "dense", 0.05),
         ({"mode": "hybrid"}, 0.0, True, "hybrid", 0.0),
         ({"hybrid": {"weight": 0.4}}, 0.05, True, "hybrid", 0.4),
-        ({"hybrid": {"fuse": "rank"}}, 0.0, True, "hybrid", USUAL_WEIGHT),
+        ({"hybrid": {"fuse": "rank"}}, 0.0, True, "hybrid", UNTAUGHT_WEIGHT),
         ({"how": "level", "finish": "level"}, 0.05, True, "dense", 0.05),
+        ({"beam": {"type": "recall", "target": 0.9}}, 0.05, True, "dense", 0.05),
     ],
 )
 def test_mode_and_weight_are_settled(search, weight, words, mode, chosen):
