@@ -129,7 +129,7 @@ def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
 
 
 def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
-    """Requests for exact search with the same encoder, for search by vectors alone, and for BM25, where these differ."""
+    """Requests for exact search with the same encoder, search by vectors alone, and BM25, where these differ."""
     from rayhier.search.request import ALL
 
     rules = searcher.rules

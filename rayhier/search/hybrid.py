@@ -146,9 +146,8 @@ def fused(
     for query, row_F in enumerate(row_QF):
         place_F = np.flatnonzero(row_F >= 0)
         far_W = _best_by_words(place_F[place_F >= near], number_N[row_F], words_QF[query], base_QF[query], listed)
+        # A result's row that the search by vectors found comes first: its score counts, and it is shown.
         place_F = np.concatenate([place_F[place_F < near], far_W])
-        # Of a result's rows, the nearest by its vector comes first, and is shown.
-        place_F = place_F[np.argsort(-base_QF[query, place_F], kind="stable")]
         _, first_U, result_F = np.unique(number_N[row_F[place_F]], return_index=True, return_inverse=True)
         base_U, words_U = base_QF[query, place_F[first_U]], np.zeros(len(first_U))
         np.maximum.at(words_U, result_F, words_QF[query, place_F])

@@ -82,7 +82,8 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
 
     assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 6
+    assert lines[-2].startswith("compared the words of all ")
     assert lines[-1].startswith("visited ")
 
     assert run.main([str(spec), "--fresh", "--stage", "train"]) == 0
