@@ -12,17 +12,14 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-import pyarrow as pa
 
-from rayhier.arrays import Bools, Floats, Ints, Values
+from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
 from rayhier.search.postings import PostingLists, Postings
 from rayhier.search.rows import RankedRows, lacks
 from rayhier.search.scan import LeafScan
-from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import HybridSpec
-from rayhier.storage import columns
 from rayhier.storage.leaf_map import LeafMap
 
 RANKS = 60
@@ -80,29 +77,22 @@ class WordScan:
         `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. The
         ranking's documents have the columns that `needs` names.
         """
-        score_QK, row_QK, table = self._best(texts, k, None if where is None else self._leaves.mask(where))
-        vector_NM = columns.matrix(table[VECTOR]) if table.num_rows else np.zeros((0, query_QM.shape[1]), np.float32)
-        base_QK = np.full(row_QK.shape, -np.inf, np.float32)
-        for query, row_K in enumerate(row_QK):
-            present_K = row_K >= 0
-            base_QK[query, present_K] = vector_NM[row_K[present_K]] @ query_QM[query]
-        if needs != "vectors" and table.num_rows:
-            table = table.select([ID]) if needs == "ids" else table.drop_columns([DOC_ID, VECTOR])
-        none_Q = np.zeros(len(texts), np.int64)
-        return Lexical(Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q), base_QK)
-
-    def _best(self, texts: Sequence[str], k: int, mask_N: Bools | None) -> tuple[Floats, Ints, pa.Table]:
-        """Return scores [q, k] of the best results, and their rows [q, k] of a table that has their vectors too."""
-        words, rows, all_ = self.words, self._leaves.rows, int(self._leaves.rows.begin_S[-1])
+        words, rows, mask_N = self.words, self._leaves.rows, None if where is None else self._leaves.mask(where)
+        all_ = int(rows.begin_S[-1])
         fetch = 2 * k if self._leaves.holds_passages else k
         while True:
             found = RankedRows(*words.best(texts, min(fetch, all_), mask_N))
-            score_QK, row_QK, table, _ = rows.results(found, k, needs="vectors")
-            whole_Q = (found.row_QT < 0).any(axis=1)
+            score_QK, row_QK, table, place_QT = rows.results(found, k, needs=needs)
+            some_Q = (found.row_QT >= 0).sum(axis=1) >= fetch
             # Many of the best passages may belong to few documents.
-            if fetch >= all_ or not (lacks(row_QK, k) & ~whole_Q).any():
-                return score_QK, row_QK, table
+            if fetch >= all_ or not (lacks(row_QK, k) & some_Q).any():
+                break
             fetch *= 2
+        row_T = np.full(table.num_rows + 1, -1)  # the last one is that of no document
+        row_T[place_QT] = found.row_QT[:, : place_QT.shape[1]]
+        none_Q = np.zeros(len(texts), np.int64)
+        ranking = Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q)
+        return Lexical(ranking, rows.products(query_QM, row_T[row_QK]))
 
 
 def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:

@@ -8,6 +8,7 @@ Shapes: N rows, M embedding size, L lists, Q queries, B leaves probed (beam), K 
 """
 
 import copy
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -15,6 +16,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
@@ -60,15 +62,27 @@ class FileLists:
         return int(self.size_L.sum())
 
     def vectors(self, rows: Ints) -> Floats:
-        """Read the vectors [n, m] of rows; needs a codec without loss (flat, fp16), and rows numbered list by list."""
+        """Read the vectors [n, m] of rows; needs mapped lists without loss, and rows numbered list after list."""
+        if not len(rows):
+            return np.zeros((0, self.index.d), np.float32)
         end_L = np.cumsum(self.size_L)
         list_N = np.searchsorted(end_L, rows, side="right")
-        place_N = rows - (end_L - self.size_L)[list_N]
-        vector_NM = np.empty((len(rows), self.index.d), np.float32)
-        for leaf in np.unique(list_N).tolist():
-            in_leaf_N = list_N == leaf
-            vector_NM[in_leaf_N] = codecs.stored(self.index, leaf, 0, int(self.size_L[leaf]))[place_N[in_leaf_N]]
-        return vector_NM
+        numbers_X, begin_L = self._numbers
+        m = self.index.d
+        first_N = begin_L[list_N] + (rows - (end_L - self.size_L)[list_N]) * m
+        return np.asarray(numbers_X[first_N[:, None] + np.arange(m)], np.float32)
+
+    @cached_property
+    def _numbers(self) -> tuple[npt.NDArray[Any], Ints]:
+        """The mapped file from the first list to the end of the last, as numbers [x]; the place [l] of each list."""
+        width, m = self.index.code_size, self.index.d
+        address_L = np.array([int(self.index.invlists.get_codes(number)) for number in range(len(self.size_L))])
+        held_L = self.size_L > 0
+        first = int(address_L[held_L].min(initial=np.iinfo(np.int64).max))
+        last = int((address_L + self.size_L * width)[held_L].max(initial=first))
+        memory: Any = (ctypes.c_char * (last - first)).from_address(first)
+        numbers_X: npt.NDArray[Any] = np.frombuffer(memory, f"f{width // m}")
+        return numbers_X, (address_L - first) // numbers_X.itemsize
 
 
 class LeafLists:

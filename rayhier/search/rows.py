@@ -125,6 +125,18 @@ class Rows:
                 np.vecdot(vector_GTM, query_QM[some, None], out=score_QT[some, places])
         return _blocks_read() > before
 
+    def products(self, query_QM: Floats, row_QT: Ints) -> Floats:
+        """Compute the inner products [q, t] of queries [q, m] and stored vectors of rows [q, t]; -inf for row -1.
+
+        Unlike `scored`, of rows in any segment, also where lists alone hold the vectors.
+        """
+        distinct_A, place_QT = np.unique(row_QT, return_inverse=True)
+        vector_AM = np.zeros((len(distinct_A), query_QM.shape[1]), np.float32)
+        for segment, first, begin, end in self._spans(np.searchsorted(distinct_A, self.begin_S).tolist()):
+            vector_AM[begin:end] = segment.vectors(distinct_A[begin:end] - first).numpy()
+        found_QTM = vector_AM[np.reshape(place_QT, row_QT.shape)]
+        return np.where(row_QT < 0, np.float32(-np.inf), np.vecdot(found_QTM, query_QM[:, None].astype(np.float32)))
+
     @cached_property
     def _matrices(self) -> list[npt.NDArray[Any]]:
         """Stored vectors [n, m] of each segment."""

@@ -72,6 +72,9 @@ class Segment(Protocol):
     def matrix(self) -> torch.Tensor:
         """Stored vectors [n, m] of all rows, in memory or mapped; ValueError where lists alone hold them."""
 
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """Read the stored vectors [n, m] of some rows, as float32."""
+
     def warm(self) -> None:
         """Read all stored vectors into memory, from where the system may drop them again."""
 
@@ -142,6 +145,10 @@ class MemorySegment:
     def matrix(self) -> torch.Tensor:
         """Vectors [n, m] of all rows."""
         return torch.from_numpy(self.vector_NM)
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """Return the vectors [n, m] of some rows."""
+        return torch.from_numpy(self.vector_NM[rows])
 
     def warm(self) -> None:
         """Do nothing: the vectors are in memory."""
