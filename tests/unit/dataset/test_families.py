@@ -1,0 +1,115 @@
+"""No two folds share an answer or half of their words; told by brute force over all pairs."""
+
+import json
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayhier.dataset.families import families, folds
+from rayhier.search.bm25 import words
+
+
+def related(first, other):
+    """Return True if two queries, each its words and its answers, share an answer or half of all their words."""
+    (own_words, own), (their_words, theirs) = first, other
+    union = own_words | their_words
+    return bool(own & theirs) or (bool(union) and 2 * len(own_words & their_words) >= len(union))
+
+
+def joined(queries):
+    """Number families by brute force: a query takes the number of each related query before it, and all that had it."""
+    family = list(range(len(queries)))
+    for i, j in combinations(range(len(queries)), 2):
+        if related(queries[i], queries[j]):
+            old, new = family[j], family[i]
+            family = [new if one == old else one for one in family]
+    return family
+
+
+def leaks(queries, fold_Q):
+    return [
+        (i, j)
+        for i, j in combinations(range(len(queries)), 2)
+        if fold_Q[i] != fold_Q[j] and related(queries[i], queries[j])
+    ]
+
+
+sets = st.frozensets(st.sampled_from("abcdefgh"), max_size=4)
+
+
+@given(st.lists(st.tuples(sets, st.frozensets(st.sampled_from("uvwxyz"), max_size=2)), min_size=1, max_size=12))
+def test_families_are_connected_through_answers_and_words(queries):
+    family_Q = families([own for own, _ in queries], [own for _, own in queries])
+    wanted = joined(queries)
+    for i, j in combinations(range(len(queries)), 2):
+        assert (family_Q[i] == family_Q[j]) == (wanted[i] == wanted[j])
+
+
+def world(seed):
+    """Make 2,300 queries, more than are compared at a time, of 2 to 7 of 3,000 words, common ones more often."""
+    generator = np.random.default_rng(seed)
+    count = 2_300
+    word = [
+        frozenset(map(str, (3_000 * generator.random(generator.integers(2, 8)) ** 1.5).astype(int)))
+        for _ in range(count)
+    ]
+    word[1::5] = [frozenset([*own, "more"]) for own in word[0::5]]
+    answer = [frozenset(map(str, generator.integers(0, 20_000, generator.integers(1, 3)))) for _ in range(count)]
+    return list(zip(word, answer, strict=True))
+
+
+def test_folds_of_a_random_world_share_nothing():
+    queries = world(0)
+    family_Q = families(*map(list, zip(*queries, strict=True)))
+    fold_Q = folds(family_Q, 5, seed=1)
+    assert leaks(queries, fold_Q) == []
+    assert leaks(queries, np.random.default_rng(0).permutation(fold_Q))  # the oracle sees leaks where there are some
+    assert np.ptp(np.bincount(fold_Q)) <= 1
+
+
+def test_folds_of_scifact_share_nothing(data):
+    folder = data("scifact")
+    texts = {row["_id"]: row["text"] for row in map(json.loads, (folder / "queries.jsonl").read_text().splitlines())}
+    answers = {}
+    for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]:
+        query, document, grade = line.split("\t")
+        if int(grade) > 0:
+            answers.setdefault(query, set()).add(document)
+    own_words = [set(own) for own in words([texts[query] for query in answers])]
+    queries = list(zip(own_words, answers.values(), strict=True))
+    family_Q = families(own_words, list(answers.values()))
+    assert leaks(queries, folds(family_Q, 5, seed=0)) == []
+    assert np.bincount(family_Q).max() < len(queries) / 5
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=80), st.integers(2, 6), st.integers(0, 3))
+def test_folds_hold_whole_families_in_about_equal_numbers(family, count, seed):
+    family_Q = np.array(family)
+    sizes = np.bincount(family_Q)
+    if count > (sizes > 0).sum():
+        with pytest.raises(ValueError, match="the number of families"):
+            folds(family_Q, count, seed)
+        return
+    fold_Q = folds(family_Q, count, seed)
+    assert all(len(set(fold_Q[family_Q == one])) == 1 for one in family)
+    assert set(fold_Q) == set(range(count))
+    assert np.ptp(np.bincount(fold_Q)) <= sizes.max()
+    assert (fold_Q == folds(family_Q, count, seed)).all()
+
+
+def test_the_seed_moves_families():
+    family_Q = np.arange(40)
+    assert (folds(family_Q, 4, 0) != folds(family_Q, 4, 1)).any()
+
+
+def test_a_fold_alone_is_refused():
+    with pytest.raises(ValueError, match="got 1; allowed: 2 to 3"):
+        folds(np.arange(3), 1, seed=0)
+
+
+def test_words_and_answers_are_of_the_same_queries():
+    with pytest.raises(ValueError, match="words of 1 queries and answers of 2"):
+        families([["a"]], [["x"], ["y"]])
