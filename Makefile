@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-hybrid bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-workers rehearsal fuzz-http clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-workers rehearsal fuzz-http clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -101,8 +101,8 @@ bench-beam: setup  ## a beam of its own for every query beside one for all, at e
 bench-filters: setup  ## filters that half, a tenth and a hundredth match beside a filtered exact search
 	$(BIN)/python -m benchmarks.filters
 
-bench-hybrid: setup  ## BM25 beside vectors, fused, beside both parts, on three collections
-	$(BIN)/python -m benchmarks.hybrid
+bench-answers: setup  ## what users get: the shipped search beside its parts and the untouched encoder, on four collections
+	$(BIN)/python -m benchmarks.answers
 
 bench-scale: setup  ## a leaf map of synthetic vectors: time, memory, bytes, growth; 10,000,000 with --documents
 	$(BIN)/python -m benchmarks.scale

@@ -25,7 +25,7 @@ CHUNK = 2_000
 def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]]) -> Ints:
     """Number the family [q] of each query, from 0.
 
-    `words` holds each query's words, such as `search.bm25.words` returns, and `answers` the ids of its answers. A query
+    `words` holds each query's words, as `dataset.words` splits them, and `answers` the ids of its answers. A query
     without words is related to others through answers alone. Raises ValueError where the two differ in length.
 
     >>> families([["red", "fox"], ["red", "fox", "den"], ["owl"], ["bat"]], [["a"], ["b"], ["b"], ["c"]])

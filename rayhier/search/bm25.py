@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.documents import document_texts
+from rayhier.dataset.words import words
 from rayhier.storage.leaf_map import LeafMap
 
 
@@ -21,14 +22,14 @@ class Words:
     def __init__(self, texts: Sequence[str]) -> None:
         self.count = len(texts)
         self._index = bm25s.BM25()
-        tokens = words(texts)
+        tokens = [words(text) for text in texts]
         self._any = any(tokens)
         if self._any:
             self._index.index(tokens, show_progress=False)
 
     def scores(self, query: str) -> Floats:
         """Score all texts for a query: [n], 0 where a text shares no word with it."""
-        tokens = words([query])[0]
+        tokens = words(query)
         if not self._any or not tokens:
             return np.zeros(self.count, np.float32)
         return np.asarray(self._index.get_scores(tokens), dtype=np.float32)
@@ -43,7 +44,9 @@ class Words:
         if not self._any:
             return np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1)
         weight_N = None if mask_N is None else mask_N.astype(np.float32)
-        rows, scores = self._index.retrieve(words(queries), k=k, show_progress=False, weight_mask=weight_N)
+        rows, scores = self._index.retrieve(
+            [words(query) for query in queries], k=k, show_progress=False, weight_mask=weight_N
+        )
         none = scores <= 0
         return np.where(none, -np.inf, scores).astype(np.float32), np.where(none, -1, rows.astype(np.int64))
 
@@ -68,13 +71,3 @@ class IndexedWords:
         """Score the documents with the given ids for a query: [n], 0 for an id that the index lacks."""
         rows = pc.fill_null(pc.index_in(ids, self._ids), -1).to_numpy(zero_copy_only=False)
         return np.asarray(np.append(self._words.scores(query), np.float32(0))[rows])
-
-
-def words(texts: Sequence[str]) -> list[list[str]]:
-    """Split each text into the words that BM25 counts.
-
-    >>> words(["The quick fox, the FOX"])
-    [['quick', 'fox', 'fox']]
-    """
-    tokens: list[list[str]] = bm25s.tokenize(list(texts), return_ids=False, show_progress=False)
-    return tokens

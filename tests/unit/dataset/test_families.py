@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.dataset.families import families, folds
-from rayhier.search.bm25 import words
+from rayhier.dataset.words import words
 
 
 def related(first, other):
@@ -78,7 +78,7 @@ def test_folds_of_scifact_share_nothing(data):
         query, document, grade = line.split("\t")
         if int(grade) > 0:
             answers.setdefault(query, set()).add(document)
-    own_words = [set(own) for own in words([texts[query] for query in answers])]
+    own_words = [set(words(texts[query])) for query in answers]
     queries = list(zip(own_words, answers.values(), strict=True))
     family_Q = families(own_words, list(answers.values()))
     assert leaks(queries, folds(family_Q, 5, seed=0)) == []
