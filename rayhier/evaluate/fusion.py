@@ -24,7 +24,7 @@ from rayhier.search.hybrid import WordScan, fused
 from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
-from rayhier.spec.search import TAUGHT_WEIGHT, HybridSpec
+from rayhier.spec.search import TAUGHT_WEIGHT, UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage.leaf_map import LeafMap
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
@@ -39,6 +39,8 @@ ERRORS = 1.0
 
 def choose_weight(spec: JobSpec, dev: Queries, model: Model, leaf_map: LeafMap) -> FusionWeight:
     """Choose the weight of BM25 for a model and the index that it built; `dev` has base vectors of the dev queries."""
+    if not dev.answered:  # nothing that is judged can have taught it
+        return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
     dev, depth = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST))), spec.search.hybrid.depth
     codec = spec.search.row_codec(leaf_map.manifest.size)
     leaves = LeafScan.mapped(leaf_map, codec, cache_bytes=spec.search.cache_gb * 1e9)

@@ -66,7 +66,8 @@ def build_calibration(
     if "queries" in counts:
         say(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
     if "weight" in counts:
-        say(f"  calibrate: BM25's weight {counts['weight']:g}, chosen by {counts['weighed']:,} dev queries")
+        chosen = f"chosen by {counts['weighed']:,} dev queries" if counts["weighed"] else "as usual without dev queries"
+        say(f"  calibrate: BM25's weight {counts['weight']:g}, {chosen}")
     return Output(counts)
 
 

@@ -62,11 +62,12 @@ def _hybrid(spec: JobSpec, report: Report) -> list[str]:
     fusion = spec.search.hybrid
     if fusion.fuse == "rank":
         how = "Hybrid, by ranks"
-    elif report.weights:
+    elif any(one.queries for one in report.weights):
         chosen = ", ".join(dict.fromkeys(f"{one.weight:g}" for one in report.weights))
         how = f"Hybrid, with BM25's weight {chosen}, chosen by {report.weights[0].queries:,} dev queries"
     else:
-        how = f"Hybrid, with BM25's weight {fusion.chosen:g}"
+        usual = report.weights[0].weight if report.weights else fusion.chosen
+        how = f"Hybrid, with BM25's weight {usual:g}"
     gain, beside = tables.said(over), tables.said(beyond)
     return [f"{how}: {measure} {alone:.3f} -> {both:.3f}, {gain}; over BM25 alone, {words:.3f}, {beside}."]
 

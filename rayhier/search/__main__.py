@@ -265,7 +265,10 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
         yield f"read {answer.calls:,} documents by the cross-encoder; ~ scores are estimates"
     matching = "" if request.where is None else " that match"
     if request.mode != "dense":
-        yield f"compared the words of all {searcher.manifest.documents:,} documents{matching}"
+        fusion = searcher.rules.search.hybrid
+        how = "by ranks" if fusion.fuse == "rank" else f"weight {fusion.chosen:g}"
+        added = f" (BM25, {how})" if request.mode == "hybrid" else ""
+        yield f"compared the words of all {searcher.manifest.documents:,} documents{matching}{added}"
     if request.where is not None and not answer.enough:
         visits_all = not visits_leaves or len(answer.leaves) == searcher.rules.leaves
         within = "" if visits_all else f" in the {len(answer.leaves):,} leaves that search.widest allows"

@@ -135,7 +135,13 @@ def test_a_filter_that_is_none(printed, given, said):
     [
         ("dense", ["visited 4 documents (40.0%) in 2 of 9 leaves: 3, 1"]),
         ("bm25", ["compared the words of all 10 documents"]),
-        ("hybrid", ["compared the words of all 10 documents", "visited 4 documents (40.0%) in 2 of 9 leaves: 3, 1"]),
+        (
+            "hybrid",
+            [
+                "compared the words of all 10 documents (BM25, weight 0.3)",
+                "visited 4 documents (40.0%) in 2 of 9 leaves: 3, 1",
+            ],
+        ),
     ],
 )
 def test_modes(printed, mode, last):

@@ -1,0 +1,149 @@
+"""The weight of BM25: which one dev queries choose, and that it is the one that searches use."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
+from rayhier.evaluate import fusion
+from rayhier.evaluate.fusion import FEWEST, MEASURE, WEIGHTS, choose_weight, nearest_to
+from rayhier.model.encoded import Encoded
+from rayhier.search.fusion_weight import FusionWeight
+from rayhier.search.hybrid import WordScan, fused
+from rayhier.search.scan import LeafScan
+from rayhier.spec import JobSpec
+from rayhier.spec.search import TAUGHT_WEIGHT, UNTAUGHT_WEIGHT, HybridSpec
+from rayhier.storage import columns, schemas
+from rayhier.storage.leaf_map import LeafMap
+
+N, M, LEAVES, Q = 200, 8, 4, 60
+SPEC = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+
+
+class Unmapped:
+    """A model that leaves base vectors as they are."""
+
+    def encode_stored(self, base_NM, texts):
+        return Encoded.of(base_NM)
+
+
+@pytest.fixture
+def world(unit, tmp_path, write_map):
+    """Documents with a word of their own, and queries near a document, some with its word and some with that of its neighbour."""
+    rng = np.random.default_rng(0)
+    vector_NM = unit(rng, N, M)
+    leaf_N = np.sort(rng.integers(LEAVES, size=N))
+    table = pa.table(
+        {
+            "doc_id": [f"d{n:03d}" for n in range(N)],
+            "leaf": pa.array(leaf_N, pa.int32()),
+            "rank": pa.array(np.zeros(N), pa.int8()),
+            "leaves": pa.array([[int(leaf)] for leaf in leaf_N], pa.list_(pa.int32())),
+            "log_prob": pa.array(np.zeros(N), pa.float32()),
+            "vector": columns.vector_column(vector_NM, pa.float32()),
+            "title": [""] * N,
+            "text": [f"own{n} tree" for n in range(N)],
+        },
+        schema=schemas.leaf_map(M, "float32"),
+    )
+    write_map(tmp_path / "map", table, LEAVES, 2)
+
+    def queries(right, noise, count=Q):
+        row_Q = rng.integers(N, size=count)
+        query_QM = vector_NM[row_Q] + noise * rng.normal(size=(count, M)).astype(np.float32)
+        query_QM /= np.linalg.norm(query_QM, axis=1, keepdims=True)
+        nearest_Q = np.argsort(-(vector_NM[row_Q] @ vector_NM.T), axis=1)[:, 1]
+        word_Q = np.where(rng.random(count) < right, row_Q, nearest_Q)
+        names = [f"q{number}" for number in range(count)]
+        grades = {name: {f"d{row:03d}": 1} for name, row in zip(names, row_Q, strict=True)}
+        return Queries(names, query_QM.astype(np.float32), grades, [f"own{word} of" for word in word_Q])
+
+    return LeafMap.open(tmp_path / "map"), queries
+
+
+def chosen(world, dev, **search):
+    return choose_weight(JobSpec.model_validate({**SPEC, "search": search}), dev, Unmapped(), world[0])
+
+
+def test_words_that_are_always_wrong_get_no_weight(world):
+    found = chosen(world, world[1](right=0.0, noise=0.2, count=300))
+    assert found.measured["0"] > found.measured["0.15"] + 0.02
+    assert found.weight == 0.0
+
+
+def test_words_that_are_always_right_get_a_weight(world):
+    found = chosen(world, world[1](right=1.0, noise=1.0))
+    assert found.weight >= TAUGHT_WEIGHT
+    assert found.measured[f"{found.weight:g}"] > found.measured["0"] + 0.2
+
+
+def test_measured_is_what_searches_find(world):
+    leaf_map, queries = world
+    dev = queries(right=0.5, noise=0.6)
+    found = chosen(world, dev, hybrid={"depth": 30})
+    leaves = LeafScan.mapped(leaf_map)
+    dense = leaves.scan(dev.vector_QM, np.tile(np.arange(LEAVES), (Q, 1)), 30)
+    parts = [WordScan.mapped(leaf_map, leaves).scan(dev.texts, dev.vector_QM, 30)]
+    for weight in WEIGHTS:
+        both = fused(dense, parts, 10, HybridSpec(weight=weight), 30)
+        assert Judge(dev, [MEASURE]).mean(both)[MEASURE] == pytest.approx(found.measured[f"{weight:g}"], abs=1e-6)
+
+
+def test_without_dev_queries_it_is_that_of_an_untaught_encoder(world):
+    none = Queries([], np.zeros((0, M), np.float32), {})
+    assert chosen(world, none) == FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
+
+
+@pytest.mark.parametrize("count", [1, FEWEST - 1])
+def test_few_dev_queries_choose_nothing(world, count):
+    found = chosen(world, world[1](right=0.0, noise=0.05, count=count))
+    assert (found.weight, found.queries) == (TAUGHT_WEIGHT, count)
+
+
+def test_at_most_so_many_are_asked(world, monkeypatch):
+    monkeypatch.setattr(fusion, "MOST", 30)
+    assert chosen(world, world[1](right=0.5, noise=0.5)).queries == 30
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+def test_a_constant_measure_leaves_the_usual_weight(value):
+    assert nearest_to(TAUGHT_WEIGHT, np.full((len(WEIGHTS), 50), value)) == TAUGHT_WEIGHT
+
+
+def test_a_weight_that_is_behind_by_more_than_chance_is_not_taken():
+    rng = np.random.default_rng(0)
+    value_WQ = np.tile(rng.random(400), (len(WEIGHTS), 1))
+    value_WQ[WEIGHTS.index(0.5)] += 0.05 + 0.01 * rng.normal(size=400)
+    assert nearest_to(TAUGHT_WEIGHT, value_WQ) == 0.5
+    value_WQ[WEIGHTS.index(0.5)] = value_WQ[0] + 0.001 + 0.2 * rng.normal(size=400)
+    assert nearest_to(TAUGHT_WEIGHT, value_WQ) == TAUGHT_WEIGHT
+
+
+def test_what_was_chosen_is_what_is_read(world, tmp_path):
+    from rayhier.storage.artifact import Place
+    from rayhier.storage.attempt import Attempt, Output
+
+    found = chosen(world, world[1](right=0.5, noise=0.5))
+    with Attempt.start(Place(tmp_path / "calibration" / "012345678901")) as attempt:
+        found.write(attempt.root)
+        published = attempt.publish("calibration", {}, Output({}))
+    assert FusionWeight.open(published) == found
+    (tmp_path / "calibration" / "012345678901" / published.record.attempt / "weight.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"weight\.json"):
+        FusionWeight.open(published)
+
+
+def test_a_settled_spec_searches_by_it():
+    spec = JobSpec.model_validate(SPEC)
+    assert replace_weight(spec, 0.05) == ("hybrid", 0.05)
+    assert replace_weight(spec, 0.0) == ("dense", 0.0)
+    assert replace_weight(spec, None) == ("hybrid", TAUGHT_WEIGHT)
+    alone = JobSpec.model_validate({**SPEC, "corpus": {"type": "jsonl", "documents": "d.jsonl"}})
+    assert not alone.chooses_weight
+    assert replace_weight(alone, None) == ("hybrid", UNTAUGHT_WEIGHT)
+
+
+def replace_weight(spec, weight):
+    search = spec.settled(weight).search
+    return search.mode, search.hybrid.weight
