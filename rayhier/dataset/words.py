@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from array import array
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -40,9 +41,12 @@ def postings(texts: Sequence[str], row_N: Ints) -> pa.Table:
     `row_N` [n], ascending, are the numbers by which the table names the texts. Texts without a word have the empty one,
     zero times: they count as documents too.
     """
-    number, words_N = dict[str, int](), [words(text) or [""] for text in texts]
-    word_T = np.array([number.setdefault(word, len(number)) for own in words_N for word in own], np.int64)
-    text_T = np.repeat(np.arange(len(texts)), [len(own) for own in words_N])
+    number, numbers, length_N = dict[str, int](), array("i"), np.zeros(len(texts), np.int64)
+    for place, text in enumerate(texts):
+        own = words(text) or [""]
+        numbers.extend([number.setdefault(word, len(number)) for word in own])
+        length_N[place] = len(own)
+    word_T, text_T = np.frombuffer(numbers, np.int32), np.repeat(np.arange(len(texts)), length_N)
     spelled = pa.array(list(number), pa.string())
     order = pc.sort_indices(spelled)
     place_V = np.empty(len(number), np.int64)

@@ -30,7 +30,7 @@ class Unmapped:
 
 @pytest.fixture
 def world(unit, tmp_path, write_map):
-    """Documents with a word of their own, and queries near a document, some with its word and some with that of its neighbour."""
+    """Documents with a word of their own, and queries near one, some with its word and some with its neighbour's."""
     rng = np.random.default_rng(0)
     vector_NM = unit(rng, N, M)
     leaf_N = np.sort(rng.integers(LEAVES, size=N))
