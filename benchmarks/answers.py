@@ -13,7 +13,7 @@ from benchmarks.collection import BUILT, SPEC, made, place, run
 from benchmarks.commands import Options, clock
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.statistics import RESAMPLES, Estimate
-from benchmarks.tables import spread, table
+from benchmarks.tables import mean, spread, table
 from rayhier.arrays import Bools, Ints, Values
 from rayhier.dataset.documents import load_documents
 from rayhier.dataset.families import families
@@ -143,17 +143,22 @@ def asked(searcher: Searcher, queries: Queries, base: tuple[Artifact, Artifact])
     return {f"{name} {one}": value for name, own in rankings.items() for one, value in judge.values(own).items()}
 
 
+def _seeds(count: int) -> str:
+    return f"{count} seeds" if count > 1 else "one seed"
+
+
 def lines(name: str, found: Measured) -> list[str]:
     """A heading and a table of a collection."""
     head = ["", NDCG, RECALL, f"{NDCG} of shipped over it, points", f"{RECALL} of shipped over it"]
     chosen = ", ".join(f"{weight:g}" for weight in found.weights)
     counted = f"{found.documents:,} documents, {len(found.family_Q):,} test queries"
-    asked_by = f"in {len(set(found.family_Q.tolist())):,} families, {len(found.weights)} seeds; BM25's weight {chosen}."
-    told = [f"## {name}", "", f"{counted} {asked_by}", ""]
+    asked_by = f"{len(set(found.family_Q.tolist())):,} families, {_seeds(len(found.weights))}"
+    told = [f"## {name}", "", f"{counted} in {asked_by}; BM25's weight {chosen}.", ""]
     for group, own_Q in found.groups.items():
         rows = []
         for system in SYSTEMS:
-            cells = [spread(found.seeds(system, one, own_Q)) for one in (NDCG, RECALL)]
+            seeds = [found.seeds(system, one, own_Q) for one in (NDCG, RECALL)]
+            cells = [spread(own) if len(own) > 1 else mean(own) for own in seeds]
             more = (
                 ["", ""]
                 if system == SHIPPED
