@@ -1,0 +1,276 @@
+"""Trainings of the encoder on folds in which nothing leaks, alone and fused with BM25.
+
+Train queries (those of dev too, where dev was cut out of them) are divided into folds of whole families
+(rayhier/dataset/families.py), or at random. A training reads the other folds; exact search then asks the queries of its
+fold. What vectors and BM25 list for each query is kept, so that any weight can be read of it later. The test split is
+not read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks import cache
+from benchmarks.collection import folder
+from benchmarks.commands import Options, clock
+from benchmarks.fusion import DEPTH, Listed, listed
+from benchmarks.hce.bench import Bench, validated
+from benchmarks.machine import set_threads
+from benchmarks.training import encode, train
+from benchmarks.weight_rules import Measured, pages
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.dataset.documents import document_texts, load_titled
+from rayhier.dataset.families import families, folds
+from rayhier.dataset.queries import Queries, new_answers, relevant
+from rayhier.search.bm25 import Words, words
+from rayhier.search.exact import exact_rows
+from rayhier.spec.train import HceTraining
+from rayhier.train.contrast.batch import Part
+from rayhier.train.data import judged_pairs
+from rayhier.train.encoder import EncoderPhase
+from rayhier.train.examples import Examples
+from rayhier.train.hce.hce import Hce
+from rayhier.train.tower import HeadTower, Side
+
+COLLECTIONS = ("scifact", "oewn_examples", "acl_title2abs")
+FOLDS, MOST_ASKED = 5, 1500
+"""Folds of a collection, and queries of a fold that are asked, at most."""
+SHARE = 10
+"""One in so many remaining families is dev, where a collection has no dev queries of its own."""
+
+Change = Literal["none", "queries", "every document"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A training by its settings, and a change that the library's settings do not have; None: the untouched encoder."""
+
+    name: str
+    train: dict[str, Any] | None
+    change: Change = "none"
+    """`queries`: documents keep their base vectors. `every document`: documents that are a step's negatives are asked
+    for by pseudo-queries too."""
+
+
+JOINT = {"type": "hce", "objective": "joint"}
+PSEUDO = {**JOINT, "hierarchy": 0, "siblings": 0}
+CONTRAST = "contrast"
+VARIANTS = (
+    Variant("untouched", None),
+    Variant(CONTRAST, {"type": "contrast"}),
+    Variant("contrast, anchor 16", {"type": "contrast", "anchor": 16}),
+    Variant("contrast + pseudo-queries", PSEUDO),
+    Variant("contrast + pseudo-queries, anchor 16", {**PSEUDO, "anchor": 16}),
+    Variant("J", JOINT),
+    Variant("J, pseudo weight 1", {**JOINT, "pseudo_weight": 1}),
+    Variant("J, every document", JOINT, "every document"),
+    Variant("J, every document, pseudo weight 1", {**JOINT, "pseudo_weight": 1}, "every document"),
+    Variant("J, every document, pseudo weight 2", {**JOINT, "pseudo_weight": 2}, "every document"),
+    Variant("query head", {"type": "contrast", "anchor": 0}, "queries"),
+    Variant("query head, pseudo-queries", {**PSEUDO, "anchor": 0, "start": "base"}, "queries"),
+)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What one training reads, and the queries that are asked of it."""
+
+    name: str
+    examples: Examples
+    dev: Queries
+    queries: Queries
+    new_Q: Bools
+    """Queries none of whose answers answers a query that is trained on."""
+    family_Q: Ints
+
+
+class QueryTower(HeadTower):
+    """A head on queries' vectors alone: documents keep their base vectors."""
+
+    def encode(self, side: Side, rows: Ints) -> Tensor:
+        """Compute vectors [n, m]: of documents the stored ones, without gradient."""
+        return torch.from_numpy(self.stored[side][rows]) if side == "document" else super().encode(side, rows)
+
+
+class EveryDocument(Hce):
+    """HCE whose pseudo-queries ask for the negatives of a step too, so that each pushed document is pulled as well."""
+
+    def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
+        """Make the terms of a step's loss: judged pairs, and pseudo-queries of random documents and of negatives."""
+        mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
+        judged = self.batch(rows, mined_X)
+        pseudo = self.pseudo
+        assert pseudo is not None
+        drawn = generator.choice(pseudo.rows, min(len(rows), len(pseudo.rows)), replace=False)
+        pushed_X = np.concatenate([mined_X, *(set_NS[set_NS >= 0] for set_NS in judged.sibling_TNS)])
+        document_X = np.union1d(drawn, np.intersect1d(pushed_X, pseudo.rows))
+        return [judged, self._pseudo_batch(pseudo, document_X, self.spec.pseudo_weight, generator)]
+
+
+class Study:
+    """A collection's folds, and what each variant lists for the queries of a fold, kept in `workdir`."""
+
+    def __init__(self, name: str, workdir: Path, *, random: bool) -> None:
+        self.name, self.random = name, random
+        self.bench = Bench(name, workdir / name)
+        self.kept = workdir / name / "listed"
+        data = self.bench.collection
+        self.documents = data.documents
+        self.place = {one: row for row, one in enumerate(self.documents.ids)}
+        self.name_N = np.argsort(np.argsort(np.array(self.documents.ids, dtype=object)))
+        own = data.queries("train")
+        self.dev_is_ours = not (folder(name) / "qrels" / "dev.tsv").is_file()
+        self.queries = both(own, data.dev) if self.dev_is_ours else own
+        self.family_Q = families(words(self.queries.texts), answers(self.queries))
+
+    @cached_property
+    def words(self) -> Words:
+        """BM25 over all documents."""
+        return Words(document_texts(load_titled(self.bench.collection.corpus, self.documents.ids)))
+
+    @property
+    def about(self) -> str:
+        """A line that tells how the queries are divided."""
+        sizes = np.bincount(self.family_Q)
+        told = "at random" if self.random else "by families"
+        return (
+            f"{self.name}, folds {told}: {len(self.documents.ids):,} documents, {len(self.queries):,} queries in "
+            f"{len(sizes):,} families, the largest of {sizes.max()}"
+        )
+
+    def divided(self, queries: int, family_Q: Ints, count: int, seed: int) -> Ints:
+        """Divide queries into folds, by families or at random: the fold [q] of each."""
+        return folds(np.arange(queries) if self.random else family_Q, count, seed)
+
+    def folds(self, only: Sequence[int]) -> Iterator[Fold]:
+        """Make some of the folds."""
+        fold_Q = self.divided(len(self.queries), self.family_Q, FOLDS, 0)
+        for fold in only:
+            asked = np.flatnonzero(fold_Q == fold)
+            asked = np.sort(np.random.default_rng(fold).permutation(asked)[:MOST_ASKED])
+            rest_Q, dev = fold_Q != fold, self.bench.collection.dev
+            if self.dev_is_ours:
+                rest = np.flatnonzero(rest_Q)
+                held = rest[self.divided(len(rest), self.family_Q[rest], SHARE, fold) == 0]
+                dev = self.queries.some(mask(held, len(rest_Q)))
+                rest_Q = rest_Q & ~mask(held, len(rest_Q))
+            examples = judged_pairs(self.queries.some(rest_Q), self.documents)
+            queries = self.queries.some(mask(asked, len(rest_Q)))
+            new_Q = new_answers(queries, examples.answers(self.documents.results))
+            told = "random " if self.random else ""
+            yield Fold(f"{told}fold {fold} of {FOLDS}", examples, dev, queries, new_Q, self.family_Q[asked])
+
+    def lexical(self, fold: Fold) -> tuple[Floats, Ints]:
+        """List scores and rows [q, k] of BM25 for the queries of a fold."""
+
+        def make() -> dict[str, Any]:
+            score_QK, row_QK = self.words.best(fold.queries.texts, DEPTH)
+            return {"score_QK": score_QK, "row_QK": row_QK}
+
+        found = cache.kept(self.kept / f"{cache.key('bm25', fold.name)}.npz", make)
+        return found["score_QK"], found["row_QK"]
+
+    def listed(self, variant: Variant, fold: Fold, seed: int) -> Listed:
+        """List what a variant's vectors and BM25 find for the queries of a fold, now or from an earlier run."""
+        settings = None if variant.train is None else validated(variant.train).model_dump(mode="json")
+        key = cache.key(settings, variant.change, fold.name, seed if variant.train else 0)
+
+        def make() -> Mapping[str, Any]:
+            document_NM, queries = self.vectors(variant, fold, seed)
+            dense = exact_rows(queries.vector_QM, document_NM, None, DEPTH)
+            return vars(listed(dense, self.lexical(fold), document_NM, queries, self.place, self.name_N))
+
+        return Listed.read(cache.kept(self.kept / f"{key}.npz", make))
+
+    def vectors(self, variant: Variant, fold: Fold, seed: int) -> tuple[Floats, Queries]:
+        """Vectors of the documents, and the queries of a fold with theirs, by a variant's encoder."""
+        if variant.train is None:
+            return self.documents.vector_NM, fold.queries
+        phase = self.phase(variant, fold, seed)
+        train(phase)
+        return phase.documents(), fold.queries.with_vectors(encode(phase.tower.module, fold.queries.vector_QM))
+
+    def phase(self, variant: Variant, fold: Fold, seed: int) -> EncoderPhase:
+        """Make the training of a variant, not begun."""
+        spec = validated(variant.train or {})
+        spans = self.bench.spans if isinstance(spec, HceTraining) else None
+        phase = self.bench.collection.encoder(fold.examples, spec, seed, dev=fold.dev, spans=spans)
+        if variant.change == "queries":
+            assert isinstance(phase.tower, HeadTower)
+            phase.tower.__class__ = QueryTower
+        if variant.change == "every document":
+            phase.__class__ = EveryDocument
+        return phase
+
+
+def mask(rows: Ints, count: int) -> Bools:
+    """Mark rows among `count`."""
+    marked = np.zeros(count, dtype=bool)
+    marked[rows] = True
+    return marked
+
+
+def both(first: Queries, other: Queries) -> Queries:
+    """Join two sets of queries."""
+    return replace(
+        first,
+        ids=[*first.ids, *other.ids],
+        vector_QM=np.concatenate([first.vector_QM, other.vector_QM]),
+        grades=first.grades | other.grades,
+        texts=[*first.texts, *other.texts],
+    )
+
+
+def answers(queries: Queries) -> list[list[str]]:
+    """List the ids of each query's answers."""
+    return [relevant(queries.grades[name]) for name in queries.ids]
+
+
+def measure(study: Study, variants: Sequence[Variant], only: Sequence[int], seeds: Sequence[int]) -> Measured:
+    """Measure variants on some folds, each with every seed, and say when each is done."""
+    report, found = clock(), dict[str, list[list[Listed]]]()
+    made = []
+    for fold in study.folds(only):
+        made.append(fold)
+        for variant in variants:
+            own = [study.listed(variant, fold, seed) for seed in (seeds if variant.train else seeds[:1])]
+            found.setdefault(variant.name, []).append(own)
+            report(f"{study.name}, {fold.name}: {variant.name}")
+    family_A = np.concatenate([fold.family_Q for fold in made])
+    part_A = np.repeat(np.arange(len(made)), [len(fold.queries) for fold in made])
+    return Measured(
+        study.about,
+        found,
+        np.concatenate([fold.new_Q for fold in made]),
+        family_A,
+        part_A if len(made) > 1 else family_A % 2,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train and measure what is missing, and print the tables of each collection, then those of all together."""
+    parser = Options("Trainings of the encoder, alone and fused with BM25.", "default_training", "seeds")
+    parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
+    parser.add_argument("--random", action="store_true", help="folds at random, not by families")
+    parser.add_argument("--folds", type=int, default=FOLDS, help=f"measure so many of the {FOLDS} folds")
+    parser.add_argument("--variants", nargs="+", default=[variant.name for variant in VARIANTS], help="default: all")
+    given = parser.parse_args(arguments)
+    set_threads(1)
+    chosen = [variant for variant in VARIANTS if variant.name in given.variants]
+    every = []
+    for name in given.collections:
+        study = Study(name, given.workdir, random=given.random)
+        every.append(measure(study, chosen, range(given.folds), range(given.seeds)))
+        print("\n".join(["", *pages([every[-1]], CONTRAST)]), flush=True)
+    if len(every) > 1:
+        print("\n".join(["", "All together", "", *pages(every, None)]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

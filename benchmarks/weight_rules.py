@@ -1,0 +1,298 @@
+"""What trainings find on folds, alone and fused with BM25, and what rules choose for BM25's weight.
+
+Shapes: W weights, Q queries of a fold, A queries of all folds, D draws of dev queries, N queries of a draw, F families,
+R resamples.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from benchmarks.fusion import NDCG, RECALL, Listed
+from benchmarks.statistics import INTERVAL, RESAMPLES, Estimate
+from benchmarks.tables import table
+from rayhier.arrays import Bools, Ints, Values
+
+WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+FIXED = 0.1
+"""Weight that the table of trainings shows beside the one that the other folds choose."""
+SIZES, DRAWS = (20, 70, 300, 1000), 100
+"""Dev queries that choose a weight, and how often so many are drawn from the other folds."""
+PRIORS = (0.1, 0.15, 0.2)
+CONSTANTS = (0.1, 0.15, 0.2, 0.3)
+MULTIPLES: dict[str, tuple[float, ...]] = {
+    "weight": WEIGHTS,
+    "deviation of the query's hundred": (0, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 12, 16),
+    "range of the query's hundred": (0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 3),
+    "mean deviation of the model": (0, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 12, 16),
+}
+"""What BM25 is multiplied by, and the multiples of it that are tried."""
+Curve = dict[str, Values]
+"""Measure -> values [w, q] of queries at weights."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A collection's trainings, measured on folds."""
+
+    about: str
+    found: Mapping[str, Sequence[Sequence[Listed]]]
+    """Name of a training -> fold -> seed -> what its vectors and BM25 list."""
+    new_A: Bools
+    """Queries with new answers."""
+    family_A: Ints
+    """The family of each query."""
+    part_A: Ints
+    """The part of each query: its fold, or of a single fold one of two halves of the families."""
+
+    @cached_property
+    def curves(self) -> dict[str, Curve]:
+        """Training -> measure -> values [w, a] at the weights, means of seeds."""
+        return {name: self.curve(name, "weight") for name in self.found}
+
+    def curve(self, name: str, unit: str, seeds: int | None = None) -> Curve:
+        """Measure a training at the multiples of a unit: values [w, a], means of all seeds or of the first."""
+        seeds = seeds or len(self.found[name][0])
+        return {
+            measure: np.mean([self._at(name, seed, unit)[measure] for seed in range(seeds)], axis=0)
+            for measure in (NDCG, RECALL)
+        }
+
+    def _at(self, name: str, seed: int, unit: str) -> Curve:
+        own = [fold[seed] for fold in self.found[name]]
+        model = float(np.mean(np.concatenate([one.spread_Q for one in own])))
+        scale: dict[str, Callable[[Listed], Values | float]] = {
+            "weight": lambda _: 1.0,
+            "deviation of the query's hundred": lambda one: one.spread_Q.astype(np.float64),
+            "range of the query's hundred": lambda one: one.range_Q.astype(np.float64),
+            "mean deviation of the model": lambda _: model,
+        }
+        at = [[one.values(multiple * scale[unit](one)) for one in own] for multiple in MULTIPLES[unit]]
+        return {
+            measure: np.stack([np.concatenate([values[measure] for values in row]) for row in at])
+            for measure in (NDCG, RECALL)
+        }
+
+    def bm25(self) -> dict[str, Values]:
+        """Measure BM25 alone: values [a]."""
+        own = [fold[0].bm25() for fold in next(iter(self.found.values()))]
+        return {measure: np.concatenate([values[measure] for values in own]) for measure in (NDCG, RECALL)}
+
+
+def chosen(value_WA: Values, part_A: Ints) -> Ints:
+    """Choose for each query the best weight [a], by number, on the queries of all other parts."""
+    return np.asarray([value_WA[:, part_A != part].mean(axis=1).argmax() for part in range(part_A.max() + 1)])[part_A]
+
+
+def by_family(ours_A: Values, theirs_A: Values, family_A: Ints) -> Estimate:
+    """Points by which values are above others of the same queries, and the 95% interval from resamples of families."""
+    family_A = np.unique(family_A, return_inverse=True)[1]
+    size_F, sum_F = np.bincount(family_A), np.bincount(family_A, weights=100 * (ours_A - theirs_A))
+    generator, families = np.random.default_rng(0), len(size_F)
+    means = []
+    for _ in range(0, RESAMPLES, 100):
+        drawn_RF = generator.multinomial(families, np.full(families, 1 / families), size=100)
+        means.append((drawn_RF @ sum_F) / (drawn_RF @ size_F))
+    low, high = np.percentile(np.concatenate(means), INTERVAL)
+    return Estimate(float(sum_F.sum() / size_F.sum()), float(low), float(high))
+
+
+def pages(every: Sequence[Measured], control: str | None) -> list[str]:
+    """Tables of trainings of one collection told from a control, or without one of rules for the weight over all."""
+    if control is None:
+        return [*rules(every), *units(every)]
+    (one,) = every
+    lines = [f"## {one.about}", ""]
+    groups = {"": np.ones(len(one.new_A), dtype=bool)}
+    groups |= {", new answers": one.new_A} if not one.new_A.all() else {}
+    for group, in_A in groups.items():
+        lines += [f"### Trainings{group} ({in_A.sum():,} queries)", "", *trainings(one, in_A, control), ""]
+    return [*lines, *curves(one), "", *rules(every), *units(every)]
+
+
+def shown(value_A: Values) -> str:
+    """A mean in percent."""
+    return f"{100 * value_A.mean():.1f}"
+
+
+def trainings(one: Measured, in_A: Bools, control: str) -> list[str]:
+    """A table of trainings over some queries: by vectors, at the weight that other folds choose, at a fixed weight."""
+    fixed = WEIGHTS.index(FIXED)
+    picked: dict[str, dict[str, tuple[Values, Values, Values]]] = {}
+    weights = {}
+    for name, curve in one.curves.items():
+        best_A = chosen(curve[NDCG], one.part_A)
+        weights[name] = sorted({WEIGHTS[best] for best in best_A})
+        every = np.arange(len(best_A))
+        picked[name] = {
+            measure: (value_WA[0], value_WA[best_A, every], value_WA[fixed]) for measure, value_WA in curve.items()
+        }
+    head = ["", "vectors", "weight", "with it", f"at {FIXED:g}"]
+    for place in ("vectors", "with weight", f"at {FIXED:g}"):
+        head += [f"{place}: {NDCG} over {control}", f"{RECALL}"]
+    bm25 = one.bm25()
+    rows = [["BM25", f"{shown(bm25[NDCG][in_A])}/{shown(bm25[RECALL][in_A])}", *[""] * (len(head) - 2)]]
+    for name, own in picked.items():
+        cells = [f"{shown(own[NDCG][at][in_A])}/{shown(own[RECALL][at][in_A])}" for at in range(3)]
+        told = "-".join(dict.fromkeys(f"{weight:g}" for weight in (weights[name][0], weights[name][-1])))
+        over = [
+            by_family(own[measure][at][in_A], picked[control][measure][at][in_A], one.family_A[in_A]).shown
+            if control in picked and name != control
+            else ""
+            for at in range(3)
+            for measure in (NDCG, RECALL)
+        ]
+        rows.append([name, cells[0], told, *cells[1:], *over])
+    return table(head, rows)
+
+
+def curves(one: Measured) -> list[str]:
+    """A table of every weight."""
+    rows = [
+        [name, *(f"{shown(n_A)}/{shown(r_A)}" for n_A, r_A in zip(curve[NDCG], curve[RECALL], strict=True))]
+        for name, curve in one.curves.items()
+    ]
+    return ["### Weights", "", *table(["", *(f"{weight:g}" for weight in WEIGHTS)], rows)]
+
+
+CRITERIA: dict[str, Callable[[Curve], Values]] = {
+    NDCG: lambda curve: curve[NDCG],
+    "mean of both": lambda curve: (curve[NDCG] + curve[RECALL]) / 2,
+}
+
+
+def drawn(own_WA: Values, size: int, generator: np.random.Generator) -> Values:
+    """Draw dev queries many times: their values [w, d, n]."""
+    row_DN = np.stack([generator.permutation(own_WA.shape[1])[:size] for _ in range(DRAWS)])
+    return own_WA[:, row_DN]
+
+
+def argmax(value_WDN: Values) -> Ints:
+    """Choose the best weight [d] of each draw."""
+    return np.asarray(value_WDN.mean(axis=2).argmax(axis=0))
+
+
+def near_prior(value_WDN: Values, prior: float) -> Ints:
+    """Choose the weight [d] nearest to a prior among those not behind the best by more than a standard error.
+
+    The error is that of the paired difference.
+    """
+    best_D = argmax(value_WDN)
+    behind_WDN = value_WDN[best_D, np.arange(len(best_D))] - value_WDN
+    error_WD = behind_WDN.std(axis=2) / behind_WDN.shape[2] ** 0.5
+    far_WD = np.where(behind_WDN.mean(axis=2) <= error_WD, np.abs(np.array(WEIGHTS) - prior)[:, None], np.inf)
+    return np.asarray(far_WD.argmin(axis=0))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rule finds with one model, in points."""
+
+    loss: float
+    """Points of nDCG@10 below the weight that is best on all held-out queries."""
+    gain: float
+    """Points of nDCG@10 above the vectors alone, on average over draws."""
+    bad: float
+    """The same in one draw of twenty."""
+    recall: float
+    """Points of R@100 above the vectors alone."""
+
+
+def outcome(curve: Curve, part_A: Ints, choose: Callable[[Bools], Ints]) -> Outcome:
+    """Measure a rule: `choose` takes the queries [a] that may be read, and returns weights [d], by number."""
+    mean_W = curve[NDCG].mean(axis=1)
+    gains, recalls, every = [], [], []
+    for part in range(part_A.max() + 1):
+        pick_D = choose(part_A != part)
+        share = (part_A == part).mean()
+        gains.append(share * (curve[NDCG][:, part_A == part].mean(axis=1)[pick_D]).mean())
+        recalls.append(share * (curve[RECALL][:, part_A == part].mean(axis=1)[pick_D]).mean())
+        every.append(mean_W[pick_D] - mean_W[0])
+    found = float(np.sum(gains))
+    return Outcome(
+        100 * float(mean_W.max() - found),
+        100 * float(found - mean_W[0]),
+        100 * float(np.percentile(np.concatenate(every), 5)),
+        100 * float(np.sum(recalls) - curve[RECALL][0].mean()),
+    )
+
+
+def rules(every: Sequence[Measured]) -> list[str]:
+    """A table of rules for the weight, over all models of some collections; one seed."""
+    models = [(one, one.curve(name, "weight", 1)) for one in every for name in one.found]
+    found: dict[str, list[Outcome]] = {}
+    for one, curve in models:
+        best = np.array([curve[NDCG].mean(axis=1).argmax()])
+        add = found.setdefault
+        add("oracle", []).append(outcome(curve, one.part_A, lambda _, best=best: best))  # type: ignore[misc]
+        for weight in CONSTANTS:
+            at = np.array([WEIGHTS.index(weight)])
+            add(f"fixed {weight:g}", []).append(outcome(curve, one.part_A, lambda _, at=at: at))  # type: ignore[misc]
+        for criterion, value in CRITERIA.items():
+            value_WA = value(curve)
+            for size in SIZES:
+                if min((one.part_A != part).sum() for part in range(one.part_A.max() + 1)) < size:
+                    continue
+
+                def pick(rule: Callable[[Values], Ints], value_WA: Values = value_WA, size: int = size) -> Outcome:
+                    def choose(there_A: Bools) -> Ints:
+                        return rule(drawn(value_WA[:, there_A], size, np.random.default_rng(size)))
+
+                    return outcome(curve, one.part_A, choose)  # noqa: B023  called in this pass
+
+                told = f"{size} queries, {criterion}"
+                add(f"argmax: {told}", []).append(pick(argmax))
+                for prior in PRIORS:
+                    rule = pick(lambda value_WDN, prior=prior: near_prior(value_WDN, prior))  # type: ignore[misc]
+                    add(f"near {prior:g}: {told}", []).append(rule)
+    rows = [
+        [
+            name,
+            str(len(own)),
+            f"{np.mean([one.loss for one in own]):.2f}",
+            f"{max(one.loss for one in own):.2f}",
+            f"{min(one.gain for one in own):+.2f}",
+            f"{min(one.bad for one in own):+.2f}",
+            f"{np.mean([one.recall for one in own]):+.2f}",
+            f"{min(one.recall for one in own):+.2f}",
+        ]
+        for name, own in found.items()
+    ]
+    head = ["rule", "models", "loss to oracle", "largest", "least gain over vectors", "in 1 draw of 20"]
+    return ["### Rules for the weight", "", *table([*head, f"{RECALL} gain", "least"], rows), ""]
+
+
+def units(every: Sequence[Measured]) -> list[str]:
+    """A table of units of BM25, each with the multiple that is best for all models; and each model's own best."""
+    names = [(one, name) for one in every for name in one.found]
+    mean = {unit: [100 * one.curve(name, unit, 1)[NDCG].mean(axis=1) for one, name in names] for unit in MULTIPLES}
+    top = np.max([[curve_W.max() for curve_W in mean[unit]] for unit in MULTIPLES], axis=0)
+    rows, own = [], []
+    for unit, multiples in MULTIPLES.items():
+        loss_MW = top[:, None] - np.stack(mean[unit])
+        gain_MW = np.stack(mean[unit]) - np.stack(mean[unit])[:, :1]
+        for told, at in (
+            ("least mean loss", loss_MW.mean(axis=0).argmin()),
+            ("least largest", loss_MW.max(axis=0).argmin()),
+        ):
+            cells = [f"{loss_MW[:, at].mean():.2f}", f"{loss_MW[:, at].max():.2f}", f"{gain_MW[:, at].min():+.2f}"]
+            rows.append([unit, told, f"{multiples[at]:g}", *cells, f"{loss_MW.min(axis=1).mean():.2f}"])
+        own.append([unit, *(f"{multiples[best]:g}" for best in loss_MW.argmin(axis=1))])
+    head = [
+        "unit of BM25",
+        "by",
+        "multiple",
+        "mean loss to the best of all",
+        "largest",
+        "least gain",
+        "own multiples: loss",
+    ]
+    labels = [f"{one.about.split(',')[0]}: {name}" for one, name in names]
+    deviations = [f"{np.mean(np.concatenate([f[0].spread_Q for f in one.found[name]])):.4f}" for one, name in names]
+    turned = zip(labels, *(row[1:] for row in own), deviations, strict=True)
+    return [
+        *["### A weight for all models", "", *table(head, rows), "", "Best multiples of each model:", ""],
+        *table(["model", *MULTIPLES, "mean deviation"], turned),
+    ]
