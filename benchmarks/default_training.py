@@ -8,7 +8,7 @@ not read.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,12 +30,16 @@ from rayhier.dataset.families import families, folds
 from rayhier.dataset.queries import Queries, new_answers, relevant
 from rayhier.search.bm25 import Words, words
 from rayhier.search.exact import exact_rows
-from rayhier.spec.train import HceTraining
+from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.train.contrast.batch import Part
+from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
+from rayhier.train.dev import ExactMeasure
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
+from rayhier.train.hce.pseudo import pseudo_pairs
+from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.tower import HeadTower, Side
 
 COLLECTIONS = ("scifact", "oewn_examples", "acl_title2abs")
@@ -197,16 +201,21 @@ class Study:
         return phase.documents(), fold.queries.with_vectors(encode(phase.tower.module, fold.queries.vector_QM))
 
     def phase(self, variant: Variant, fold: Fold, seed: int) -> EncoderPhase:
-        """Make the training of a variant, not begun."""
-        spec = validated(variant.train or {})
+        """Make the training of a variant, not begun: as `Collection.encoder` does, but for the variant's change."""
+        data, examples, spec = self.bench.collection, fold.examples, validated(variant.train or {})
         spans = self.bench.spans if isinstance(spec, HceTraining) else None
-        phase = self.bench.collection.encoder(fold.examples, spec, seed, dev=fold.dev, spans=spans)
+        tower = data.tower(examples, "head", fold.dev, spans)
         if variant.change == "queries":
-            assert isinstance(phase.tower, HeadTower)
-            phase.tower.__class__ = QueryTower
-        if variant.change == "every document":
-            phase.__class__ = EveryDocument
-        return phase
+            assert isinstance(tower, HeadTower)
+            tower = QueryTower(tower.module, tower.stored, tower.device)
+        dev = ExactMeasure(fold.dev, self.documents, examples.answers(self.documents.results))
+        if isinstance(spec, ContrastTraining):
+            return Contrast(tower, examples, spec, seed, dev)
+        titled = partial(load_titled, data.corpus, self.documents.ids)
+        pseudo = pseudo_pairs(spec.pseudo_queries, tower, spans, titled)
+        start_whitened(tower, spec, spans, dev)
+        kind = EveryDocument if variant.change == "every document" else Hce
+        return kind(tower, examples, pseudo, spec, seed, dev)
 
 
 def mask(rows: Ints, count: int) -> Bools:

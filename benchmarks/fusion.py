@@ -99,10 +99,10 @@ def listed(
     base_QF[again | (row_QF < 0)], words_QF[again | (row_QF < 0)] = -np.inf, 0
     grades = [queries.grades[name] for name in queries.ids]
     gain_QF = np.zeros(row_QF.shape, dtype=np.int64)
-    for number, own in enumerate(grades):
+    for at, own in enumerate(grades):
         for name, grade in own.items():
             if grade > 0 and name in place:
-                gain_QF[number, (row_QF[number] == place[name]) & ~again[number]] = grade
+                gain_QF[at, (row_QF[at] == place[name]) & ~again[at]] = grade
     best = [sorted((grade for grade in own.values() if grade > 0), reverse=True) for own in grades]
     ideal_Q = np.array([discounted(np.array([own], dtype=np.int64))[0] for own in best])
     return Listed(

@@ -200,53 +200,57 @@ class Outcome:
     """Points of R@100 above the vectors alone."""
 
 
-def outcome(curve: Curve, part_A: Ints, choose: Callable[[Bools], Ints]) -> Outcome:
-    """Measure a rule: `choose` takes the queries [a] that may be read, and returns weights [d], by number."""
+def outcome(curve: Curve, part_A: Ints, rule: Callable[[Values], Ints], value_WA: Values, size: int) -> Outcome:
+    """Measure a rule on each part, which reads `size` queries of the other parts, drawn many times, by `value_WA`."""
     mean_W = curve[NDCG].mean(axis=1)
-    gains, recalls, every = [], [], []
-    for part in range(part_A.max() + 1):
-        pick_D = choose(part_A != part)
-        share = (part_A == part).mean()
-        gains.append(share * (curve[NDCG][:, part_A == part].mean(axis=1)[pick_D]).mean())
-        recalls.append(share * (curve[RECALL][:, part_A == part].mean(axis=1)[pick_D]).mean())
-        every.append(mean_W[pick_D] - mean_W[0])
-    found = float(np.sum(gains))
+    found = dict.fromkeys((NDCG, RECALL), 0.0)
+    gains = []
+    for part in np.unique(part_A):
+        own_A = part_A == part
+        pick_D = rule(drawn(value_WA[:, ~own_A], size, np.random.default_rng(size)))
+        gains.append(mean_W[pick_D] - mean_W[0])
+        for measure, own_WA in curve.items():
+            found[measure] += float(own_A.mean() * own_WA[:, own_A].mean(axis=1)[pick_D].mean())
     return Outcome(
-        100 * float(mean_W.max() - found),
-        100 * float(found - mean_W[0]),
-        100 * float(np.percentile(np.concatenate(every), 5)),
-        100 * float(np.sum(recalls) - curve[RECALL][0].mean()),
+        100 * float(mean_W.max() - found[NDCG]),
+        100 * float(found[NDCG] - mean_W[0]),
+        100 * float(np.percentile(np.concatenate(gains), 5)),
+        100 * float(found[RECALL] - curve[RECALL][0].mean()),
     )
+
+
+def constant(weight: float) -> Callable[[Values], Ints]:
+    """Make the rule that chooses one weight, whatever it reads."""
+    return lambda value_WDN: np.full(value_WDN.shape[1], WEIGHTS.index(weight))
+
+
+def toward(prior: float) -> Callable[[Values], Ints]:
+    """Make the rule of `near_prior`."""
+    return lambda value_WDN: near_prior(value_WDN, prior)
+
+
+def outcomes(curve: Curve, part_A: Ints) -> dict[str, Outcome]:
+    """Measure all rules with one model, by their names."""
+    oracle = WEIGHTS[int(curve[NDCG].mean(axis=1).argmax())]
+    none = {"oracle": constant(oracle), **{f"fixed {weight:g}": constant(weight) for weight in CONSTANTS}}
+    read = {"argmax": argmax, **{f"near {prior:g}": toward(prior) for prior in PRIORS}}
+    found = {name: outcome(curve, part_A, rule, curve[NDCG], 1) for name, rule in none.items()}
+    least = min(int((part_A != part).sum()) for part in np.unique(part_A))
+    for criterion, value in CRITERIA.items():
+        for size in (size for size in SIZES if size <= least):
+            for name, rule in read.items():
+                told = f"{name}: {size} queries, {criterion}"
+                found[told] = outcome(curve, part_A, rule, value(curve), size)
+    return found
 
 
 def rules(every: Sequence[Measured]) -> list[str]:
     """A table of rules for the weight, over all models of some collections; one seed."""
-    models = [(one, one.curve(name, "weight", 1)) for one in every for name in one.found]
     found: dict[str, list[Outcome]] = {}
-    for one, curve in models:
-        best = np.array([curve[NDCG].mean(axis=1).argmax()])
-        add = found.setdefault
-        add("oracle", []).append(outcome(curve, one.part_A, lambda _, best=best: best))  # type: ignore[misc]
-        for weight in CONSTANTS:
-            at = np.array([WEIGHTS.index(weight)])
-            add(f"fixed {weight:g}", []).append(outcome(curve, one.part_A, lambda _, at=at: at))  # type: ignore[misc]
-        for criterion, value in CRITERIA.items():
-            value_WA = value(curve)
-            for size in SIZES:
-                if min((one.part_A != part).sum() for part in range(one.part_A.max() + 1)) < size:
-                    continue
-
-                def pick(rule: Callable[[Values], Ints], value_WA: Values = value_WA, size: int = size) -> Outcome:
-                    def choose(there_A: Bools) -> Ints:
-                        return rule(drawn(value_WA[:, there_A], size, np.random.default_rng(size)))
-
-                    return outcome(curve, one.part_A, choose)  # noqa: B023  called in this pass
-
-                told = f"{size} queries, {criterion}"
-                add(f"argmax: {told}", []).append(pick(argmax))
-                for prior in PRIORS:
-                    rule = pick(lambda value_WDN, prior=prior: near_prior(value_WDN, prior))  # type: ignore[misc]
-                    add(f"near {prior:g}: {told}", []).append(rule)
+    for one in every:
+        for training in one.found:
+            for name, result in outcomes(one.curve(training, "weight", 1), one.part_A).items():
+                found.setdefault(name, []).append(result)
     rows = [
         [
             name,
