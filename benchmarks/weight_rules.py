@@ -21,6 +21,10 @@ FIXED = 0.1
 SIZES, DRAWS = (20, 70, 300, 1000), 100
 """Dev queries that choose a weight, and how often so many are drawn from the other folds."""
 PRIORS = (0.1, 0.15, 0.2)
+STRENGTHS = (1.0, 2.0, 4.0)
+"""Of a penalty for the distance from a prior, in queries."""
+ZERO = 0.05
+"""Added to weights before their logarithm is taken."""
 CONSTANTS = (0.1, 0.15, 0.2, 0.3)
 MULTIPLES: dict[str, tuple[float, ...]] = {
     "weight": WEIGHTS,
@@ -186,6 +190,15 @@ def near_prior(value_WDN: Values, prior: float) -> Ints:
     return np.asarray(far_WD.argmin(axis=0))
 
 
+def penalised(value_WDN: Values, prior: float, strength: float) -> Ints:
+    """Choose the best weight [d] by the sum over queries, less strength · log²((weight + .05) / (prior + .05)).
+
+    The more queries there are, the less the prior says.
+    """
+    far_W = np.log((np.array(WEIGHTS) + ZERO) / (prior + ZERO)) ** 2
+    return np.asarray((value_WDN.sum(axis=2) - strength * far_W[:, None]).argmax(axis=0))
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a rule finds with one model, in points."""
@@ -229,11 +242,21 @@ def toward(prior: float) -> Callable[[Values], Ints]:
     return lambda value_WDN: near_prior(value_WDN, prior)
 
 
+def pulled(prior: float, strength: float) -> Callable[[Values], Ints]:
+    """Make the rule of `penalised`."""
+    return lambda value_WDN: penalised(value_WDN, prior, strength)
+
+
 def outcomes(curve: Curve, part_A: Ints) -> dict[str, Outcome]:
     """Measure all rules with one model, by their names."""
     oracle = WEIGHTS[int(curve[NDCG].mean(axis=1).argmax())]
     none = {"oracle": constant(oracle), **{f"fixed {weight:g}": constant(weight) for weight in CONSTANTS}}
     read = {"argmax": argmax, **{f"near {prior:g}": toward(prior) for prior in PRIORS}}
+    read |= {
+        f"penalty {strength:g} from {prior:g}": pulled(prior, strength)
+        for prior in PRIORS[1:]
+        for strength in STRENGTHS
+    }
     found = {name: outcome(curve, part_A, rule, curve[NDCG], 1) for name, rule in none.items()}
     least = min(int((part_A != part).sum()) for part in np.unique(part_A))
     for criterion, value in CRITERIA.items():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.weight_rules import WEIGHTS, argmax, by_family, chosen, near_prior, outcome
+from benchmarks.weight_rules import WEIGHTS, argmax, by_family, chosen, near_prior, outcome, penalised
 
 
 def curve(best, queries=8, slope=0.01):
@@ -28,6 +28,12 @@ def test_with_noise_it_stays_at_the_prior():
     value_WDN = (curve(0.5, slope=1e-6) + swing_WQ)[:, None]
     assert WEIGHTS[argmax(value_WDN)[0]] == 0.5
     assert WEIGHTS[near_prior(value_WDN, 0.15)[0]] == 0.15
+
+
+@pytest.mark.parametrize(("queries", "wanted"), [(1, 0.2), (20, 0.3), (1000, 0.5)])
+def test_a_penalty_says_less_the_more_queries_there_are(queries, wanted):
+    value_WDN = curve(0.5, queries)[:, None]
+    assert WEIGHTS[penalised(value_WDN, 0.2, 1.0)[0]] == wanted
 
 
 def test_an_interval_of_families_is_wider_than_one_of_their_queries():
