@@ -15,17 +15,18 @@ from benchmarks.statistics import INTERVAL, RESAMPLES, Estimate
 from benchmarks.tables import table
 from rayhier.arrays import Bools, Ints, Values
 
-WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-FIXED = 0.1
-"""Weight that the table of trainings shows beside the one that the other folds choose."""
+WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
+FIXED = (0.1, 0.25)
+"""Weights that the table of trainings shows beside the one that the other folds choose."""
 SIZES, DRAWS = (20, 70, 300, 1000), 100
 """Dev queries that choose a weight, and how often so many are drawn from the other folds."""
-PRIORS = (0.1, 0.15, 0.2)
-STRENGTHS = (1.0, 2.0, 4.0)
-"""Of a penalty for the distance from a prior, in queries."""
+PRIORS, PULLS = (0.1, 0.15, 0.2), (0.2, 0.25, 0.3)
+"""Weights near which a rule stays, and from which a penalty grows."""
+STRENGTH = 2.0
+"""Of this penalty, in queries."""
 ZERO = 0.05
 """Added to weights before their logarithm is taken."""
-CONSTANTS = (0.1, 0.15, 0.2, 0.3)
+CONSTANTS = (0.1, 0.15, 0.2, 0.25, 0.3)
 MULTIPLES: dict[str, tuple[float, ...]] = {
     "weight": WEIGHTS,
     "deviation of the query's hundred": (0, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 12, 16),
@@ -123,32 +124,32 @@ def shown(value_A: Values) -> str:
 
 def trainings(one: Measured, in_A: Bools, control: str) -> list[str]:
     """A table of trainings over some queries: by vectors, at the weight that other folds choose, at a fixed weight."""
-    fixed = WEIGHTS.index(FIXED)
-    picked: dict[str, dict[str, tuple[Values, Values, Values]]] = {}
-    weights = {}
+    picked: dict[str, dict[str, list[Values]]] = {}
+    told = {}
     for name, curve in one.curves.items():
         best_A = chosen(curve[NDCG], one.part_A)
-        weights[name] = sorted({WEIGHTS[best] for best in best_A})
+        told[name] = "-".join(dict.fromkeys(f"{WEIGHTS[best]:g}" for best in (best_A.min(), best_A.max())))
         every = np.arange(len(best_A))
         picked[name] = {
-            measure: (value_WA[0], value_WA[best_A, every], value_WA[fixed]) for measure, value_WA in curve.items()
+            measure: [value_WA[0], value_WA[best_A, every], *(value_WA[WEIGHTS.index(weight)] for weight in FIXED)]
+            for measure, value_WA in curve.items()
         }
-    head = ["", "vectors", "weight", "with it", f"at {FIXED:g}"]
-    for place in ("vectors", "with weight", f"at {FIXED:g}"):
-        head += [f"{place}: {NDCG} over {control}", f"{RECALL}"]
+    places = ["vectors", "with it", *(f"at {weight:g}" for weight in FIXED)]
+    head = ["", places[0], "weight", *places[1:]]
+    for place in places:
+        head += [f"{place}: {NDCG} over {control}", RECALL]
     bm25 = one.bm25()
     rows = [["BM25", f"{shown(bm25[NDCG][in_A])}/{shown(bm25[RECALL][in_A])}", *[""] * (len(head) - 2)]]
     for name, own in picked.items():
-        cells = [f"{shown(own[NDCG][at][in_A])}/{shown(own[RECALL][at][in_A])}" for at in range(3)]
-        told = "-".join(dict.fromkeys(f"{weight:g}" for weight in (weights[name][0], weights[name][-1])))
+        cells = [f"{shown(own[NDCG][at][in_A])}/{shown(own[RECALL][at][in_A])}" for at in range(len(places))]
         over = [
             by_family(own[measure][at][in_A], picked[control][measure][at][in_A], one.family_A[in_A]).shown
             if control in picked and name != control
             else ""
-            for at in range(3)
+            for at in range(len(places))
             for measure in (NDCG, RECALL)
         ]
-        rows.append([name, cells[0], told, *cells[1:], *over])
+        rows.append([name, cells[0], told[name], *cells[1:], *over])
     return table(head, rows)
 
 
@@ -252,11 +253,7 @@ def outcomes(curve: Curve, part_A: Ints) -> dict[str, Outcome]:
     oracle = WEIGHTS[int(curve[NDCG].mean(axis=1).argmax())]
     none = {"oracle": constant(oracle), **{f"fixed {weight:g}": constant(weight) for weight in CONSTANTS}}
     read = {"argmax": argmax, **{f"near {prior:g}": toward(prior) for prior in PRIORS}}
-    read |= {
-        f"penalty {strength:g} from {prior:g}": pulled(prior, strength)
-        for prior in PRIORS[1:]
-        for strength in STRENGTHS
-    }
+    read |= {f"penalty from {prior:g}": pulled(prior, STRENGTH) for prior in PULLS}
     found = {name: outcome(curve, part_A, rule, curve[NDCG], 1) for name, rule in none.items()}
     least = min(int((part_A != part).sum()) for part in np.unique(part_A))
     for criterion, value in CRITERIA.items():

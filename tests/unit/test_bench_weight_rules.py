@@ -48,5 +48,5 @@ def test_an_interval_of_families_is_wider_than_one_of_their_queries():
 def test_an_outcome_is_told_in_points():
     values = {"nDCG@10": curve(0.3), "R@100": curve(0.5)}
     found = outcome(values, np.repeat([0, 1], 4), argmax, values["R@100"], 2)
-    assert (found.loss, found.gain, found.bad) == pytest.approx((2, 4, 4))
-    assert found.recall == pytest.approx(8)
+    assert (found.loss, found.gain, found.bad) == pytest.approx((2, 5, 5))
+    assert found.recall == pytest.approx(9)
