@@ -93,9 +93,9 @@ def listed(
     row_QF, base_QF, words_QF = (np.take_along_axis(one, order_QF, axis=1) for one in (row_QF, base_QF, words_QF))
     again = np.zeros(row_QF.shape, dtype=bool)
     again[:, 1:] = (row_QF[:, 1:] == row_QF[:, :-1]) & (row_QF[:, 1:] >= 0)
-    query, column = np.nonzero(again)
+    again_X, column_X = np.nonzero(again)
     for own_QF in (base_QF, words_QF):
-        own_QF[query, column - 1] = np.maximum(own_QF[query, column - 1], own_QF[query, column])
+        own_QF[again_X, column_X - 1] = np.maximum(own_QF[again_X, column_X - 1], own_QF[again_X, column_X])
     base_QF[again | (row_QF < 0)], words_QF[again | (row_QF < 0)] = -np.inf, 0
     grades = [queries.grades[name] for name in queries.ids]
     gain_QF = np.zeros(row_QF.shape, dtype=np.int64)
