@@ -28,7 +28,8 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.documents import document_texts, load_titled
 from rayhier.dataset.families import families, folds
 from rayhier.dataset.queries import Queries, new_answers, relevant
-from rayhier.search.bm25 import Words, words
+from rayhier.dataset.words import words
+from rayhier.search.bm25 import Words
 from rayhier.search.exact import exact_rows
 from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.train.contrast.batch import Part
@@ -131,7 +132,7 @@ class Study:
         own = data.queries("train")
         self.dev_is_ours = not (folder(name) / "qrels" / "dev.tsv").is_file()
         self.queries = both(own, data.dev) if self.dev_is_ours else own
-        self.family_Q = families(words(self.queries.texts), answers(self.queries))
+        self.family_Q = families([words(text) for text in self.queries.texts], answers(self.queries))
 
     @cached_property
     def words(self) -> Words:

@@ -49,7 +49,7 @@ STAGES = {
     "train": Stage("model", 9, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
-    "calibrate": Stage("calibration", 2, "evaluate"),
+    "calibrate": Stage("calibration", 3, "evaluate"),
     "evaluate": Stage("evaluate", 8, "evaluate"),
 }
 """Stages by name, in the order of a run."""

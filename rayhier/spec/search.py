@@ -199,7 +199,7 @@ class HybridSpec(Section):
         return max(self.depth, k)
 
 
-UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.15
+UNTAUGHT_WEIGHT, TAUGHT_WEIGHT = 0.3, 0.25
 """Usual weight of BM25 beside vectors of an encoder that has not learned from judged queries, and of one that has
 (docs/LOG.md)."""
 

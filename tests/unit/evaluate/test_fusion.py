@@ -7,7 +7,7 @@ import pytest
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.evaluate import fusion
-from rayhier.evaluate.fusion import FEWEST, MEASURE, WEIGHTS, choose_weight, nearest_to
+from rayhier.evaluate.fusion import MEASURE, WEIGHTS, best, choose_weight
 from rayhier.model.encoded import Encoded
 from rayhier.search.fusion_weight import FusionWeight
 from rayhier.search.hybrid import WordScan, fused
@@ -95,10 +95,10 @@ def test_without_dev_queries_it_is_that_of_an_untaught_encoder(world):
     assert chosen(world, none) == FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
 
 
-@pytest.mark.parametrize("count", [1, FEWEST - 1])
-def test_few_dev_queries_choose_nothing(world, count):
-    found = chosen(world, world[1](right=0.0, noise=0.05, count=count))
-    assert (found.weight, found.queries) == (TAUGHT_WEIGHT, count)
+def test_one_dev_query_moves_little(world):
+    found = chosen(world, world[1](right=0.0, noise=0.2, count=1))
+    assert found.queries == 1
+    assert abs(found.weight - TAUGHT_WEIGHT) <= 0.15
 
 
 def test_at_most_so_many_are_asked(world, monkeypatch):
@@ -108,16 +108,14 @@ def test_at_most_so_many_are_asked(world, monkeypatch):
 
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
 def test_a_constant_measure_leaves_the_usual_weight(value):
-    assert nearest_to(TAUGHT_WEIGHT, np.full((len(WEIGHTS), 50), value)) == TAUGHT_WEIGHT
+    assert best(np.full((len(WEIGHTS), 50), value)) == TAUGHT_WEIGHT
 
 
-def test_a_weight_that_is_behind_by_more_than_chance_is_not_taken():
-    rng = np.random.default_rng(0)
-    value_WQ = np.tile(rng.random(400), (len(WEIGHTS), 1))
-    value_WQ[WEIGHTS.index(0.5)] += 0.05 + 0.01 * rng.normal(size=400)
-    assert nearest_to(TAUGHT_WEIGHT, value_WQ) == 0.5
-    value_WQ[WEIGHTS.index(0.5)] = value_WQ[0] + 0.001 + 0.2 * rng.normal(size=400)
-    assert nearest_to(TAUGHT_WEIGHT, value_WQ) == TAUGHT_WEIGHT
+def test_the_more_queries_the_less_a_weight_has_to_win():
+    value_W = np.full(len(WEIGHTS), 0.5)
+    value_W[WEIGHTS.index(0.05)] += 0.02
+    chosen_by = [best(np.tile(value_W[:, None], count)) for count in (1, 20, 100, 200, 1_000)]
+    assert chosen_by == [TAUGHT_WEIGHT] * 3 + [0.05] * 2  # 2 log² (.1 / .3) / .02 = 121
 
 
 def test_what_was_chosen_is_what_is_read(world, tmp_path):
