@@ -251,8 +251,8 @@ class SearchSpec(Section):
     None: as much as `how` and `codec` take."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
-    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise, and where `beam`
-    is of type recall, of vectors."""
+    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise, where `beam` is of
+    type recall, and where results are re-ranked, of vectors."""
     hybrid: HybridSpec = HybridSpec()
     """Fusion of the vectors' and BM25's scores."""
     rerank: Rerank = NoRerank(type="none")
@@ -355,7 +355,8 @@ class SearchSpec(Section):
         mode: Mode | Literal["auto"] = self.mode
         if mode == "auto":
             pays = hybrid.fuse == "rank" or hybrid.chosen > 0
-            mode = "hybrid" if words and self.fuses and pays and self.promise is None else "dense"
+            alone = self.promise is not None or self.reranking is not None
+            mode = "hybrid" if words and self.fuses and pays and not alone else "dense"
         return self.model_copy(update={"mode": mode, "hybrid": hybrid})
 
     @property
