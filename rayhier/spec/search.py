@@ -251,8 +251,8 @@ class SearchSpec(Section):
     None: as much as `how` and `codec` take."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
-    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise, where `beam` is of
-    type recall, and where results are re-ranked, of vectors."""
+    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors, and so
+    where `beam` is of type recall, or results are re-ranked."""
     hybrid: HybridSpec = HybridSpec()
     """Fusion of the vectors' and BM25's scores."""
     rerank: Rerank = NoRerank(type="none")
