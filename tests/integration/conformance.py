@@ -75,7 +75,9 @@ def _same(served: AnswerBody, expected: Answer, tolerance: float) -> None:
         near = [other for other in scores if abs(other - hit.score) <= 2 * tolerance]
         assert result.id == hit.id or len(near) > 1 or place == len(scores) - 1
         if result.id == hit.id:
-            assert (result.title, result.text, result.leaf) == (hit.title, hit.text, hit.leaf)
+            assert (result.title, result.text) == (hit.title, hit.text)
+            # Of a document in two leaves that were visited, either may be shown.
+            assert result.leaf == hit.leaf or result.leaf in expected.leaves
 
 
 def _refuses(url: str) -> None:
