@@ -12,7 +12,7 @@ from benchmarks import cache
 from benchmarks.collection import BUILT, SPEC, made, place, run
 from benchmarks.commands import Options, clock
 from benchmarks.machine import THREADS, set_threads
-from benchmarks.statistics import RESAMPLES, Estimate
+from benchmarks.statistics import Estimate, by_family
 from benchmarks.tables import mean, spread, table
 from rayhier.arrays import Bools, Ints, Values
 from rayhier.dataset.documents import load_documents
@@ -58,30 +58,21 @@ class Measured:
         """Mean over seeds of each query's value [q]."""
         return np.asarray(np.mean([seed[measure] for seed in self.values[system]], axis=0))
 
-    def seeds(self, system: str, measure: str, own_Q: Bools) -> list[float]:
+    def seeds(self, system: str, measure: str, in_Q: Bools) -> list[float]:
         """Mean over some queries for each seed."""
-        return [float(seed[measure][own_Q].mean()) for seed in self.values[system]]
+        return [float(seed[measure][in_Q].mean()) for seed in self.values[system]]
 
-    def over(self, system: str, control: str, measure: str, own_Q: Bools) -> Estimate:
+    def over(self, system: str, control: str, measure: str, in_Q: Bools) -> Estimate:
         """Points by which a system is above a control; resamples draw whole families of queries."""
-        difference_Q = 100 * (self.mean(system, measure) - self.mean(control, measure))[own_Q]
-        return by_families(difference_Q, self.family_Q[own_Q])
-
-
-def by_families(difference_Q: Values, family_Q: Ints) -> Estimate:
-    """The mean of differences [q] and its 95% interval, from resamples of families with replacement."""
-    number_Q = np.unique(family_Q, return_inverse=True)[1]
-    sum_F, size_F = np.bincount(number_Q, weights=difference_Q), np.bincount(number_Q)
-    drawn_RF = np.random.default_rng(0).multinomial(len(size_F), np.full(len(size_F), 1 / len(size_F)), RESAMPLES)
-    low, high = np.percentile(drawn_RF @ sum_F / (drawn_RF @ size_F), (2.5, 97.5))
-    return Estimate(float(difference_Q.mean()), float(low), float(high))
+        ours_Q, theirs_Q = (self.mean(name, measure)[in_Q] for name in (system, control))
+        return by_family(ours_Q, theirs_Q, self.family_Q[in_Q])
 
 
 def twins(queries: Queries, train: Sequence[str]) -> Bools:
     """Mark the queries [q] half of whose words, and of a train query's, are words of both."""
     known = [set(words(text)) for text in train]
-    own = [set(words(text)) for text in queries.texts]
-    return np.array([any(len(a & b) >= TWIN * len(a | b) > 0 for b in known) for a in own])
+    query_words = [set(words(text)) for text in queries.texts]
+    return np.array([any(len(a & b) >= TWIN * len(a | b) > 0 for b in known) for a in query_words])
 
 
 def measure(name: str, workdir: Path, seeds: int) -> Measured:
@@ -95,29 +86,31 @@ def measure(name: str, workdir: Path, seeds: int) -> Measured:
         plan = make_plan(load(SPEC, overrides))
         if plan.spec.calibrates:
             run(overrides, stages=("calibrate",))
-        corpus, vectors, held = made(plan, "corpus", "vectors", "test")
+        corpus, vectors, test = made(plan, "corpus", "vectors", "test")
         searcher = Searcher.open(locate(str(workdir)))
-        queries = load_split("test", corpus, vectors, held)
+        queries = load_split("test", corpus, vectors, test)
         queries = queries.some(np.arange(len(queries)) < MOST)
         weights.append(searcher.rules.search.hybrid.chosen if searcher.rules.usual_mode == "hybrid" else 0.0)
         documents = searcher.manifest.documents
         path = workdir / "results" / f"{cache.key(plan.step('index', seed).fingerprint, weights[-1], len(queries))}.npz"
-        kept = cache.kept(path, partial(asked, searcher, queries, (corpus, vectors)))
+        kept = cache.kept(path, partial(results, searcher, queries, (corpus, vectors)))
         for system in SYSTEMS:
-            values[system].append({one: kept[f"{system} {one}"] for one in (NDCG, RECALL)})
+            values[system].append({measure: kept[f"{system} {measure}"] for measure in (NDCG, RECALL)})
     new_Q = new_answers(queries, load_answers(corpus, "train"))
-    train = load_split("train", corpus, vectors, held)
+    train = load_split("train", corpus, vectors, test)
     groups = {"all": np.ones(len(queries), bool)}
     if new_Q.any() and not new_Q.all():
         groups |= {"new answers": new_Q}
     near_Q = twins(queries, list(train.texts)) if len(train) < MOST else np.zeros(len(queries), bool)
     if near_Q.any():
         groups |= {"near-twins of train queries": near_Q, "no near-twin": ~near_Q}
-    family_Q = families([words(text) for text in queries.texts], [relevant(queries.grades[one]) for one in queries.ids])
+    family_Q = families(
+        [words(text) for text in queries.texts], [relevant(queries.grades[query]) for query in queries.ids]
+    )
     return Measured(values, weights, family_Q, groups, documents)
 
 
-def asked(searcher: Searcher, queries: Queries, base: tuple[Artifact, Artifact]) -> dict[str, Values]:
+def results(searcher: Searcher, queries: Queries, base: tuple[Artifact, Artifact]) -> dict[str, Values]:
     """Each measure of every query by each system."""
     judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
     documents = load_documents(*base)
@@ -126,9 +119,8 @@ def asked(searcher: Searcher, queries: Queries, base: tuple[Artifact, Artifact])
     lexical = searcher.reader.words
     assert lexical is not None
     listed = lexical.scan(texts, searcher.model.encode(texts).numpy, K, needs="ids")
-    found = listed.ranking.ids
-    row = {one: place for place, one in enumerate(documents.ids)}
-    row_N = np.array([row[one] for one in found.tolist()] + [0])
+    row = {name: number for number, name in enumerate(documents.ids)}
+    row_N = np.array([row[name] for name in listed.ranking.ids.tolist()] + [0])
     base_QK = np.vecdot(documents.vector_NM[row_N[listed.ranking.row_QK]], queries.vector_QM[:, None])
     base_QK = np.where(listed.ranking.row_QK < 0, -np.inf, base_QK).astype(np.float32)
     near, far = replace(untouched, documents=untouched.documents.select([ID])), replace(listed, base_QK=base_QK)
@@ -140,32 +132,36 @@ def asked(searcher: Searcher, queries: Queries, base: tuple[Artifact, Artifact])
         BOTH: both,
         UNTOUCHED: untouched,
     }
-    return {f"{name} {one}": value for name, own in rankings.items() for one, value in judge.values(own).items()}
+    return {
+        f"{system} {measure}": value_Q
+        for system, ranking in rankings.items()
+        for measure, value_Q in judge.values(ranking).items()
+    }
 
 
 def _seeds(count: int) -> str:
     return f"{count} seeds" if count > 1 else "one seed"
 
 
-def lines(name: str, found: Measured) -> list[str]:
+def lines(name: str, measured: Measured) -> list[str]:
     """A heading and a table of a collection."""
     head = ["", NDCG, RECALL, f"{NDCG} of shipped over it, points", f"{RECALL} of shipped over it"]
-    chosen = ", ".join(f"{weight:g}" for weight in found.weights)
-    counted = f"{found.documents:,} documents, {len(found.family_Q):,} test queries"
-    asked_by = f"{len(set(found.family_Q.tolist())):,} families, {_seeds(len(found.weights))}"
+    chosen = ", ".join(f"{weight:g}" for weight in measured.weights)
+    counted = f"{measured.documents:,} documents, {len(measured.family_Q):,} test queries"
+    asked_by = f"{len(set(measured.family_Q.tolist())):,} families, {_seeds(len(measured.weights))}"
     told = [f"## {name}", "", f"{counted} in {asked_by}; BM25's weight {chosen}.", ""]
-    for group, own_Q in found.groups.items():
+    for group, in_Q in measured.groups.items():
         rows = []
         for system in SYSTEMS:
-            seeds = [found.seeds(system, one, own_Q) for one in (NDCG, RECALL)]
-            cells = [spread(own) if len(own) > 1 else mean(own) for own in seeds]
+            means = [measured.seeds(system, measure, in_Q) for measure in (NDCG, RECALL)]
+            cells = [spread(seeds) if len(seeds) > 1 else mean(seeds) for seeds in means]
             more = (
                 ["", ""]
                 if system == SHIPPED
-                else [found.over(SHIPPED, system, one, own_Q).shown for one in (NDCG, RECALL)]
+                else [measured.over(SHIPPED, system, measure, in_Q).shown for measure in (NDCG, RECALL)]
             )
             rows.append([system, *cells, *more])
-        told += [f"**{group}** ({own_Q.sum():,} queries)", "", *table(head, rows), ""]
+        told += [f"**{group}** ({in_Q.sum():,} queries)", "", *table(head, rows), ""]
     return told
 
 
@@ -176,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given, tell = parser.parse_args(arguments), clock()
     set_threads(THREADS)
     for name in given.collections:
-        found = measure(name, given.workdir / name, given.seeds)
+        measured = measure(name, given.workdir / name, given.seeds)
         tell(name)
-        print("\n".join(["", *lines(name, found)]), flush=True)
+        print("\n".join(["", *lines(name, measured)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -127,11 +127,11 @@ class Study:
         self.kept = workdir / name / "listed"
         data = self.bench.collection
         self.documents = data.documents
-        self.place = {one: row for row, one in enumerate(self.documents.ids)}
+        self.place = {name: row for row, name in enumerate(self.documents.ids)}
         self.name_N = np.argsort(np.argsort(np.array(self.documents.ids, dtype=object)))
-        own = data.queries("train")
+        train_queries = data.queries("train")
         self.dev_is_ours = not (folder(name) / "qrels" / "dev.tsv").is_file()
-        self.queries = both(own, data.dev) if self.dev_is_ours else own
+        self.queries = both(train_queries, data.dev) if self.dev_is_ours else train_queries
         self.family_Q = families([words(text) for text in self.queries.texts], answers(self.queries))
 
     @cached_property
@@ -157,19 +157,19 @@ class Study:
         """Make some of the folds."""
         fold_Q = self.divided(len(self.queries), self.family_Q, FOLDS, 0)
         for fold in only:
-            asked = np.flatnonzero(fold_Q == fold)
-            asked = np.sort(np.random.default_rng(fold).permutation(asked)[:MOST_ASKED])
+            fold_rows = np.flatnonzero(fold_Q == fold)
+            fold_rows = np.sort(np.random.default_rng(fold).permutation(fold_rows)[:MOST_ASKED])
             rest_Q, dev = fold_Q != fold, self.bench.collection.dev
             if self.dev_is_ours:
                 rest = np.flatnonzero(rest_Q)
-                held = rest[self.divided(len(rest), self.family_Q[rest], SHARE, fold) == 0]
-                dev = self.queries.some(mask(held, len(rest_Q)))
-                rest_Q = rest_Q & ~mask(held, len(rest_Q))
+                dev_rows = rest[self.divided(len(rest), self.family_Q[rest], SHARE, fold) == 0]
+                dev = self.queries.some(mask(dev_rows, len(rest_Q)))
+                rest_Q = rest_Q & ~mask(dev_rows, len(rest_Q))
             examples = judged_pairs(self.queries.some(rest_Q), self.documents)
-            queries = self.queries.some(mask(asked, len(rest_Q)))
+            queries = self.queries.some(mask(fold_rows, len(rest_Q)))
             new_Q = new_answers(queries, examples.answers(self.documents.results))
             told = "random " if self.random else ""
-            yield Fold(f"{told}fold {fold} of {FOLDS}", examples, dev, queries, new_Q, self.family_Q[asked])
+            yield Fold(f"{told}fold {fold} of {FOLDS}", examples, dev, queries, new_Q, self.family_Q[fold_rows])
 
     def lexical(self, fold: Fold) -> tuple[Floats, Ints]:
         """List scores and rows [q, k] of BM25 for the queries of a fold."""
@@ -178,8 +178,8 @@ class Study:
             score_QK, row_QK = self.words.best(fold.queries.texts, DEPTH)
             return {"score_QK": score_QK, "row_QK": row_QK}
 
-        found = cache.kept(self.kept / f"{cache.key('bm25', fold.name)}.npz", make)
-        return found["score_QK"], found["row_QK"]
+        arrays = cache.kept(self.kept / f"{cache.key('bm25', fold.name)}.npz", make)
+        return arrays["score_QK"], arrays["row_QK"]
 
     def listed(self, variant: Variant, fold: Fold, seed: int) -> Listed:
         """List what a variant's vectors and BM25 find for the queries of a fold, now or from an earlier run."""
@@ -244,19 +244,19 @@ def answers(queries: Queries) -> list[list[str]]:
 
 def measure(study: Study, variants: Sequence[Variant], only: Sequence[int], seeds: Sequence[int]) -> Measured:
     """Measure variants on some folds, each with every seed, and say when each is done."""
-    report, found = clock(), dict[str, list[list[Listed]]]()
+    report, listed_by = clock(), dict[str, list[list[Listed]]]()
     made = []
     for fold in study.folds(only):
         made.append(fold)
         for variant in variants:
-            own = [study.listed(variant, fold, seed) for seed in (seeds if variant.train else seeds[:1])]
-            found.setdefault(variant.name, []).append(own)
+            by_seed = [study.listed(variant, fold, seed) for seed in (seeds if variant.train else seeds[:1])]
+            listed_by.setdefault(variant.name, []).append(by_seed)
             report(f"{study.name}, {fold.name}: {variant.name}")
     family_A = np.concatenate([fold.family_Q for fold in made])
     part_A = np.repeat(np.arange(len(made)), [len(fold.queries) for fold in made])
     return Measured(
         study.about,
-        found,
+        listed_by,
         np.concatenate([fold.new_Q for fold in made]),
         family_A,
         part_A if len(made) > 1 else family_A % 2,
@@ -273,13 +273,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     set_threads(1)
     chosen = [variant for variant in VARIANTS if variant.name in given.variants]
-    every = []
+    collections = []
     for name in given.collections:
         study = Study(name, given.workdir, random=given.random)
-        every.append(measure(study, chosen, range(given.folds), range(given.seeds)))
-        print("\n".join(["", *pages([every[-1]], CONTRAST)]), flush=True)
-    if len(every) > 1:
-        print("\n".join(["", "All together", "", *pages(every, None)]), flush=True)
+        collections.append(measure(study, chosen, range(given.folds), range(given.seeds)))
+        print("\n".join(["", *pages(collections[-1:], CONTRAST)]), flush=True)
+    if len(collections) > 1:
+        print("\n".join(["", "All together", "", *pages(collections, None)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -82,29 +82,29 @@ def listed(
     row_QF = np.concatenate([dense_row_QK, word_row_QK], axis=1)
     base_QF = np.full(row_QF.shape, -np.inf, np.float32)
     base_QF[:, : dense_QK.shape[1]] = dense_QK
-    for query, own_K in enumerate(word_row_QK):
-        there = np.flatnonzero(own_K >= 0)
-        base_QF[query, dense_QK.shape[1] + there] = document_NM[own_K[there]] @ queries.vector_QM[query]
+    for query, row_K in enumerate(word_row_QK):
+        there = np.flatnonzero(row_K >= 0)
+        base_QF[query, dense_QK.shape[1] + there] = document_NM[row_K[there]] @ queries.vector_QM[query]
     word_QK = np.where(word_row_QK >= 0, word_QK, 0)
     words_QF = np.concatenate(
         [np.zeros_like(dense_QK), word_QK / np.maximum(word_QK.max(axis=1), 1e-9)[:, None]], axis=1
     )
     order_QF = np.argsort(np.where(row_QF >= 0, name_N[row_QF], len(name_N)), axis=1, kind="stable")
-    row_QF, base_QF, words_QF = (np.take_along_axis(one, order_QF, axis=1) for one in (row_QF, base_QF, words_QF))
+    row_QF, base_QF, words_QF = (np.take_along_axis(of_QF, order_QF, axis=1) for of_QF in (row_QF, base_QF, words_QF))
     again = np.zeros(row_QF.shape, dtype=bool)
     again[:, 1:] = (row_QF[:, 1:] == row_QF[:, :-1]) & (row_QF[:, 1:] >= 0)
     again_X, column_X = np.nonzero(again)
-    for own_QF in (base_QF, words_QF):
-        own_QF[again_X, column_X - 1] = np.maximum(own_QF[again_X, column_X - 1], own_QF[again_X, column_X])
+    for score_QF in (base_QF, words_QF):
+        score_QF[again_X, column_X - 1] = np.maximum(score_QF[again_X, column_X - 1], score_QF[again_X, column_X])
     base_QF[again | (row_QF < 0)], words_QF[again | (row_QF < 0)] = -np.inf, 0
     grades = [queries.grades[name] for name in queries.ids]
     gain_QF = np.zeros(row_QF.shape, dtype=np.int64)
-    for at, own in enumerate(grades):
-        for name, grade in own.items():
+    for at, grade_of in enumerate(grades):
+        for name, grade in grade_of.items():
             if grade > 0 and name in place:
                 gain_QF[at, (row_QF[at] == place[name]) & ~again[at]] = grade
-    best = [sorted((grade for grade in own.values() if grade > 0), reverse=True) for own in grades]
-    ideal_Q = np.array([discounted(np.array([own], dtype=np.int64))[0] for own in best])
+    best = [sorted((grade for grade in grade_of.values() if grade > 0), reverse=True) for grade_of in grades]
+    ideal_Q = np.array([discounted(np.array([gains], dtype=np.int64))[0] for gains in best])
     return Listed(
         base_QF,
         words_QF.astype(np.float32),
@@ -112,5 +112,5 @@ def listed(
         dense_QK.std(axis=1),
         dense_QK[:, 0] - dense_QK[:, -1],
         ideal_Q,
-        np.array([len(own) for own in best]),
+        np.array([len(gains) for gains in best]),
     )

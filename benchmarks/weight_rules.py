@@ -1,7 +1,6 @@
 """What trainings find on folds, alone and fused with BM25, and what rules choose for BM25's weight.
 
-Shapes: W weights, Q queries of a fold, A queries of all folds, D draws of dev queries, N queries of a draw, F families,
-R resamples.
+Shapes: W weights, Q queries of a fold, A queries of all folds, D draws of dev queries, N queries of a draw.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.fusion import NDCG, RECALL, Listed
-from benchmarks.statistics import INTERVAL, RESAMPLES, Estimate
+from benchmarks.statistics import by_family
 from benchmarks.tables import table
 from rayhier.arrays import Bools, Ints, Values
 
@@ -43,7 +42,7 @@ class Measured:
     """A collection's trainings, measured on folds."""
 
     about: str
-    found: Mapping[str, Sequence[Sequence[Listed]]]
+    listed: Mapping[str, Sequence[Sequence[Listed]]]
     """Name of a training -> fold -> seed -> what its vectors and BM25 list."""
     new_A: Bools
     """Queries with new answers."""
@@ -55,26 +54,26 @@ class Measured:
     @cached_property
     def curves(self) -> dict[str, Curve]:
         """Training -> measure -> values [w, a] at the weights, means of seeds."""
-        return {name: self.curve(name, "weight") for name in self.found}
+        return {name: self.curve(name, "weight") for name in self.listed}
 
     def curve(self, name: str, unit: str, seeds: int | None = None) -> Curve:
         """Measure a training at the multiples of a unit: values [w, a], means of all seeds or of the first."""
-        seeds = seeds or len(self.found[name][0])
+        seeds = seeds or len(self.listed[name][0])
         return {
             measure: np.mean([self._at(name, seed, unit)[measure] for seed in range(seeds)], axis=0)
             for measure in (NDCG, RECALL)
         }
 
     def _at(self, name: str, seed: int, unit: str) -> Curve:
-        own = [fold[seed] for fold in self.found[name]]
-        model = float(np.mean(np.concatenate([one.spread_Q for one in own])))
+        folds = [seeds[seed] for seeds in self.listed[name]]
+        model = float(np.mean(np.concatenate([fold.spread_Q for fold in folds])))
         scale: dict[str, Callable[[Listed], Values | float]] = {
             "weight": lambda _: 1.0,
-            "deviation of the query's hundred": lambda one: one.spread_Q.astype(np.float64),
-            "range of the query's hundred": lambda one: one.range_Q.astype(np.float64),
+            "deviation of the query's hundred": lambda fold: fold.spread_Q.astype(np.float64),
+            "range of the query's hundred": lambda fold: fold.range_Q.astype(np.float64),
             "mean deviation of the model": lambda _: model,
         }
-        at = [[one.values(multiple * scale[unit](one)) for one in own] for multiple in MULTIPLES[unit]]
+        at = [[fold.values(multiple * scale[unit](fold)) for fold in folds] for multiple in MULTIPLES[unit]]
         return {
             measure: np.stack([np.concatenate([values[measure] for values in row]) for row in at])
             for measure in (NDCG, RECALL)
@@ -82,8 +81,8 @@ class Measured:
 
     def bm25(self) -> dict[str, Values]:
         """Measure BM25 alone: values [a]."""
-        own = [fold[0].bm25() for fold in next(iter(self.found.values()))]
-        return {measure: np.concatenate([values[measure] for values in own]) for measure in (NDCG, RECALL)}
+        folds = [seeds[0].bm25() for seeds in next(iter(self.listed.values()))]
+        return {measure: np.concatenate([values[measure] for values in folds]) for measure in (NDCG, RECALL)}
 
 
 def chosen(value_WA: Values, part_A: Ints) -> Ints:
@@ -91,30 +90,17 @@ def chosen(value_WA: Values, part_A: Ints) -> Ints:
     return np.asarray([value_WA[:, part_A != part].mean(axis=1).argmax() for part in range(part_A.max() + 1)])[part_A]
 
 
-def by_family(ours_A: Values, theirs_A: Values, family_A: Ints) -> Estimate:
-    """Points by which values are above others of the same queries, and the 95% interval from resamples of families."""
-    family_A = np.unique(family_A, return_inverse=True)[1]
-    size_F, sum_F = np.bincount(family_A), np.bincount(family_A, weights=100 * (ours_A - theirs_A))
-    generator, families = np.random.default_rng(0), len(size_F)
-    means = []
-    for _ in range(0, RESAMPLES, 100):
-        drawn_RF = generator.multinomial(families, np.full(families, 1 / families), size=100)
-        means.append((drawn_RF @ sum_F) / (drawn_RF @ size_F))
-    low, high = np.percentile(np.concatenate(means), INTERVAL)
-    return Estimate(float(sum_F.sum() / size_F.sum()), float(low), float(high))
-
-
-def pages(every: Sequence[Measured], control: str | None) -> list[str]:
+def pages(collections: Sequence[Measured], control: str | None) -> list[str]:
     """Tables of trainings of one collection told from a control, or without one of rules for the weight over all."""
     if control is None:
-        return [*rules(every), *units(every)]
-    (one,) = every
-    lines = [f"## {one.about}", ""]
-    groups = {"": np.ones(len(one.new_A), dtype=bool)}
-    groups |= {", new answers": one.new_A} if not one.new_A.all() else {}
+        return [*rules(collections), *units(collections)]
+    (collection,) = collections
+    lines = [f"## {collection.about}", ""]
+    groups = {"": np.ones(len(collection.new_A), dtype=bool)}
+    groups |= {", new answers": collection.new_A} if not collection.new_A.all() else {}
     for group, in_A in groups.items():
-        lines += [f"### Trainings{group} ({in_A.sum():,} queries)", "", *trainings(one, in_A, control), ""]
-    return [*lines, *curves(one), "", *rules(every), *units(every)]
+        lines += [f"### Trainings{group} ({in_A.sum():,} queries)", "", *trainings(collection, in_A, control), ""]
+    return [*lines, *curves(collection), "", *rules(collections), *units(collections)]
 
 
 def shown(value_A: Values) -> str:
@@ -122,28 +108,28 @@ def shown(value_A: Values) -> str:
     return f"{100 * value_A.mean():.1f}"
 
 
-def trainings(one: Measured, in_A: Bools, control: str) -> list[str]:
+def trainings(collection: Measured, in_A: Bools, control: str) -> list[str]:
     """A table of trainings over some queries: by vectors, at the weight that other folds choose, at a fixed weight."""
     picked: dict[str, dict[str, list[Values]]] = {}
     told = {}
-    for name, curve in one.curves.items():
-        best_A = chosen(curve[NDCG], one.part_A)
+    for name, curve in collection.curves.items():
+        best_A = chosen(curve[NDCG], collection.part_A)
         told[name] = "-".join(dict.fromkeys(f"{WEIGHTS[best]:g}" for best in (best_A.min(), best_A.max())))
-        every = np.arange(len(best_A))
+        all_A = np.arange(len(best_A))
         picked[name] = {
-            measure: [value_WA[0], value_WA[best_A, every], *(value_WA[WEIGHTS.index(weight)] for weight in FIXED)]
+            measure: [value_WA[0], value_WA[best_A, all_A], *(value_WA[WEIGHTS.index(weight)] for weight in FIXED)]
             for measure, value_WA in curve.items()
         }
     places = ["vectors", "with it", *(f"at {weight:g}" for weight in FIXED)]
     head = ["", places[0], "weight", *places[1:]]
     for place in places:
         head += [f"{place}: {NDCG} over {control}", RECALL]
-    bm25 = one.bm25()
+    bm25 = collection.bm25()
     rows = [["BM25", f"{shown(bm25[NDCG][in_A])}/{shown(bm25[RECALL][in_A])}", *[""] * (len(head) - 2)]]
-    for name, own in picked.items():
-        cells = [f"{shown(own[NDCG][at][in_A])}/{shown(own[RECALL][at][in_A])}" for at in range(len(places))]
+    for name, values in picked.items():
+        cells = [f"{shown(values[NDCG][at][in_A])}/{shown(values[RECALL][at][in_A])}" for at in range(len(places))]
         over = [
-            by_family(own[measure][at][in_A], picked[control][measure][at][in_A], one.family_A[in_A]).shown
+            by_family(values[measure][at][in_A], picked[control][measure][at][in_A], collection.family_A[in_A]).shown
             if control in picked and name != control
             else ""
             for at in range(len(places))
@@ -153,11 +139,11 @@ def trainings(one: Measured, in_A: Bools, control: str) -> list[str]:
     return table(head, rows)
 
 
-def curves(one: Measured) -> list[str]:
+def curves(collection: Measured) -> list[str]:
     """A table of every weight."""
     rows = [
         [name, *(f"{shown(n_A)}/{shown(r_A)}" for n_A, r_A in zip(curve[NDCG], curve[RECALL], strict=True))]
-        for name, curve in one.curves.items()
+        for name, curve in collection.curves.items()
     ]
     return ["### Weights", "", *table(["", *(f"{weight:g}" for weight in WEIGHTS)], rows)]
 
@@ -168,10 +154,10 @@ CRITERIA: dict[str, Callable[[Curve], Values]] = {
 }
 
 
-def drawn(own_WA: Values, size: int, generator: np.random.Generator) -> Values:
+def drawn(value_WA: Values, size: int, generator: np.random.Generator) -> Values:
     """Draw dev queries many times: their values [w, d, n]."""
-    row_DN = np.stack([generator.permutation(own_WA.shape[1])[:size] for _ in range(DRAWS)])
-    return own_WA[:, row_DN]
+    row_DN = np.stack([generator.permutation(value_WA.shape[1])[:size] for _ in range(DRAWS)])
+    return value_WA[:, row_DN]
 
 
 def argmax(value_WDN: Values) -> Ints:
@@ -217,19 +203,19 @@ class Outcome:
 def outcome(curve: Curve, part_A: Ints, rule: Callable[[Values], Ints], value_WA: Values, size: int) -> Outcome:
     """Measure a rule on each part, which reads `size` queries of the other parts, drawn many times, by `value_WA`."""
     mean_W = curve[NDCG].mean(axis=1)
-    found = dict.fromkeys((NDCG, RECALL), 0.0)
+    mean = dict.fromkeys((NDCG, RECALL), 0.0)
     gains = []
     for part in np.unique(part_A):
-        own_A = part_A == part
-        pick_D = rule(drawn(value_WA[:, ~own_A], size, np.random.default_rng(size)))
+        in_A = part_A == part
+        pick_D = rule(drawn(value_WA[:, ~in_A], size, np.random.default_rng(size)))
         gains.append(mean_W[pick_D] - mean_W[0])
-        for measure, own_WA in curve.items():
-            found[measure] += float(own_A.mean() * own_WA[:, own_A].mean(axis=1)[pick_D].mean())
+        for measure, measured_WA in curve.items():
+            mean[measure] += float(in_A.mean() * measured_WA[:, in_A].mean(axis=1)[pick_D].mean())
     return Outcome(
-        100 * float(mean_W.max() - found[NDCG]),
-        100 * float(found[NDCG] - mean_W[0]),
+        100 * float(mean_W.max() - mean[NDCG]),
+        100 * float(mean[NDCG] - mean_W[0]),
         100 * float(np.percentile(np.concatenate(gains), 5)),
-        100 * float(found[RECALL] - curve[RECALL][0].mean()),
+        100 * float(mean[RECALL] - curve[RECALL][0].mean()),
     )
 
 
@@ -254,46 +240,49 @@ def outcomes(curve: Curve, part_A: Ints) -> dict[str, Outcome]:
     none = {"oracle": constant(oracle), **{f"fixed {weight:g}": constant(weight) for weight in CONSTANTS}}
     read = {"argmax": argmax, **{f"near {prior:g}": toward(prior) for prior in PRIORS}}
     read |= {f"penalty from {prior:g}": pulled(prior, STRENGTH) for prior in PULLS}
-    found = {name: outcome(curve, part_A, rule, curve[NDCG], 1) for name, rule in none.items()}
+    by_rule = {name: outcome(curve, part_A, rule, curve[NDCG], 1) for name, rule in none.items()}
     least = min(int((part_A != part).sum()) for part in np.unique(part_A))
     for criterion, value in CRITERIA.items():
         for size in (size for size in SIZES if size <= least):
             for name, rule in read.items():
                 told = f"{name}: {size} queries, {criterion}"
-                found[told] = outcome(curve, part_A, rule, value(curve), size)
-    return found
+                by_rule[told] = outcome(curve, part_A, rule, value(curve), size)
+    return by_rule
 
 
-def rules(every: Sequence[Measured]) -> list[str]:
+def rules(collections: Sequence[Measured]) -> list[str]:
     """A table of rules for the weight, over all models of some collections; one seed."""
-    found: dict[str, list[Outcome]] = {}
-    for one in every:
-        for training in one.found:
-            for name, result in outcomes(one.curve(training, "weight", 1), one.part_A).items():
-                found.setdefault(name, []).append(result)
+    by_rule: dict[str, list[Outcome]] = {}
+    for collection in collections:
+        for training in collection.listed:
+            for name, result in outcomes(collection.curve(training, "weight", 1), collection.part_A).items():
+                by_rule.setdefault(name, []).append(result)
     rows = [
         [
             name,
-            str(len(own)),
-            f"{np.mean([one.loss for one in own]):.2f}",
-            f"{max(one.loss for one in own):.2f}",
-            f"{min(one.gain for one in own):+.2f}",
-            f"{min(one.bad for one in own):+.2f}",
-            f"{np.mean([one.recall for one in own]):+.2f}",
-            f"{min(one.recall for one in own):+.2f}",
+            str(len(models)),
+            f"{np.mean([model.loss for model in models]):.2f}",
+            f"{max(model.loss for model in models):.2f}",
+            f"{min(model.gain for model in models):+.2f}",
+            f"{min(model.bad for model in models):+.2f}",
+            f"{np.mean([model.recall for model in models]):+.2f}",
+            f"{min(model.recall for model in models):+.2f}",
         ]
-        for name, own in found.items()
+        for name, models in by_rule.items()
     ]
     head = ["rule", "models", "loss to oracle", "largest", "least gain over vectors", "in 1 draw of 20"]
     return ["### Rules for the weight", "", *table([*head, f"{RECALL} gain", "least"], rows), ""]
 
 
-def units(every: Sequence[Measured]) -> list[str]:
+def units(collections: Sequence[Measured]) -> list[str]:
     """A table of units of BM25, each with the multiple that is best for all models; and each model's own best."""
-    names = [(one, name) for one in every for name in one.found]
-    mean = {unit: [100 * one.curve(name, unit, 1)[NDCG].mean(axis=1) for one, name in names] for unit in MULTIPLES}
+    models = [(collection, name) for collection in collections for name in collection.listed]
+    mean = {
+        unit: [100 * collection.curve(name, unit, 1)[NDCG].mean(axis=1) for collection, name in models]
+        for unit in MULTIPLES
+    }
     top = np.max([[curve_W.max() for curve_W in mean[unit]] for unit in MULTIPLES], axis=0)
-    rows, own = [], []
+    rows, best = [], []
     for unit, multiples in MULTIPLES.items():
         loss_MW = top[:, None] - np.stack(mean[unit])
         gain_MW = np.stack(mean[unit]) - np.stack(mean[unit])[:, :1]
@@ -303,7 +292,7 @@ def units(every: Sequence[Measured]) -> list[str]:
         ):
             cells = [f"{loss_MW[:, at].mean():.2f}", f"{loss_MW[:, at].max():.2f}", f"{gain_MW[:, at].min():+.2f}"]
             rows.append([unit, told, f"{multiples[at]:g}", *cells, f"{loss_MW.min(axis=1).mean():.2f}"])
-        own.append([unit, *(f"{multiples[best]:g}" for best in loss_MW.argmin(axis=1))])
+        best.append([unit, *(f"{multiples[at]:g}" for at in loss_MW.argmin(axis=1))])
     head = [
         "unit of BM25",
         "by",
@@ -313,9 +302,12 @@ def units(every: Sequence[Measured]) -> list[str]:
         "least gain",
         "own multiples: loss",
     ]
-    labels = [f"{one.about.split(',')[0]}: {name}" for one, name in names]
-    deviations = [f"{np.mean(np.concatenate([f[0].spread_Q for f in one.found[name]])):.4f}" for one, name in names]
-    turned = zip(labels, *(row[1:] for row in own), deviations, strict=True)
+    labels = [f"{collection.about.split(',')[0]}: {name}" for collection, name in models]
+    deviations = [
+        f"{np.mean(np.concatenate([seeds[0].spread_Q for seeds in collection.listed[name]])):.4f}"
+        for collection, name in models
+    ]
+    turned = zip(labels, *(row[1:] for row in best), deviations, strict=True)
     return [
         *["### A weight for all models", "", *table(head, rows), "", "Best multiples of each model:", ""],
         *table(["model", *MULTIPLES, "mean deviation"], turned),

@@ -63,17 +63,17 @@ class World:
         read = (leaf_map.read(shard, ["rank", "title", "text", "vector"]) for shard in leaf_map.manifest.shards)
         first = pa.concat_tables(rows.filter(pc.equal(rows["rank"], 0)) for rows in read)
         texts, rng = document_texts(first), np.random.default_rng(0)
-        own = [text.split() for text in texts]
-        pool = np.array([word for text in own[:: max(1, len(own) // 20_000)] for word in text])
-        copies = (_moved(text, pool, rng) for _ in range(1, times) for text in own)
+        split = [text.split() for text in texts]
+        pool = np.array([word for text in split[:: max(1, len(split) // 20_000)] for word in text])
+        copies = (_moved(text, pool, rng) for _ in range(1, times) for text in split)
         vectors = folder / "vectors.npy"
         if not vectors.exists():
             harder(columns.matrix(first["vector"]), times, vectors)
         corpus, base = (current.artifact(root, now, kind) for kind in ("corpus", "vectors"))
         dev = load_queries(corpus, base, "dev")
-        asked = dev.some(np.arange(len(dev)) < ASKED)
-        encoded = model.encode_stored(asked.vector_QM, lambda: asked.texts).numpy
-        return cls([*texts, *copies], vectors, list(asked.texts), encoded)
+        queries = dev.some(np.arange(len(dev)) < ASKED)
+        encoded = model.encode_stored(queries.vector_QM, lambda: queries.texts).numpy
+        return cls([*texts, *copies], vectors, list(queries.texts), encoded)
 
 
 def _moved(text: Sequence[str], pool: Any, rng: np.random.Generator) -> str:
@@ -107,10 +107,10 @@ class Told:
     def cells(self, control: "Told") -> list[str]:
         """Cells of the table; scores are compared with a control's."""
         ms_Q, worst = 1e3 * self.seconds_Q, 0.0
-        for own, other in zip(self.scores, control.scores, strict=True):
-            count = min(len(own), len(other))
-            worst = max(worst, 1.0 if len(own) != len(other) else 0.0)
-            worst = max(worst, float(np.abs(own[:count] / other[:count] - 1).max(initial=0)))
+        for score_K, other_K in zip(self.scores, control.scores, strict=True):
+            count = min(len(score_K), len(other_K))
+            worst = max(worst, 1.0 if len(score_K) != len(other_K) else 0.0)
+            worst = max(worst, float(np.abs(score_K[:count] / other_K[:count] - 1).max(initial=0)))
         figures = f"{np.median(ms_Q):.2f}", f"{ms_Q.mean():.2f}", f"{np.percentile(ms_Q, 95):.2f}"
         files = "" if not self.disk else f"{self.disk / 1e6:,.0f}"
         return [
@@ -124,16 +124,16 @@ class Told:
         ]
 
 
-def asked(queries: Sequence[str], find: Callable[[str], Any]) -> tuple[Values, list[Any]]:
+def timed_each(queries: Sequence[str], find: Callable[[str], Any]) -> tuple[Values, list[Any]]:
     """Seconds [q] of each query, and what it found."""
     for query in queries[:WARM]:
         find(query)
-    seconds, found = [], []
+    seconds, results = [], []
     for query in queries:
         began = time.perf_counter()
-        found.append(find(query))
+        results.append(find(query))
         seconds.append(time.perf_counter() - began)
-    return np.array(seconds), found
+    return np.array(seconds), results
 
 
 def ours(folder: Path, built: float, queries: Sequence[str]) -> Told:
@@ -145,8 +145,8 @@ def ours(folder: Path, built: float, queries: Sequence[str]) -> Told:
     before, began = resident(), time.perf_counter()
     lists = opening()
     opened = time.perf_counter() - began
-    seconds_Q, found = asked(queries, lambda query: lists.best([query], K)[0][0, :K])
-    scores = [score_K[np.isfinite(score_K)].astype(np.float64) for score_K in found]
+    seconds_Q, results = timed_each(queries, lambda query: lists.best([query], K)[0][0, :K])
+    scores = [score_K[np.isfinite(score_K)].astype(np.float64) for score_K in results]
     return Told("postings", built, size(folder / "words"), opened, resident() - before, seconds_Q, scores)
 
 
@@ -164,7 +164,7 @@ def by_bm25s(texts: Sequence[str], queries: Sequence[str]) -> Told:
         _, score_K = index.retrieve([tokens], k=k, show_progress=False)
         return np.asarray(score_K[0][score_K[0] > 0])
 
-    seconds_Q, scores = asked(queries, find)
+    seconds_Q, scores = timed_each(queries, find)
     return Told("bm25s", built, 0, built, resident() - before, seconds_Q, scores)
 
 
@@ -195,7 +195,7 @@ def by_tantivy(texts: Sequence[str], queries: Sequence[str], folder: Path) -> To
         asked_for = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
         return np.array([score for score, _ in searcher.search(asked_for, K, count=False).hits])
 
-    seconds_Q, scores = asked(queries, find)
+    seconds_Q, scores = timed_each(queries, find)
     return Told("tantivy, its own formula", built, size(folder), opened, resident() - before, seconds_Q, scores)
 
 
@@ -218,7 +218,7 @@ def searches(folder: Path, world: World) -> list[list[str]]:
 
     searcher = opened(there)
     opened(bare)
-    opening = [float(np.median([timed(partial(opened, one)) for _ in range(9)])) for one in (bare, there)]
+    opening = [float(np.median([timed(partial(opened, index)) for _ in range(9)])) for index in (bare, there)]
     encoded = [Encoded.of(world.query_QM[row : row + 1]) for row in range(len(world.queries))]
     plain = np.zeros(len(encoded))
     for mode in ("dense", "bm25", "hybrid"):
@@ -301,7 +301,9 @@ def main() -> None:
         "95%",
         "scores differ by",
     ]
-    print("\n".join(["", f"{len(world.texts):,} documents", "", *table(head, [one.cells(told[1]) for one in told])]))
+    print(
+        "\n".join(["", f"{len(world.texts):,} documents", "", *table(head, [system.cells(told[1]) for system in told])])
+    )
     rows = apart(searches, folder, world)
     print("\n".join(["", *table(["", "ms a query, median", "mean", "95%", "over vectors, ms"], rows)]))
 

@@ -51,10 +51,10 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
 
 def incidence(members: Sequence[Collection[str]]) -> csr_array:
     """Make the sparse matrix [q, w] that has 1 where a query has a word, or an answer."""
-    sets = [sorted(set(own)) for own in members]
+    sets = [sorted(set(names)) for names in members]
     number: dict[str, int] = {}
-    column_X = [number.setdefault(name, len(number)) for own in sets for name in own]
-    row_X = np.repeat(np.arange(len(sets)), [len(own) for own in sets])
+    column_X = [number.setdefault(name, len(number)) for names in sets for name in names]
+    row_X = np.repeat(np.arange(len(sets)), [len(names) for names in sets])
     return csr_array((np.ones(len(column_X), np.int64), (row_X, column_X)), shape=(len(sets), len(number)))
 
 

@@ -43,9 +43,9 @@ def postings(texts: Sequence[str], row_N: Ints) -> pa.Table:
     """
     number, numbers, length_N = dict[str, int](), array("i"), np.zeros(len(texts), np.int64)
     for place, text in enumerate(texts):
-        own = words(text) or [""]
-        numbers.extend([number.setdefault(word, len(number)) for word in own])
-        length_N[place] = len(own)
+        text_words = words(text) or [""]
+        numbers.extend([number.setdefault(word, len(number)) for word in text_words])
+        length_N[place] = len(text_words)
     word_T, text_T = np.frombuffer(numbers, np.int32), np.repeat(np.arange(len(texts)), length_N)
     spelled = pa.array(list(number), pa.string())
     order = pc.sort_indices(spelled)

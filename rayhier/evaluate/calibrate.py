@@ -37,12 +37,12 @@ def calibrate(
     opened, leaf_map = Model.open(model, spec), LeafMap.open(index.root, BUILT)
     counts: dict[str, float] = {}
     if spec.search.promise is not None:
-        held = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_QUERIES)))
-        encoded = opened.encode_stored(held.vector_QM, lambda: held.texts)
+        promised = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_QUERIES)))
+        encoded = opened.encode_stored(promised.vector_QM, lambda: promised.texts)
         leaf_QKR = leaves_of(exact_best(leaf_map, encoded.numpy, spec.search.k))
         floor_QK = largest_floors(opened.promised_beam(), encoded, leaf_QKR)
-        Calibration(floor_QK).write(root, held.ids)
-        counts |= {"queries": len(held), "k": floor_QK.shape[1]}
+        Calibration(floor_QK).write(root, promised.ids)
+        counts |= {"queries": len(promised), "k": floor_QK.shape[1]}
     if spec.chooses_weight:
         chosen = choose_weight(spec, dev, opened, leaf_map)
         chosen.write(root)

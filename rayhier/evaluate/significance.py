@@ -129,7 +129,7 @@ def _hybrid(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
         return
     alone = {name: [result.served_values | result.values for result in seeds] for name in (both, router, "bm25")}
     for measure in spec.evaluate.measures:
-        ours, *parts = (np.mean([own[name][measure] for own in seeds_of], axis=0) for name, seeds_of in alone.items())
+        ours, *parts = (np.mean([seed[name][measure] for seed in seeds_of], axis=0) for name, seeds_of in alone.items())
         for name, theirs in zip((router, "bm25"), parts, strict=True):
             for group, query_Q in groups(evaluation).items():
                 yield Pair(both, name, measure, 1.0, (ours - theirs)[query_Q], group)

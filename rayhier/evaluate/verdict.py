@@ -22,8 +22,8 @@ SHARE = 0.95
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
     promise = [] if report.promise is None else [f"{report.promise.sentence(spec.evaluate.split)}."]
-    found = [*_training(spec, report), *promise, *_hybrid(spec, report)]
-    return [*found, *_index(spec, report), *_instead(spec, report)]
+    answers = [*_training(spec, report), *promise, *_hybrid(spec, report)]
+    return [*answers, *_index(spec, report), *_instead(spec, report)]
 
 
 def _training(spec: JobSpec, report: Report) -> list[str]:
@@ -57,13 +57,13 @@ def _hybrid(spec: JobSpec, report: Report) -> list[str]:
     name, measure = report.hybrid, spec.evaluate.measures[0]
     if name is None:
         return []
-    alone, both, words = (report.systems[one].measures[measure] for one in (report.router, name, "bm25"))
+    alone, both, words = (report.systems[system].measures[measure] for system in (report.router, name, "bm25"))
     ((over,), (beyond,)) = (report.between(name, other, measure) for other in (report.router, "bm25"))
     fusion = spec.search.hybrid
     if fusion.fuse == "rank":
         how = "Hybrid, by ranks"
-    elif any(one.queries for one in report.weights):
-        chosen = ", ".join(dict.fromkeys(f"{one.weight:g}" for one in report.weights))
+    elif any(weight.queries for weight in report.weights):
+        chosen = ", ".join(dict.fromkeys(f"{weight.weight:g}" for weight in report.weights))
         how = f"Hybrid, with BM25's weight {chosen}, chosen by {report.weights[0].queries:,} dev queries"
     else:
         usual = report.weights[0].weight if report.weights else fusion.chosen

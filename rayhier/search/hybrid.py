@@ -81,15 +81,15 @@ class WordScan:
         all_ = int(rows.begin_S[-1])
         fetch = 2 * k if self._leaves.holds_passages else k
         while True:
-            found = RankedRows(*words.best(texts, min(fetch, all_), mask_N))
-            score_QK, row_QK, table, place_QT = rows.results(found, k, needs=needs)
-            some_Q = (found.row_QT >= 0).sum(axis=1) >= fetch
+            ranked = RankedRows(*words.best(texts, min(fetch, all_), mask_N))
+            score_QK, row_QK, table, place_QT = rows.results(ranked, k, needs=needs)
+            some_Q = (ranked.row_QT >= 0).sum(axis=1) >= fetch
             # Many of the best passages may belong to few documents.
             if fetch >= all_ or not (lacks(row_QK, k) & some_Q).any():
                 break
             fetch *= 2
         row_T = np.full(table.num_rows + 1, -1)  # the last one is that of no document
-        row_T[place_QT] = found.row_QT[:, : place_QT.shape[1]]
+        row_T[place_QT] = ranked.row_QT[:, : place_QT.shape[1]]
         none_Q = np.zeros(len(texts), np.int64)
         ranking = Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q)
         return Lexical(ranking, rows.products(query_QM, row_T[row_QK]))
@@ -97,16 +97,16 @@ class WordScan:
 
 def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:
     """Open the postings of the shards that a scan holds, and how rare words are in all others."""
-    held, others, spans = list[Postings](), list[Postings](), list[tuple[int, int]]()
+    searched, others, spans = list[Postings](), list[Postings](), list[tuple[int, int]]()
     for shard in leaf_map.manifest.shards:
-        is_held = leaves.reads(shard)
-        postings = Postings.open(leaf_map, shard, cache_bytes, rarity_alone=not is_held)
-        (held if is_held else others).append(postings)
+        is_searched = leaves.reads(shard)
+        postings = Postings.open(leaf_map, shard, cache_bytes, rarity_alone=not is_searched)
+        (searched if is_searched else others).append(postings)
     for segment in leaves.segments:
         size_L, leaf_L = segment.lists.size_L, segment.lists.leaf_L
         before, within = leaf_L < leaves.leaves.start, leaf_L < leaves.leaves.stop
         spans.append((int(size_L[before].sum()), int(size_L[within].sum())))
-    return PostingLists(held, spans, others)
+    return PostingLists(searched, spans, others)
 
 
 def fused(

@@ -119,10 +119,10 @@ def _write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alo
         row_P, count_P = row_P[order_P].astype(np.int32), count_P[order_P]
         begin_V = np.cumsum(frequency_V, dtype=np.int64) - frequency_V
         part_P = _part(count_P, length_N[row_P], total / max(1, documents))
-        held = frequency_V > 0
+        left = frequency_V > 0
         most_V = np.zeros(len(hash_V), np.float32)
-        if held.any():
-            most_V[held] = np.maximum.reduceat(part_P, begin_V[held])
+        if left.any():
+            most_V[left] = np.maximum.reduceat(part_P, begin_V[left])
         small = np.min_scalar_type(int(count_P.max(initial=0)))
         arrays |= {"begin": begin_V, "row": row_P, "count": count_P.astype(small), "length": length_N, "most": most_V}
     for name, array in arrays.items():
@@ -148,10 +148,10 @@ class PostingLists:
         Rarity is counted over the documents of these shards and of `others`.
         """
         self._searched, self._spans, self._others = list(searched), list(spans), list(others)
-        every = [*searched, *others]
-        self.documents = sum(postings.documents for postings in every)
+        shards = [*searched, *others]
+        self.documents = sum(postings.documents for postings in shards)
         """Number of documents of the whole index."""
-        self.mean = sum(postings.total for postings in every) / max(1, self.documents)
+        self.mean = sum(postings.total for postings in shards) / max(1, self.documents)
         """Mean length of these documents, in words."""
         lengths = [postings.length_N for postings in searched]
         self.length_N = np.concatenate([np.zeros(0, np.float32), *lengths])
@@ -173,10 +173,10 @@ class PostingLists:
         division of an index which of them are found. Scores are -inf and rows -1 where there are fewer. With a mask
         [n], only rows where it is True are results; rarity is counted over all documents either way.
         """
-        found = [_first(*self._best(text, k, mask_N), k) for text in texts]
-        most = max((len(row_T) for _, row_T in found), default=0)
+        ranked = [_first(*self._best(text, k, mask_N), k) for text in texts]
+        most = max((len(row_T) for _, row_T in ranked), default=0)
         score_QT, row_QT = np.full((len(texts), most), -np.inf, np.float32), np.full((len(texts), most), -1)
-        for query, (score_T, row_T) in enumerate(found):
+        for query, (score_T, row_T) in enumerate(ranked):
             score_QT[query, : len(row_T)], row_QT[query, : len(row_T)] = score_T, row_T
         return score_QT, row_QT
 
@@ -191,39 +191,39 @@ class PostingLists:
         """
         query = self._query(text)
         score_N, threshold = self._accumulator, 0.0
-        found: list[Ints] = []
+        parts: list[Ints] = []
         for word in range(query.words):
             if threshold > query.left_T[word]:
-                return self._looked_up(query, word, *_taken(found, score_N), k)
+                return self._looked_up(query, word, *_taken(parts, score_N), k)
             row_X, count_X = self._list(query, word)
             if mask_N is not None:
                 allowed_X = mask_N[row_X]
                 row_X, count_X = row_X[allowed_X], count_X[allowed_X]
             before_X = score_N[row_X]
             score_N[row_X] = before_X + query.weight_T[word] * self.part(count_X, row_X)
-            found.append(row_X[before_X == 0] if word else row_X)
+            parts.append(row_X[before_X == 0] if word else row_X)
             if word + 1 < query.words:
-                first = max(found, key=len)
+                first = max(parts, key=len)
                 threshold = max(threshold, _kth(score_N[first], k))
-        return _taken(found, score_N)
+        return _taken(parts, score_N)
 
     def _weighted(self, text: str) -> tuple[Floats, list[tuple[Ints, Ints]]]:
         """Weigh a text's words [t], 0 where no document has one; returns too what `find` returns of searched shards."""
         hash_T, times_T = np.unique(word_hashes(words(text)), return_counts=True)
-        found = [postings.find(hash_T) for postings in (*self._searched, *self._others)]
-        frequency_T = sum((own_T for _, own_T in found), np.zeros(len(hash_T)))
+        places = [postings.find(hash_T) for postings in (*self._searched, *self._others)]
+        frequency_T = sum((has_T for _, has_T in places), np.zeros(len(hash_T)))
         rarity_T = np.log(1 + (self.documents - frequency_T + 0.5) / (frequency_T + 0.5))
         weight_T = np.where(frequency_T > 0, times_T * rarity_T, 0).astype(np.float32)
-        return weight_T, found[: len(self._searched)]
+        return weight_T, places[: len(self._searched)]
 
     def _query(self, text: str) -> "_Query":
-        weight_T, found = self._weighted(text)
+        weight_T, places = self._weighted(text)
         # The rarest words come first, by how often the query has them.
         order_T = np.argsort(-weight_T, kind="stable")
         order_T = order_T[weight_T[order_T] > 0]
         most_T, ranges = np.zeros(len(order_T)), list[list[tuple[int, int]]]()
-        for postings, higher, (every_T, has_T) in zip(self._searched, self._higher, found, strict=True):
-            place_T, has_T = every_T[order_T], has_T[order_T]
+        for postings, higher, (at_T, has_T) in zip(self._searched, self._higher, places, strict=True):
+            place_T, has_T = at_T[order_T], has_T[order_T]
             most_T = np.maximum(most_T, np.where(has_T > 0, postings.most_V[place_T] * higher, 0))
             begin_T = postings.begin_V[place_T]
             ranges.append(list(zip(begin_T.tolist(), (begin_T + has_T).tolist(), strict=True)))
@@ -285,9 +285,9 @@ class _Query:
         return len(self.weight_T)
 
 
-def _taken(found: Sequence[Ints], score_N: Floats) -> tuple[Floats, Ints]:
-    """Take the scores and rows [c] of all rows found, each once, and set them to zero."""
-    row_C = found[0] if len(found) == 1 else np.concatenate([_NONE, *found])
+def _taken(parts: Sequence[Ints], score_N: Floats) -> tuple[Floats, Ints]:
+    """Take the scores and rows [c] of all parts, each once, and set them to zero."""
+    row_C = parts[0] if len(parts) == 1 else np.concatenate([_NONE, *parts])
     score_C = score_N[row_C]
     score_N[row_C] = 0
     return score_C, row_C

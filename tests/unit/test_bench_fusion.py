@@ -26,13 +26,13 @@ def world():
     )
     names = generator.permutation([f"d{number}" for number in range(documents)]).tolist()
     texts = [" ".join(f"word{word}" for word in generator.integers(0, 60, 12)) for _ in names]
-    asked = [" ".join(f"word{word}" for word in generator.integers(0, 70, count)) for count in [*range(1, 9)] * 5]
-    asked[3] = "nothing"
+    query_texts = [" ".join(f"word{word}" for word in generator.integers(0, 70, count)) for count in [*range(1, 9)] * 5]
+    query_texts[3] = "nothing"
     grades = {
         f"q{number}": {names[row]: int(generator.integers(0, 4)) for row in generator.integers(0, documents, 30)}
         for number in range(queries)
     }
-    return names, document_NM, texts, Queries(list(grades), query_QM, grades, asked)
+    return names, document_NM, texts, Queries(list(grades), query_QM, grades, query_texts)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.05, 0.3, 1.0])
@@ -47,7 +47,7 @@ def test_values_are_those_of_the_librarys_fusion(world, weight):
     wanted = Judge(queries, MEASURES).values(both)
 
     order = {name: place for place, name in enumerate(sorted(names))}
-    found = listed(
+    candidates = listed(
         exact_rows(query_QM, document_NM, None, 100),
         (word_QK, row_QK),
         document_NM,
@@ -55,7 +55,7 @@ def test_values_are_those_of_the_librarys_fusion(world, weight):
         {name: row for row, name in enumerate(names)},
         np.array([order[name] for name in names]),
     )
-    got = found.values(weight)
+    got = candidates.values(weight)
     for measure in MEASURES:
         np.testing.assert_allclose(got[measure], wanted[measure], atol=1e-9)
 
@@ -64,7 +64,7 @@ def test_bm25_alone_is_its_own_ranking(world):
     names, document_NM, texts, queries = world
     word_QK, row_QK = Words(texts).best(queries.texts, 100)
     order = {name: place for place, name in enumerate(sorted(names))}
-    found = listed(
+    candidates = listed(
         exact_rows(queries.vector_QM, document_NM, None, 100),
         (word_QK, row_QK),
         document_NM,
@@ -73,4 +73,4 @@ def test_bm25_alone_is_its_own_ranking(world):
         np.array([order[name] for name in names]),
     )
     wanted = Judge(queries, MEASURES).values(whole_scan(word_QK, row_QK, pa.array(names), 0))
-    np.testing.assert_allclose(found.bm25()["R@100"], wanted["R@100"], atol=1e-9)
+    np.testing.assert_allclose(candidates.bm25()["R@100"], wanted["R@100"], atol=1e-9)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.weight_rules import WEIGHTS, argmax, by_family, chosen, near_prior, outcome, penalised
+from benchmarks.statistics import by_family
+from benchmarks.weight_rules import WEIGHTS, argmax, chosen, near_prior, outcome, penalised
 
 
 def curve(best, queries=8, slope=0.01):
@@ -39,7 +40,8 @@ def test_a_penalty_says_less_the_more_queries_there_are(queries, wanted):
 def test_an_interval_of_families_is_wider_than_one_of_their_queries():
     difference_A = np.repeat(np.random.default_rng(0).normal(0, 0.1, 40), 5)
     families, queries = (
-        by_family(difference_A, 0 * difference_A, own) for own in (np.repeat(np.arange(40), 5), np.arange(200))
+        by_family(difference_A, 0 * difference_A, family_A)
+        for family_A in (np.repeat(np.arange(40), 5), np.arange(200))
     )
     assert families.value == pytest.approx(queries.value) == pytest.approx(100 * difference_A.mean())
     assert families.high - families.low > 1.7 * (queries.high - queries.low)
@@ -47,6 +49,6 @@ def test_an_interval_of_families_is_wider_than_one_of_their_queries():
 
 def test_an_outcome_is_told_in_points():
     values = {"nDCG@10": curve(0.3), "R@100": curve(0.5)}
-    found = outcome(values, np.repeat([0, 1], 4), argmax, values["R@100"], 2)
-    assert (found.loss, found.gain, found.bad) == pytest.approx((2, 5, 5))
-    assert found.recall == pytest.approx(9)
+    told = outcome(values, np.repeat([0, 1], 4), argmax, values["R@100"], 2)
+    assert (told.loss, told.gain, told.bad) == pytest.approx((2, 5, 5))
+    assert told.recall == pytest.approx(9)

@@ -14,9 +14,9 @@ from rayhier.dataset.words import words
 
 def related(first, other):
     """Return True if two queries, each its words and its answers, share an answer or half of all their words."""
-    (own_words, own), (their_words, theirs) = first, other
-    union = own_words | their_words
-    return bool(own & theirs) or (bool(union) and 2 * len(own_words & their_words) >= len(union))
+    (first_words, first_answers), (other_words, other_answers) = first, other
+    union = first_words | other_words
+    return bool(first_answers & other_answers) or (bool(union) and 2 * len(first_words & other_words) >= len(union))
 
 
 def joined(queries):
@@ -25,7 +25,7 @@ def joined(queries):
     for i, j in combinations(range(len(queries)), 2):
         if related(queries[i], queries[j]):
             old, new = family[j], family[i]
-            family = [new if one == old else one for one in family]
+            family = [new if number == old else number for number in family]
     return family
 
 
@@ -42,7 +42,7 @@ sets = st.frozensets(st.sampled_from("abcdefgh"), max_size=4)
 
 @given(st.lists(st.tuples(sets, st.frozensets(st.sampled_from("uvwxyz"), max_size=2)), min_size=1, max_size=12))
 def test_families_are_connected_through_answers_and_words(queries):
-    family_Q = families([own for own, _ in queries], [own for _, own in queries])
+    family_Q = families([names for names, _ in queries], [answers for _, answers in queries])
     wanted = joined(queries)
     for i, j in combinations(range(len(queries)), 2):
         assert (family_Q[i] == family_Q[j]) == (wanted[i] == wanted[j])
@@ -56,7 +56,7 @@ def world(seed):
         frozenset(map(str, (3_000 * generator.random(generator.integers(2, 8)) ** 1.5).astype(int)))
         for _ in range(count)
     ]
-    word[1::5] = [frozenset([*own, "more"]) for own in word[0::5]]
+    word[1::5] = [frozenset([*names, "more"]) for names in word[0::5]]
     answer = [frozenset(map(str, generator.integers(0, 20_000, generator.integers(1, 3)))) for _ in range(count)]
     return list(zip(word, answer, strict=True))
 
@@ -94,7 +94,7 @@ def test_folds_hold_whole_families_in_about_equal_numbers(family, count, seed):
             folds(family_Q, count, seed)
         return
     fold_Q = folds(family_Q, count, seed)
-    assert all(len(set(fold_Q[family_Q == one])) == 1 for one in family)
+    assert all(len(set(fold_Q[family_Q == number])) == 1 for number in family)
     assert set(fold_Q) == set(range(count))
     assert np.ptp(np.bincount(fold_Q)) <= sizes.max()
     assert (fold_Q == folds(family_Q, count, seed)).all()

@@ -67,27 +67,27 @@ def chosen(world, dev, **search):
 
 
 def test_words_that_are_always_wrong_get_no_weight(world):
-    found = chosen(world, world[1](right=0.0, noise=0.2, count=300))
-    assert found.measured["0"] > found.measured["0.15"] + 0.02
-    assert found.weight == 0.0
+    choice = chosen(world, world[1](right=0.0, noise=0.2, count=300))
+    assert choice.measured["0"] > choice.measured["0.15"] + 0.02
+    assert choice.weight == 0.0
 
 
 def test_words_that_are_always_right_get_a_weight(world):
-    found = chosen(world, world[1](right=1.0, noise=1.0))
-    assert found.weight >= TAUGHT_WEIGHT
-    assert found.measured[f"{found.weight:g}"] > found.measured["0"] + 0.2
+    choice = chosen(world, world[1](right=1.0, noise=1.0))
+    assert choice.weight >= TAUGHT_WEIGHT
+    assert choice.measured[f"{choice.weight:g}"] > choice.measured["0"] + 0.2
 
 
 def test_measured_is_what_searches_find(world):
     leaf_map, queries = world
     dev = queries(right=0.5, noise=0.6)
-    found = chosen(world, dev, hybrid={"depth": 30})
+    choice = chosen(world, dev, hybrid={"depth": 30})
     leaves = LeafScan.mapped(leaf_map)
     dense = leaves.scan(dev.vector_QM, np.tile(np.arange(LEAVES), (Q, 1)), 30)
     parts = [WordScan.mapped(leaf_map, leaves).scan(dev.texts, dev.vector_QM, 30)]
     for weight in WEIGHTS:
         both = fused(dense, parts, 10, HybridSpec(weight=weight), 30)
-        assert Judge(dev, [MEASURE]).mean(both)[MEASURE] == pytest.approx(found.measured[f"{weight:g}"], abs=1e-6)
+        assert Judge(dev, [MEASURE]).mean(both)[MEASURE] == pytest.approx(choice.measured[f"{weight:g}"], abs=1e-6)
 
 
 def test_without_dev_queries_it_is_that_of_an_untaught_encoder(world):
@@ -96,9 +96,9 @@ def test_without_dev_queries_it_is_that_of_an_untaught_encoder(world):
 
 
 def test_one_dev_query_moves_little(world):
-    found = chosen(world, world[1](right=0.0, noise=0.2, count=1))
-    assert found.queries == 1
-    assert abs(found.weight - TAUGHT_WEIGHT) <= 0.15
+    choice = chosen(world, world[1](right=0.0, noise=0.2, count=1))
+    assert choice.queries == 1
+    assert abs(choice.weight - TAUGHT_WEIGHT) <= 0.15
 
 
 def test_at_most_so_many_are_asked(world, monkeypatch):
@@ -122,11 +122,11 @@ def test_what_was_chosen_is_what_is_read(world, tmp_path):
     from rayhier.storage.artifact import Place
     from rayhier.storage.attempt import Attempt, Output
 
-    found = chosen(world, world[1](right=0.5, noise=0.5))
+    choice = chosen(world, world[1](right=0.5, noise=0.5))
     with Attempt.start(Place(tmp_path / "calibration" / "012345678901")) as attempt:
-        found.write(attempt.root)
+        choice.write(attempt.root)
         published = attempt.publish("calibration", {}, Output({}))
-    assert FusionWeight.open(published) == found
+    assert FusionWeight.open(published) == choice
     (tmp_path / "calibration" / "012345678901" / published.record.attempt / "weight.json").write_text("{}")
     with pytest.raises(ValueError, match=r"weight\.json"):
         FusionWeight.open(published)
@@ -134,14 +134,14 @@ def test_what_was_chosen_is_what_is_read(world, tmp_path):
 
 def test_a_settled_spec_searches_by_it():
     spec = JobSpec.model_validate(SPEC)
-    assert replace_weight(spec, 0.05) == ("hybrid", 0.05)
-    assert replace_weight(spec, 0.0) == ("dense", 0.0)
-    assert replace_weight(spec, None) == ("hybrid", TAUGHT_WEIGHT)
+    assert mode_and_weight(spec, 0.05) == ("hybrid", 0.05)
+    assert mode_and_weight(spec, 0.0) == ("dense", 0.0)
+    assert mode_and_weight(spec, None) == ("hybrid", TAUGHT_WEIGHT)
     alone = JobSpec.model_validate({**SPEC, "corpus": {"type": "jsonl", "documents": "d.jsonl"}})
     assert not alone.chooses_weight
-    assert replace_weight(alone, None) == ("hybrid", UNTAUGHT_WEIGHT)
+    assert mode_and_weight(alone, None) == ("hybrid", UNTAUGHT_WEIGHT)
 
 
-def replace_weight(spec, weight):
+def mode_and_weight(spec, weight):
     search = spec.settled(weight).search
     return search.mode, search.hybrid.weight

@@ -41,18 +41,18 @@ def check(root, parts=1):
             texts[row["doc_id"]] = f"{row['title']} {row['text']}".strip()
     names, plain = list(texts), Words(list(texts.values()))
     cuts = np.linspace(0, L, parts + 1).astype(int)
-    found = [{} for _ in QUERIES]
+    score_of = [{} for _ in QUERIES]
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         scan = LeafScan.mapped(there, None, range(first, last))
         lexical = WordScan.mapped(there, scan).scan(QUERIES, np.ones((len(QUERIES), M), np.float32), len(names))
         for query, (row_K, score_K) in enumerate(zip(lexical.ranking.row_QK, lexical.ranking.score_QK, strict=True)):
             named = lexical.ranking.ids[row_K[row_K >= 0]].tolist()
-            assert not found[query].keys() & set(named)
-            found[query] |= dict(zip(named, score_K[row_K >= 0].tolist(), strict=True))
+            assert not score_of[query].keys() & set(named)
+            score_of[query] |= dict(zip(named, score_K[row_K >= 0].tolist(), strict=True))
     for query, text in enumerate(QUERIES):
         wanted = {name: score for name, score in zip(names, plain.scores(text).tolist(), strict=True) if score > 0}
-        assert found[query].keys() == wanted.keys()
-        np.testing.assert_allclose([found[query][name] for name in wanted], list(wanted.values()), rtol=1e-4)
+        assert score_of[query].keys() == wanted.keys()
+        np.testing.assert_allclose([score_of[query][name] for name in wanted], list(wanted.values()), rtol=1e-4)
     return there
 
 

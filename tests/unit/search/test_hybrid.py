@@ -85,20 +85,20 @@ def ordered(found):
 @pytest.mark.parametrize("where", [None, Bound("year", "gte", 4)], ids=["all", "filtered"])
 def test_words_are_those_of_all_documents(world, passages, codec, where):
     leaf_map, vector_NM, texts, query_QM, queries = world
-    found = opened(leaf_map, codec).scan(queries, query_QM, 10, where)
+    lexical = opened(leaf_map, codec).scan(queries, query_QM, 10, where)
     plain = Words(texts)
     for query, text in enumerate(queries):
         expected = best(plain.scores(text), passages, lambda n: where is None or n % 7 >= 4)
-        rows = found.ranking.row_QK[query]
-        names = found.ranking.ids[rows[rows >= 0]].tolist()
+        rows = lexical.ranking.row_QK[query]
+        names = lexical.ranking.ids[rows[rows >= 0]].tolist()
         scores = [expected[name] for name in names]
-        np.testing.assert_allclose(found.ranking.score_QK[query, : len(names)], scores, rtol=1e-5)
+        np.testing.assert_allclose(lexical.ranking.score_QK[query, : len(names)], scores, rtol=1e-5)
         np.testing.assert_allclose(scores, sorted(expected.values(), reverse=True)[: len(names)], rtol=1e-5)
         assert len(names) == min(10, len(expected))
-        shown = found.ranking.documents["text"].to_pylist()
-        for row, base in zip(rows[rows >= 0], found.base_QK[query], strict=False):
+        shown = lexical.ranking.documents["text"].to_pylist()
+        for row, base in zip(rows[rows >= 0], lexical.base_QK[query], strict=False):
             assert any(shown[row] == texts[n] and abs(vector_NM[n] @ query_QM[query] - base) < 2e-3 for n in range(N))
-    assert not len(found.ranking.row_QK) or (found.ranking.row_QK[-1] < 0).all()  # a word of no document
+    assert not len(lexical.ranking.row_QK) or (lexical.ranking.row_QK[-1] < 0).all()  # a word of no document
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
     leaves = LeafScan.mapped(leaf_map, "flat")
     every_QB = np.tile(np.arange(LEAVES), (Q, 1))
     dense = leaves.scan(query_QM, every_QB, N)
-    found = fused(dense, [opened(leaf_map).scan(queries, query_QM, N)], 10, fusion)
+    ranking = fused(dense, [opened(leaf_map).scan(queries, query_QM, N)], 10, fusion)
     plain, numbers = Words(texts), range(N)
     for query, text in enumerate(queries):
         words, bases = best(plain.scores(text), passages), {}
@@ -124,15 +124,15 @@ def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
             expected = {name: 1 / (RANKS + 1 + by_base.index(name)) for name in bases}
             for place, name in enumerate(by_words, start=1):
                 expected[name] += 1 / (RANKS + place)
-        rows = found.row_QK[query]
-        names = found.ids[rows[rows >= 0]].tolist()
+        rows = ranking.row_QK[query]
+        names = ranking.ids[rows[rows >= 0]].tolist()
         np.testing.assert_allclose(
-            found.score_QK[query, : len(names)], sorted(expected.values(), reverse=True)[:10], atol=2e-3
+            ranking.score_QK[query, : len(names)], sorted(expected.values(), reverse=True)[:10], atol=2e-3
         )
         if fusion.fuse == "sum":
-            np.testing.assert_allclose(found.score_QK[query], [expected[name] for name in names], atol=1e-4)
+            np.testing.assert_allclose(ranking.score_QK[query], [expected[name] for name in names], atol=1e-4)
         assert len(set(names)) == 10
-    np.testing.assert_array_equal(found.visited_Q, dense.visited_Q)
+    np.testing.assert_array_equal(ranking.visited_Q, dense.visited_Q)
 
 
 def test_parts_of_an_index_are_fused_as_one(world):
@@ -143,9 +143,9 @@ def test_parts_of_an_index_are_fused_as_one(world):
     parts = [opened(leaf_map, leaves=part).scan(queries, query_QM, 20) for part in (range(2), range(2, 5), range(5, 6))]
     for weight in (0.0, 0.1, 1.0):
         whole = fused(dense, [opened(leaf_map).scan(queries, query_QM, 20)], 10, HybridSpec(weight=weight), 20)
-        found = fused(dense, parts, 10, HybridSpec(weight=weight), 20)
-        np.testing.assert_array_equal(found.score_QK, whole.score_QK)
-        assert [[found.ids[row] for row in row_K] for row_K in found.row_QK] == [
+        ranking = fused(dense, parts, 10, HybridSpec(weight=weight), 20)
+        np.testing.assert_array_equal(ranking.score_QK, whole.score_QK)
+        assert [[ranking.ids[row] for row in row_K] for row_K in ranking.row_QK] == [
             [whole.ids[row] for row in row_K] for row_K in whole.row_QK
         ]
 
@@ -169,12 +169,12 @@ def test_a_weight_of_other_scores_is_a_share_of_the_best(world, passages):
     leaf_map, _, _, query_QM, queries = world
     dense = LeafScan.mapped(leaf_map, "flat").scan(query_QM, np.tile(np.arange(LEAVES), (Q, 1)), 20)
     parts = [opened(leaf_map).scan(queries, query_QM, 20)]
-    found = fused(dense, parts, 10, HybridSpec(weight=0.5), 20, cosines=False)
+    ranking = fused(dense, parts, 10, HybridSpec(weight=0.5), 20, cosines=False)
     larger = replace(dense, score_QK=dense.score_QK * 1000)
     parts = [replace(part, base_QK=part.base_QK * 1000) for part in parts]
     many = fused(larger, parts, 10, HybridSpec(weight=0.5), 20, cosines=False)
-    np.testing.assert_allclose(many.score_QK, found.score_QK * 1000, rtol=1e-5)
-    assert not np.allclose(fused(dense, parts, 10, HybridSpec(weight=0.5), 20).score_QK, found.score_QK, rtol=1e-3)
+    np.testing.assert_allclose(many.score_QK, ranking.score_QK * 1000, rtol=1e-5)
+    assert not np.allclose(fused(dense, parts, 10, HybridSpec(weight=0.5), 20).score_QK, ranking.score_QK, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_modes_need_words():
         return Rules(SearchSpec.model_validate(search), 9, 10, words=words)
 
     plain, auto, both, default = rules(False), rules(True), rules(True, mode="dense"), rules(True, mode="hybrid")
-    assert [one.request(["oak"]).mode for one in (plain, auto, both, default)] == ["dense"] * 3 + ["hybrid"]
+    assert [rules.request(["oak"]).mode for rules in (plain, auto, both, default)] == ["dense"] * 3 + ["hybrid"]
     assert (both.request(["oak"], mode="bm25").mode, default.request(["oak"], mode="dense").mode) == ("bm25", "dense")
     with pytest.raises(InputError, match=r"got 'hybrid'; allowed: dense; bm25 and hybrid need index\.words in the"):
         plain.request(["oak"], mode="hybrid")

@@ -83,18 +83,18 @@ def test_a_score_is_the_same_however_the_index_is_divided(world):
     whole, scan = lists_of(leaf_map)
     score_QK, row_QK = whole.best(queries, 20)
     ids = [name for segment in scan.segments for name in segment.ids().to_pylist()]
-    found = [{} for _ in queries]
+    score_of = [{} for _ in queries]
     for part in (range(1), range(1, 7), range(7, LEAVES)):
-        lists, own = lists_of(leaf_map, part)
-        names = [name for segment in own.segments for name in segment.ids().to_pylist()]
+        lists, part_scan = lists_of(leaf_map, part)
+        names = [name for segment in part_scan.segments for name in segment.ids().to_pylist()]
         for query, (score_K, row_K) in enumerate(zip(*lists.best(queries, 20), strict=True)):
             pairs = {names[row]: score for score, row in zip(score_K.tolist(), row_K, strict=True) if row >= 0}
-            assert not found[query].keys() & pairs.keys()
-            found[query] |= pairs
+            assert not score_of[query].keys() & pairs.keys()
+            score_of[query] |= pairs
     for query, (score_K, row_K) in enumerate(zip(score_QK, row_QK, strict=True)):
         for score, row in zip(score_K.tolist(), row_K, strict=True):
-            assert row < 0 or found[query][ids[row]] == score
-        best = sorted(found[query].values(), reverse=True)[:20]
+            assert row < 0 or score_of[query][ids[row]] == score
+        best = sorted(score_of[query].values(), reverse=True)[:20]
         assert best == [score for score in score_K.tolist() if score > 0][:20]
 
 
@@ -122,13 +122,13 @@ def test_lookups_leave_nothing_out(world, monkeypatch):
     assert looked_up
 
     def endless(lists, text):
-        found = query(lists, text)
-        return replace(found, left_T=np.full(found.words, np.inf))
+        query_words = query(lists, text)
+        return replace(query_words, left_T=np.full(query_words.words, np.inf))
 
     monkeypatch.setattr(PostingLists, "_query", endless)
-    every = lists.best(queries, 5)
-    np.testing.assert_array_equal(some[0], every[0])
-    np.testing.assert_array_equal(some[1], every[1])
+    whole = lists.best(queries, 5)
+    np.testing.assert_array_equal(some[0], whole[0])
+    np.testing.assert_array_equal(some[1], whole[1])
 
 
 @pytest.mark.parametrize("query", ["", "the of and", "unheard of", "a b c", "\x00", "é" * 10_000, "w1 " * 3_334])

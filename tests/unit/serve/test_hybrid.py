@@ -60,8 +60,8 @@ def test_words_are_as_rare_in_a_group_as_in_the_whole_index(worded):
             parsed = None if where is None else parse(where, {"year": "int"})
             given = asyncio.run(ask(engine, ASKED, 7, beam, parsed, mode=mode)).answers
             wanted = searcher.search(ASKED, 7, beam, filter=where, mode=mode)
-            assert [[(hit.id, hit.score) for hit in one.hits] for one in given] == [
-                [(hit.id, hit.score) for hit in one.hits] for one in wanted
+            assert [[(hit.id, hit.score) for hit in answer.hits] for answer in given] == [
+                [(hit.id, hit.score) for hit in answer.hits] for answer in wanted
             ]
 
 
