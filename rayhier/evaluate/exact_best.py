@@ -20,7 +20,7 @@ def exact_best(leaf_map: LeafMap, query_QM: Floats, k: int) -> Ranking:
     best passage.
     """
     best = Ranking.none(len(query_QM))
-    with Bar("calibrate", leaf_map.manifest.documents, "documents") as bar:
+    with Bar("exact search", leaf_map.manifest.documents, "documents") as bar:
         for shard in leaf_map.manifest.shards:
             best = _compacted(merge([best, _best_of(leaf_map, shard, query_QM, k)], k))
             bar.advance(shard.documents)
