@@ -25,8 +25,10 @@ class FusionWeight(BaseModel):
 
     @classmethod
     def open(cls, calibration: Artifact) -> Self | None:
-        """Read the weight of a published calibration; None where it has none; InputError where the file is
-        not as it was published."""
+        """Read the weight of a published calibration; None where it has none.
+
+        InputError where the file is not as it was published.
+        """
         if not calibration.names(NAME):
             return None
         return cls.model_validate(files.read_json(calibration.verified(NAME)))

@@ -35,7 +35,9 @@ def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> N
 
     InputError where the index cannot be served, or nothing can listen on the port.
     """
-    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once all requests are answered
+    # uvicorn raises the signal again once all requests are answered; background jobs of a script start without SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _end)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(args, host, port, ready))
 

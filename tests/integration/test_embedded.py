@@ -30,10 +30,11 @@ def port() -> int:
 
 @pytest.fixture
 def process(work: Path, tmp_path: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    """The command, once it says where it serves."""
+    """The command as a script's background job, which starts without SIGINT; once it says where it serves."""
     (tmp_path / "token").write_text(TOKEN)
     command = [sys.executable, "-m", "rayhier", "serve", str(work), "--port", str(port)]
     command += ["--token-file", str(tmp_path / "token"), *PATIENCE]
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         first = started.stdout.readline()
