@@ -153,7 +153,8 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "factors":
             return Cost(START + _factorising(spec, work), _vectors(work))
         case "calibrate":
-            return Cost(START + _calibrating(spec, work), 0)
+            read = _reading(spec, work, DEV_PAIRS, spec.cluster.evaluate) if spec.chooses_beside else 0.0
+            return Cost(START + _calibrating(spec, work) + read, 0)
         case "train":
             return Cost(START + _training(spec, work), _train_memory(spec, work))
         case "index":

@@ -44,12 +44,12 @@ STAGES = {
     "generate": Stage("generated", 1, "embed"),
     "embed": Stage("vectors", 1, "embed"),
     "test": Stage("test", 1, "evaluate"),
-    "cross_encoder": Stage("cross_encoder", 1, "train"),
+    "cross_encoder": Stage("cross_encoder", 2, "train"),
     "scores": Stage("scores", 1, "scores"),
-    "train": Stage("model", 9, "train"),
+    "train": Stage("model", 10, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
-    "calibrate": Stage("calibration", 3, "evaluate"),
+    "calibrate": Stage("calibration", 4, "evaluate"),
     "evaluate": Stage("evaluate", 8, "evaluate"),
 }
 """Stages by name, in the order of a run."""
@@ -148,7 +148,10 @@ class Plan:
         """Stages that the spec lacks, and the key by which it would have them."""
         lacking = {
             "generate": ("train.generated", self.pairs is None),
-            "calibrate": ("search.hybrid.weight auto, or search.beam of type recall", not self.spec.calibrates),
+            "calibrate": (
+                "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam of type recall",
+                not self.spec.calibrates,
+            ),
         }
         return {stage: key for stage, (key, lacks) in lacking.items() if lacks}
 
@@ -237,6 +240,8 @@ class _Steps:
                 learned[f"factors.{seed}"] = factors.fingerprint
             if self.spec.calibrates:
                 inputs = {**base, "model": model.fingerprint, "index": index.fingerprint}
+                if self.spec.chooses_beside:
+                    inputs["cross_encoder"] = scored["cross_encoder"]
                 steps.append(calibration := self._calibration(inputs, seed))
                 measured[f"calibration.{seed}"] = calibration.fingerprint
         if self.spec.search.reranking is not None:
@@ -263,7 +268,7 @@ class _Steps:
             "embed",
             inputs,
             self._encoded() * self.work.dimension * 4,
-            encoder=_fields(self.spec.encoder, "model", "sha256", "train", "batch_size", "device"),
+            encoder=_fields(self.spec.encoder, "model", "sha256", "train", "adopt", "batch_size", "device"),
             weights=self.plan.model.files,
             **self._draws(),
         )
@@ -287,7 +292,7 @@ class _Steps:
             base,
             sum(file.stat().st_size for file in folder.path.iterdir() if file.is_file()),
             weights=folder.files,
-            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "device", "batch_size", *unchanged),
+            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "device", "batch_size", "beside", *unchanged),
             pairs=others,
             kept=kept if training is not None else 0,
         )
@@ -321,6 +326,7 @@ class _Steps:
             train=_fields(spec.train, "micro_batch", "generated"),
             leaves=self.leaves if spec.router.spills else [],
             what=spec.encoder.train,
+            adopt=spec.encoder.adopt,
             similarity=spec.encoder.similarity,
         )
 
@@ -344,6 +350,8 @@ class _Steps:
             parts, size = {"k": search.k, **self._codes()}, most * search.k * BYTES_A_FLOOR
         if self.spec.chooses_weight:
             parts["depth"] = search.hybrid.depth
+        if self.spec.chooses_beside:
+            parts |= {"searched": _fields(search, "codec", "cache_gb", "rerank", "k"), **self._codes()}
         return self._step("calibrate", inputs, size, seed, **parts)
 
     def _codes(self) -> dict[str, Any]:
@@ -358,7 +366,11 @@ class _Steps:
             *(("memory_gb",) if self.spec.search.memory_gb is None else ()),
         ]
         search = _fields(self.spec.search, "codec", "cache_gb", *unused)
-        return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **self._codes())
+        reads = self.spec.cross_encoder if self.spec.search.reranking is not None else None
+        beside: dict[str, Any] = {} if reads is None else {"beside": reads.beside}
+        return self._step(
+            "evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **self._codes(), **beside
+        )
 
     def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:
         kind, code = STAGES[stage].kind, STAGES[stage].code

@@ -222,7 +222,8 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
             from rayhier.evaluate.ray import build_calibration
 
             built = opened["corpus"], opened["vectors"], opened["model"], opened["index"]
-            return lambda attempt: build_calibration(spec, *built, attempt)
+            reads = opened.get("cross_encoder")
+            return lambda attempt: build_calibration(spec, *built, attempt, reads)
         case _:
             from rayhier.evaluate.ray import build as build_report
 
@@ -246,13 +247,14 @@ def _feeds(other: Step, step: Step) -> bool:
 
 
 def _make_current(plan: Plan) -> None:
-    """Once every index is published, and its calibration where it promises a recall, let current.json name this run.
+    """Once every index is published, and its calibration where searches need it, let current.json name this run.
 
-    Searches open what it names, by the spec that it holds, with an automatic mode and weight settled. The report is
-    copied to the workdir.
+    They need it to promise a recall and to re-rank. Searches open what current.json names, by the spec that it holds,
+    with an automatic mode and weight settled. The report is copied to the workdir.
     """
     published = [step for step in plan.steps if step.place.published()]
-    needed = ("index", *(["calibration"] if plan.spec.search.promise is not None else []))
+    needs_calibration = plan.spec.search.promise is not None or plan.spec.chooses_beside
+    needed = ("index", *(["calibration"] if needs_calibration else []))
     if any(step.kind in needed and step not in published for step in plan.steps):
         return
     first = plan.spec.evaluate.seeds[0]

@@ -7,7 +7,6 @@ from benchmarks.axn.page import write_page
 from benchmarks.axn.world import HELD, TESTED, World
 from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
-from rayhier.scores.settings import Settings
 
 
 def main() -> None:
@@ -23,7 +22,7 @@ def main() -> None:
     for queries in (world.held, world.tested):
         world.truth.fill(dict(zip(queries.ids, queries.texts, strict=True)))
     report("the truth is there")
-    weight = Settings.read(world.cross_encoder).beside
+    weight = world.beside
     alone, beside = findings.tables(world, weight, report)
     timing = findings.timing(world)
     found = findings.Findings(

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from benchmarks import leaf_maps
 from benchmarks.axn import rows
-from benchmarks.axn.rows import ASKED, TUNED, Found, Offline, Row, Setting, measured, named
+from benchmarks.axn.rows import ASKED, LEXICAL, TUNED, Found, Offline, Row, Setting, measured, named
 from benchmarks.axn.world import World
 from benchmarks.collection import made
 from benchmarks.machine import timed
@@ -19,7 +19,7 @@ from rayhier.dataset.queries import Queries, load_answers, new_answers
 from rayhier.dataset.ranking import Ranking
 from rayhier.run import run
 from rayhier.search.model import Model
-from rayhier.search.rerank import LEXICAL, Reranker
+from rayhier.search.rerank import Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AxnRerank, Rnr
 from rayhier.storage import columns

@@ -27,7 +27,6 @@ from rayhier.model.encoder import ResidualHead
 from rayhier.scores.call_budget import Asked, Spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
-from rayhier.search.rerank import LEXICAL
 from rayhier.spec.cross_encoder import FactorsSpec
 
 NDCG = "nDCG@10"
@@ -35,6 +34,8 @@ SHOWN = 100
 """First documents of an order that nDCG reads."""
 ASKED = ((1, 100), (10, 100), (100, 500))
 """Best documents that are looked for, and calls: Top-1@100, Top-10@100, Top-100@500."""
+LEXICAL = 0.3
+"""Weight of BM25, divided by the query's best, in an order by base and BM25 together."""
 ROUNDS = 5
 DISTILL_EPOCHS = 10
 

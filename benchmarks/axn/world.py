@@ -3,17 +3,22 @@
 import sys
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks.cache import keep, kept, key
 from benchmarks.collection import ROOT, made, place
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import load_documents, load_texts
 from rayhier.dataset.holdout import held_queries
+from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_split
+from rayhier.dataset.ranking import ID, Ranking
+from rayhier.evaluate.reranking import DEPTH, MEASURE, MOST, WEIGHTS, reordered
 from rayhier.plan import make_plan
 from rayhier.run import run
 from rayhier.scores.scorer import PairScorer
@@ -101,6 +106,19 @@ class World:
         """Train queries that nothing learned from; settings are chosen on them, and they are ADACUR's anchors."""
         self.chooses = self.held.some(np.arange(len(self.held)) < CHOOSE)
         """Held-out queries on which settings are chosen, the first of them: each is left out of what it is told by."""
+
+    @cached_property
+    def beside(self) -> float:
+        """Weight of the base score beside the cross-encoder's: the best on dev, over the base's first documents."""
+        dev = self.queries("dev")
+        dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST)))
+        base_QN = self.base(dev)
+        row_QK = np.argsort(-base_QN, axis=1, kind="stable")[:, :DEPTH]
+        zero_Q, ids = np.zeros(len(dev), np.int64), pa.table({ID: self.documents.ids})
+        ranking = Ranking(np.take_along_axis(base_QN, row_QK, axis=1), row_QK, ids, zero_Q, zero_Q, zero_Q)
+        score_QK, judge = self.best_scores(dev, row_QK).astype(np.float64), Judge(dev, [MEASURE])
+        measured = {weight: judge.mean(reordered(ranking, score_QK, weight))[MEASURE] for weight in WEIGHTS}
+        return max(WEIGHTS, key=lambda weight: (measured[weight], -weight))
 
     def queries(self, split: str) -> Queries:
         """All judged queries of a split."""

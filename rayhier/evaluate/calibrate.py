@@ -1,6 +1,7 @@
 """The calibrate stage: what queries that training never saw tell of a built index.
 
-How far they must go in it to find what an exact search finds, and how much BM25 should count in hybrid searches.
+How far they must go in it to find what an exact search finds, how much BM25 should count in hybrid searches, and how
+much the search's score beside that of a cross-encoder.
 """
 
 import numpy as np
@@ -13,6 +14,7 @@ from rayhier.dataset.queries import load_queries
 from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.exact_best import exact_best
 from rayhier.evaluate.fusion import choose_weight
+from rayhier.evaluate.reranking import choose_beside
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import FLOATS_AT_ONCE
 from rayhier.search.calibration import Calibration
@@ -26,12 +28,18 @@ from rayhier.storage.paths import Location
 
 
 def calibrate(
-    spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, index: Artifact, root: Location
+    spec: JobSpec,
+    corpus: Artifact,
+    vectors: Artifact,
+    model: Artifact,
+    index: Artifact,
+    root: Location,
+    cross_encoder: Artifact | None = None,
 ) -> dict[str, float]:
-    """Write what queries that training never saw tell of a built index below `root`; returns counts and the weight.
+    """Write what queries that training never saw tell of a built index below `root`; returns counts and weights.
 
     For a promise, floors of the dev queries, at most 2,000, those first by a hash of the id; for hybrid searches, the
-    weight of BM25.
+    weight of BM25; for re-ranking with a cross-encoder, the weight of the search's score.
     """
     dev = load_queries(corpus, vectors, "dev")
     opened, leaf_map = Model.open(model, spec), LeafMap.open(index.root, BUILT)
@@ -47,6 +55,12 @@ def calibrate(
         chosen = choose_weight(spec, dev, opened, leaf_map)
         chosen.write(root)
         counts |= {"weight": chosen.weight, "weighed": chosen.queries}
+    if spec.chooses_beside and cross_encoder is not None:
+        settled = spec.settled(counts.get("weight"))
+        beside = choose_beside(settled, dev, model, leaf_map, cross_encoder)
+        if beside is not None:
+            beside.write(root)
+            counts |= {"beside": beside.beside, "reranked": beside.queries}
     return counts
 
 

@@ -26,6 +26,7 @@ from rayhier.evaluate.systems.router import router_system, widened_system
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.evaluate.systems.served_path import ServedPath
 from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
+from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
 from rayhier.search.fusion_weight import FusionWeight
@@ -76,6 +77,8 @@ class SeedResult:
     """System -> measure -> value of each query [q], of the same systems and the router with the spec's beam."""
     weight: FusionWeight | None = None
     """Weight of BM25 that dev queries chose; None where none was chosen."""
+    adoption: Adoption | None = None
+    """Whether the trained encoder was kept; None where that was not asked."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ class SeedIndex:
     """Documents of the index with their trained vectors, each document once."""
     history: dict[str, list[dict[str, float]]]
     """Phase of training -> metrics that it recorded, epoch by epoch."""
+    adoption: Adoption | None = None
+    """Whether the trained encoder was kept; None where that was not asked."""
 
     def encode(self, queries: Queries) -> Encoded:
         """Encode queries for the router of the seed."""
@@ -126,7 +131,8 @@ def load_index(
     similarity = trained.flat_similarity if isinstance(trained.flat_similarity, LevelSimilarity) else None
     arguments = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, arguments)
-    return SeedIndex(trained, index, Collection.of(parts), files.read_json(model.path("metrics.json")))
+    history = files.read_json(model.path("metrics.json"))
+    return SeedIndex(trained, index, Collection.of(parts), history, Adoption.open(model))
 
 
 def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, where: Filter | None = None) -> Collection:
@@ -235,7 +241,7 @@ class _Work:
 
     def add(self, seed: int, seed_index: SeedIndex) -> None:
         """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
-        result = SeedResult(seed, history=seed_index.history)
+        result = SeedResult(seed, history=seed_index.history, adoption=seed_index.adoption)
         encoded, collection = seed_index.encode(self.queries), seed_index.collection
         sizes = collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()

@@ -55,12 +55,22 @@ def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Art
 
 
 def build_calibration(
-    spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, index: Artifact, attempt: Attempt
+    spec: JobSpec,
+    corpus: Artifact,
+    vectors: Artifact,
+    model: Artifact,
+    index: Artifact,
+    attempt: Attempt,
+    cross_encoder: Artifact | None = None,
 ) -> Output:
-    """Calibrate a built index by queries that training never saw, in a process of the cluster."""
+    """Calibrate a built index by queries that training never saw, in a process of the cluster.
+
+    `cross_encoder` is given where the spec re-ranks.
+    """
     workers = spec.cluster.evaluate
     spec = as_embedded(spec, vectors, workers.gpus)
-    folders = [str(artifact.folder) for artifact in (corpus, vectors, model, index)]
+    read = [] if cross_encoder is None else [cross_encoder]
+    folders = [str(artifact.folder) for artifact in (corpus, vectors, model, index, *read)]
     arguments = spec.model_dump(mode="json"), folders, str(attempt.root)
     counts = call(_calibrate, workers.cpus, *arguments, gpus=workers.gpus)
     if "queries" in counts:
@@ -68,6 +78,13 @@ def build_calibration(
     if "weight" in counts:
         chosen = f"chosen by {counts['weighed']:,} dev queries" if counts["weighed"] else "as usual without dev queries"
         say(f"  calibrate: BM25's weight {counts['weight']:g}, {chosen}")
+    if "beside" in counts:
+        say(
+            f"  calibrate: the search's score counts {counts['beside']:g} times beside the cross-encoder's, chosen by "
+            f"{counts['reranked']:,} dev queries"
+        )
+    elif spec.chooses_beside:
+        say("  calibrate: the search's score does not count beside the cross-encoder's: no dev queries choose a weight")
     return Output(counts)
 
 
@@ -75,8 +92,8 @@ def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[
     job = JobSpec.model_validate(spec)
     torch.set_num_threads(job.cluster.evaluate.cpus)
     faiss.omp_set_num_threads(job.cluster.evaluate.cpus)
-    corpus, vectors, model, index = (Artifact.open(locate(folder)) for folder in folders)
-    return calibrate(job, corpus, vectors, model, index, locate(root))
+    corpus, vectors, model, index, *read = (Artifact.open(locate(folder)) for folder in folders)
+    return calibrate(job, corpus, vectors, model, index, locate(root), *read)
 
 
 class Actors:

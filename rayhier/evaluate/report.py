@@ -11,6 +11,7 @@ from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.promise import Promise
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
+from rayhier.model.adoption import Adoption
 from rayhier.search.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json
@@ -154,6 +155,8 @@ class Report(BaseModel):
     several seeds: the lowest promised recall, the mean of the measured ones."""
     weights: list[FusionWeight] = []
     """Weight of BM25 that dev queries chose for each seed's model; empty where none was chosen."""
+    adoptions: list[Adoption] = []
+    """Whether each seed's trained encoder was kept, and what said so; empty where that was not asked."""
     seconds: dict[str, float]
     seeds: list[int]
 
@@ -179,6 +182,7 @@ class Report(BaseModel):
             level=evaluation.level,
             promise=_promise([result.promise for result in seeds if result.promise is not None]),
             weights=[result.weight for result in seeds if result.weight is not None],
+            adoptions=[result.adoption for result in seeds if result.adoption is not None],
             seconds={name: _round(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
             seeds=[result.seed for result in seeds],
         )

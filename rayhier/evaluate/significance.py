@@ -100,7 +100,8 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
     """Yield the pairs of systems that the report compares, with their differences query by query.
 
     They are the router and each baseline with a curve, at equal shares visited; exact search by both encoders, for each
-    group of queries; and the index with BM25 beside vectors alone and beside BM25 alone.
+    group of queries; the index with BM25 beside vectors alone and beside BM25 alone; and the re-ranked index beside
+    the same search without re-ranking.
     """
     seeds, router, measure = evaluation.seeds, spec.router.type, spec.evaluate.deepest_recall
     curves = {name: mean_curve([result.curves[name] for result in seeds]) for name in seeds[0].curves}
@@ -119,6 +120,7 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
                 yield Pair("exact_same_encoder", "exact", name, 1.0, (ours - theirs)[query_Q], group)
 
     yield from _hybrid(spec, evaluation)
+    yield from _reranked(spec, evaluation)
 
 
 def _hybrid(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
@@ -133,6 +135,22 @@ def _hybrid(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
         for name, theirs in zip((router, "bm25"), parts, strict=True):
             for group, query_Q in groups(evaluation).items():
                 yield Pair(both, name, measure, 1.0, (ours - theirs)[query_Q], group)
+
+
+def _reranked(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
+    """Yield the pairs of the re-ranked index and the search whose results are re-ranked, where both were measured."""
+    seeds, router = evaluation.seeds, spec.router.type
+    name, searched = f"{router}+{spec.search.rerank.type}", f"{router}+bm25" if spec.measures_words else router
+    if spec.search.mode == "bm25" or not all(
+        name in result.served_values and searched in result.served_values for result in seeds
+    ):
+        return
+    for measure in spec.evaluate.measures:
+        ours, theirs = (
+            np.mean([result.served_values[system][measure] for result in seeds], axis=0) for system in (name, searched)
+        )
+        for group, query_Q in groups(evaluation).items():
+            yield Pair(name, searched, measure, 1.0, (ours - theirs)[query_Q], group)
 
 
 def bootstrap(difference_QP: npt.NDArray[np.float64], seed: int = SEED) -> Sequence[Interval]:

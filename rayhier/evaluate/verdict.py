@@ -22,7 +22,7 @@ SHARE = 0.95
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
     promise = [] if report.promise is None else [f"{report.promise.sentence(spec.evaluate.split)}."]
-    answers = [*_training(spec, report), *promise, *_hybrid(spec, report)]
+    answers = [*_training(spec, report), *promise, *_hybrid(spec, report), *_reranked(spec, report)]
     return [*answers, *_index(spec, report), *_instead(spec, report)]
 
 
@@ -32,7 +32,9 @@ def _training(spec: JobSpec, report: Report) -> list[str]:
     if not report.encoders:
         untrained = set(ENCODERS) <= report.systems.keys()
         return ["Training: nothing was trained, for want of train judgements."] if untrained else []
-    lines = []
+    lines = [f"Training: {adoption.sentence}." for adoption in dict.fromkeys(report.adoptions)]
+    if report.adoptions and not any(adoption.adopted for adoption in report.adoptions):
+        return [f"{lines[0][:-1]}; encoder.adopt: always keeps it.", *lines[1:]]
     for group, row in report.encoders.items():
         base, trained = (row.systems[name][measure] for name in ENCODERS)
         learned = report.learned(measure, group)
@@ -70,6 +72,26 @@ def _hybrid(spec: JobSpec, report: Report) -> list[str]:
         how = f"Hybrid, with BM25's weight {usual:g}"
     gain, beside = tables.said(over), tables.said(beyond)
     return [f"{how}: {measure} {alone:.3f} -> {both:.3f}, {gain}; over BM25 alone, {words:.3f}, {beside}."]
+
+
+def _reranked(spec: JobSpec, report: Report) -> list[str]:
+    """A line on what the cross-encoder adds to the search whose results it re-ranks, and at what price."""
+    name, searched = f"{report.router}+{spec.search.rerank.type}", report.hybrid or report.router
+    measure = spec.evaluate.measures[0]
+    rows = report.between(name, searched, measure)
+    if not rows:
+        return []
+    before, after = (report.systems[system] for system in (searched, name))
+    chance = "; this may be chance" if rows[0].low <= 0 <= rows[0].high else ""
+    instead = "" if before.ms is None else f" instead of {before.ms:,.0f}"
+    worse = "; it makes results worse: search without it" if rows[0].high < 0 else ""
+    return [
+        (
+            f"Re-ranked, {after.calls or 0:.0f} calls a query: {measure} {before.measures[measure]:.3f} -> "
+            f"{after.measures[measure]:.3f}, {tables.said(rows[0])}, for {after.ms or 0:,.0f} ms a query{instead}"
+            f"{worse}{chance}."
+        )
+    ]
 
 
 def _index(spec: JobSpec, report: Report) -> list[str]:

@@ -95,13 +95,13 @@ class Factors:
         """Return a query's vector [m] to multiply with `vectors`: mapped where documents' are, else `own_M`."""
         return own_M if self.maps is None else np.asarray(mapped(self.maps[0], own_M[None])[0])
 
-    def prior(self, row_N: Ints, base_N: Values) -> Values:
+    def prior(self, row_N: Ints, base_N: Values, slope: float | None = None) -> Values:
         """Compute documents' expected scores [n], up to an intercept, from base scores [n] and biases.
 
-        `row_N` are the documents' rows, -1 without a bias.
+        `row_N` are the documents' rows, -1 without a bias; `slope` multiplies base scores, by default the learned one.
         """
         bias_N = np.append(self.table["bias"].to_numpy(), 0.0)[row_N]
-        return np.asarray(self.learned.slope * base_N + bias_N)
+        return np.asarray((self.learned.slope if slope is None else slope) * base_N + bias_N)
 
 
 def save_maps(queries: Inductive, documents: Inductive, folder: Path) -> None:

@@ -12,13 +12,11 @@ SETTINGS = "settings.json"
 
 
 class Settings(BaseModel):
-    """Settings of a published cross-encoder: number format, and weight of the search's own score."""
+    """Settings of a published cross-encoder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     precision: Precision
     """Number format in which the cross-encoder computes."""
-    beside: float
-    """Weight of the search's own score, which is added to the cross-encoder's."""
 
     @classmethod
     def read(cls, cross_encoder: Artifact) -> "Settings":

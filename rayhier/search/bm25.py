@@ -4,13 +4,9 @@ from collections.abc import Sequence
 
 import bm25s
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.documents import document_texts
 from rayhier.dataset.words import words
-from rayhier.storage.leaf_map import LeafMap
 
 
 class Words:
@@ -49,25 +45,3 @@ class Words:
         )
         none = scores <= 0
         return np.where(none, -np.inf, scores).astype(np.float32), np.where(none, -1, rows.astype(np.int64))
-
-
-class IndexedWords:
-    """BM25 over the documents of an index, or over passages where documents are cut; looked up by their ids."""
-
-    def __init__(self, ids: pa.Array, texts: Sequence[str]) -> None:
-        self._ids, self._words = ids, Words(texts)
-
-    @classmethod
-    def of(cls, leaf_map: LeafMap) -> "IndexedWords":
-        """Make BM25 over all documents of a leaf map's version, each once."""
-        tables = []
-        for shard in leaf_map.manifest.shards:
-            table = leaf_map.read(shard, ["doc_id", "rank", "title", "text"], verify=False)
-            tables.append(table.filter(pc.equal(table["rank"], 0)))
-        table = pa.concat_tables(tables)
-        return cls(table["doc_id"].combine_chunks(), document_texts(table))
-
-    def scores(self, query: str, ids: pa.Array) -> Floats:
-        """Score the documents with the given ids for a query: [n], 0 for an id that the index lacks."""
-        rows = pc.fill_null(pc.index_in(ids, self._ids), -1).to_numpy(zero_copy_only=False)
-        return np.asarray(np.append(self._words.scores(query), np.float32(0))[rows])

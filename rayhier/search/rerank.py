@@ -1,7 +1,8 @@
 """Re-ranks the results of a search with a cross-encoder, within a budget of calls for each query.
 
-The cross-encoder reads documents of the pool, which the search has ordered; a document's base score is the inner
-product of its vector and the query's. `rnr` reads the best documents of the pool, `axn` and `adacur` spend the calls in
+The cross-encoder reads documents of the pool, which the search has ordered. A document's base score is the search's,
+by vectors and BM25 where it is hybrid; where BM25 alone or ranks ordered the pool, the inner product of its vector and
+the query's. `rnr` reads the best documents of the pool, `axn` and `adacur` spend the calls in
 rounds (see scores.estimators and scores.call_budget).
 """
 
@@ -19,7 +20,6 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.scores.call_budget import Asked, ScorerError, Spending, Spent, checked, run_sync, within
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factors import Factors
-from rayhier.search.bm25 import IndexedWords
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
 from rayhier.storage import columns
@@ -27,8 +27,6 @@ from rayhier.storage.artifact import Artifact
 
 GAP = 0.01
 """Distance below the least score of a read document to which the best estimate is moved."""
-LEXICAL = 0.3
-"""Weight of BM25, divided by the query's best, that is added to the base score where `rerank.first` is `both`."""
 
 Read = Callable[[Sequence[str], Sequence[str]], Floats]
 """Function from queries and documents as texts, pair by pair, to scores [n]."""
@@ -69,20 +67,30 @@ class Reranker:
     """Weight of the base score, which is added to the cross-encoder's."""
     factors: Factors | None = None
     anchors: Anchors | None = None
-    words: IndexedWords | None = None
+    slope: float | None = None
+    """Slope of the cross-encoder's score on the base score; None: that of the factors."""
     seconds: float | None = None
     """Longest time, in seconds, that the cross-encoder may take for a round of all queries; None: no limit."""
 
     def __call__(
-        self, texts: Sequence[str], query_QM: Floats, ranking: Ranking, k: int, budget: int | None = None
+        self,
+        texts: Sequence[str],
+        query_QM: Floats,
+        ranking: Ranking,
+        k: int,
+        budget: int | None = None,
+        *,
+        by_score: bool = False,
     ) -> Ranking:
         """Re-rank a ranking of q queries, whose documents have columns `doc_id` and `vector`; returns the best k.
 
         `texts` and `query_QM` [q, m] are the queries and their vectors. Documents that were read come first, by score;
         then the pool's others by estimates below these, then documents outside the pool in their order. `budget`
-        overrides the spec's. ScorerError where the cross-encoder fails, or takes longer than `seconds` for a round.
+        overrides the spec's. With `by_score` the ranking's own scores are the base scores, else inner products of
+        vectors. ScorerError where the cross-encoder fails, or takes longer than `seconds` for a round.
         """
-        return run_sync(self.asking(texts, query_QM, ranking, k, budget), lambda pairs: self.score(*pairs))
+        asking = self.asking(texts, query_QM, ranking, k, budget, by_score=by_score)
+        return run_sync(asking, lambda pairs: self.score(*pairs))
 
     def score(self, queries: Sequence[str], documents: Sequence[str]) -> object:
         """Score pairs of a query and a document: [n]; ScorerError where the cross-encoder fails or takes too long."""
@@ -92,7 +100,14 @@ class Reranker:
         return within(self.seconds, lambda: read(queries, documents))
 
     def asking(
-        self, texts: Sequence[str], query_QM: Floats, ranking: Ranking, k: int, budget: int | None = None
+        self,
+        texts: Sequence[str],
+        query_QM: Floats,
+        ranking: Ranking,
+        k: int,
+        budget: int | None = None,
+        *,
+        by_score: bool = False,
     ) -> Asking:
         """Re-rank as `__call__` does, as a generator that yields each round's pairs and is sent their scores."""
         table = ranking.documents
@@ -103,7 +118,8 @@ class Reranker:
         ranked, most = [rows[rows >= 0] for rows in ranking.row_QK], self.spec.pooled(ranking.row_QK.shape[1])
         pools = [row_F[:most] for row_F in ranked]
         bases = [
-            (vector_NM[row_P] @ query_M).astype(np.float64) for query_M, row_P in zip(query_QM, pools, strict=True)
+            (score_K[: len(row_P)] if by_score else vector_NM[row_P] @ query_M).astype(np.float64)
+            for query_M, score_K, row_P in zip(query_QM, ranking.score_QK, pools, strict=True)
         ]
         queries = [
             self._asked(text, query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P, score_K[: len(row_P)])
@@ -142,9 +158,6 @@ class Reranker:
         first_P = ranked_P.astype(np.float64)
         if self.spec.first == "random":
             first_P = np.random.default_rng(hash_ids([text])).random(len(ids))
-        elif self.words is not None and len(ids):
-            score_P = self.words.scores(text, ids).astype(np.float64)
-            first_P = score_P if self.spec.first == "bm25" else base_P + LEXICAL * score_P / max(score_P.max(), 1e-9)
         return Asked(first_P, self._fit(query_M, ids, vector_PM, base_P, first_P))
 
     def _fit(self, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, first_P: Values) -> Fit:
@@ -155,12 +168,12 @@ class Reranker:
                 if self.anchors is None:
                     raise ValueError("adacur: got no anchors; allowed: a re-ranker opened with scores of all documents")
                 return PlusBase(LeastSquares(self.anchors.vectors(ids)), self.base_weight * base_P)
-        prior_P, matching = first_P if self.spec.first == "both" else base_P, Matching(0.0, 1.0)
+        prior_P, matching = base_P, Matching(0.0, 1.0)
         if (factors := self.factors) is not None:
             rows = factors.rows(ids)
             vector_PM, query_M, matching = factors.vectors(rows, vector_PM), factors.query(query_M), factors.matching
             if factors.learned.biased:
-                prior_P = factors.prior(rows, prior_P) + self.base_weight * base_P
+                prior_P = factors.prior(rows, base_P, self.slope) + self.base_weight * base_P
         if self.spec.fit == "ridge":
             return Ridge(prior_P, vector_PM, self.spec.mu)
         fit = LeastSquares(vector_PM, query_M.astype(np.float64), self.spec.lam, matching)

@@ -96,8 +96,8 @@ class CrossEncoderSpec(Section):
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 64
     """Most pairs in one forward pass."""
     beside: Annotated[float, Field(ge=0, le=1000)] | Literal["auto"] = "auto"
-    """Weight of the search's own score, which is added to the cross-encoder's score. `auto`: the best on dev queries, 0
-    without dev."""
+    """Weight of the search's own score, which is added to the cross-encoder's score. `auto`: chosen for the trained
+    model, in the stage calibrate, by dev queries; 0 without dev."""
     train: CrossEncoderTraining | None = None
     """Training of the cross-encoder; null: the model is used as it is."""
 

@@ -222,6 +222,9 @@ class JobSpec(Section):
 
     def _keys_count(self) -> None:
         """InputError where a key of a section has no effect because of another section's keys."""
+        if self.train.type == "ehi" or self.router.type == "hce" or self.encoder.train == "none":
+            alone = "where the encoder trains before the router: not with train.type ehi, router.type hce or train none"
+            _refuse("encoder", self.encoder, "adopt", where=alone)
         if self.train.objective == "documents":
             untaught = "where train.objective is not documents, by which the router is not taught"
             if self.router.calibrates:
@@ -257,9 +260,15 @@ class JobSpec(Section):
         return self.index.words and search.fuses and wanted
 
     @property
+    def chooses_beside(self) -> bool:
+        """Return True if dev queries choose the weight of the search's score beside the cross-encoder's."""
+        reads, judged = self.cross_encoder, self.corpus.names_judgements
+        return judged and self.search.reranking is not None and reads is not None and reads.beside == "auto"
+
+    @property
     def calibrates(self) -> bool:
         """Return True if queries that training never saw tell something of a built index: a promise, or a weight."""
-        return self.search.promise is not None or self.chooses_weight
+        return self.search.promise is not None or self.chooses_weight or self.chooses_beside
 
     def settled(self, weight: float | None) -> Self:
         """Return the spec with an automatic mode and weight of searches settled.

@@ -90,10 +90,9 @@ class Budget(Section):
 
     budget: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Most documents that the cross-encoder reads for a query."""
-    first: Literal["base", "bm25", "both", "random"] = "base"
-    """Order in which documents are read before any is scored: by the search's score (`base`), by BM25, by both
-    together, or random. With `both`, `fit: ridge` predicts scores from both too; otherwise from the search's score
-    alone."""
+    first: Literal["search", "random"] = "search"
+    """Order in which documents are read before any is scored: that of the search, by vectors and BM25 where it is
+    hybrid, or random."""
     pool: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["leaves", "all"] = "leaves"
     """Documents that the cross-encoder may read. `leaves`: the best 10,000 (or `budget`, if larger) of the leaves that
     the query visits. A number: so many of the best documents of these leaves. `all`: all documents of the index."""
@@ -252,7 +251,7 @@ class SearchSpec(Section):
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
     (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors, and so
-    where `beam` is of type recall, or results are re-ranked."""
+    where `beam` is of type recall."""
     hybrid: HybridSpec = HybridSpec()
     """Fusion of the vectors' and BM25's scores."""
     rerank: Rerank = NoRerank(type="none")
@@ -355,8 +354,7 @@ class SearchSpec(Section):
         mode: Mode | Literal["auto"] = self.mode
         if mode == "auto":
             pays = hybrid.fuse == "rank" or hybrid.chosen > 0
-            alone = self.promise is not None or self.reranking is not None
-            mode = "hybrid" if words and self.fuses and pays and not alone else "dense"
+            mode = "hybrid" if words and self.fuses and pays and self.promise is None else "dense"
         return self.model_copy(update={"mode": mode, "hybrid": hybrid})
 
     @property

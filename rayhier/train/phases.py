@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +14,20 @@ from rayhier.dataset.holdout import Holdout, holdout_size, load_dev
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import Ranking
 from rayhier.dataset.spans import Spans, load_spans, span_queries
+from rayhier.model.adoption import Adoption, Source
 from rayhier.model.router import TrainedRouter
 from rayhier.search.exact import exact
 from rayhier.spec import JobSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, RetreeverTraining
 from rayhier.storage.artifact import Artifact
+from rayhier.train.adopt import decide, is_changed, restore, weights
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
 from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.ehi.joint import Joint
-from rayhier.train.encoder import EncoderPhase
+from rayhier.train.encoder import EncoderPhase, Measure
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.nodes import node_router
@@ -57,18 +60,37 @@ class Material:
     """Function that computes tokens' vectors with the trained encoder; None where the router reads no tokens."""
     held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Rows of documents that stand for dev queries; empty where dev queries are judged."""
+    source: Source = "dev queries"
+    """Kind of the dev queries: judged, or what stands for these."""
 
 
-def train(
-    spec: JobSpec, seed: int, tower: Tower, material: Material, run: Callable[[str, Phase], None]
-) -> TrainedRouter:
+@dataclass(frozen=True)
+class Trained:
+    """The trained router, and whether the trained encoder is kept; None where no encoder trained by itself."""
+
+    router: TrainedRouter
+    adoption: Adoption | None = None
+
+
+def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Callable[[str, Phase], None]) -> Trained:
     """Make the training phases of a spec, and call `run` with each phase's name and the phase, in order.
 
-    Returns the trained router; the trained encoder is in `tower`.
+    The encoder is in `tower`: the trained one, or where `encoder.adopt` does not keep it, the base encoder.
     """
     examples, dev, documents = material.examples, material.dev, material.documents
     answers = examples.answers(documents.results)
     exact_measure = ExactMeasure(dev, documents, answers)
+    before = weights(tower.module)
+
+    def adopted(phase: EncoderPhase, make: Callable[[Tower, Examples], EncoderPhase]) -> Adoption | None:
+        """Train the encoder; where queries that it did not read do not say that this pays, restore the base encoder."""
+        run("encoder", phase)
+        if spec.encoder.adopt == "always" or not is_changed(tower.module, before):
+            return None
+        adoption = decide(phase, dev, documents, material.source, make, run)
+        if not adoption.adopted:
+            restore(phase, before)
+        return adoption
 
     def learned_ivf(trained: EncoderPhase, router: LearnedIvfRouting) -> TrainedRouter:
         dev_P2 = judged_pairs(dev, documents).pair_P2
@@ -80,24 +102,35 @@ def train(
         case EhiTraining() as training, EhiRouting() as router:
             joint = Joint(tower, examples, router, training, seed, DevMeasure(dev, documents.results, answers))
             run("joint", joint)
-            return joint.router
+            return Trained(joint.router)
         case ContrastTraining() as training, LearnedIvfRouting() as router:
-            contrast = Contrast(tower, examples, training, seed, exact_measure)
-            if "encoder" in material.phases:
-                run("encoder", contrast)
-            return learned_ivf(contrast, router)
+            contrast = partial(Contrast, spec=training, seed=seed, measure=exact_measure)
+            phase = contrast(tower, examples)
+            adoption = adopted(phase, contrast) if "encoder" in material.phases else None
+            return Trained(learned_ivf(phase, router), adoption)
         case HceTraining() as training, LearnedIvfRouting() | HceRouting() as router:
-            pseudo = pseudo_pairs(training.pseudo_queries, tower, material.spans, material.titled)
-            start_whitened(tower, training, material.spans, exact_measure)
-            hce = Hce(tower, examples, pseudo, training, seed, exact_measure)
-            run("encoder", hce)
-            return learned_ivf(hce, router) if isinstance(router, LearnedIvfRouting) else node_router(hce, router)
+            make_hce = partial(_hce, spec=training, seed=seed, material=material, measure=exact_measure)
+            hce = make_hce(tower, examples)
+            if isinstance(router, HceRouting):  # its leaves are the nodes that were trained with the encoder
+                run("encoder", hce)
+                return Trained(node_router(hce, router))
+            adoption = adopted(hce, make_hce)
+            return Trained(learned_ivf(hce, router), adoption)
         case RetreeverTraining() as training, RetreeverRouting() as router:
+            contrast, adoption = partial(Contrast, spec=training.contrast, seed=seed, measure=exact_measure), None
             if "encoder" in material.phases:
-                run("encoder", Contrast(tower, examples, training.contrast, seed, exact_measure))
+                adoption = adopted(contrast(tower, examples), contrast)
             measure = SizesMeasure(dev, documents, answers, router.leaves)
-            return grow(tower, examples, router, training, seed, measure, run, material.read, material.held_N)
+            grown = grow(tower, examples, router, training, seed, measure, run, material.read, material.held_N)
+            return Trained(grown, adoption)
     raise AssertionError(f"{spec.train.type} with {spec.router.type}: refused by the spec")
+
+
+def _hce(tower: Tower, examples: Examples, spec: HceTraining, seed: int, material: Material, measure: Measure) -> Hce:
+    """Make HCE's training of a tower on examples, whitened at its start where the spec says so."""
+    pseudo = pseudo_pairs(spec.pseudo_queries, tower, material.spans, material.titled)
+    start_whitened(tower, spec, material.spans, measure)
+    return Hce(tower, examples, pseudo, spec, seed, measure)
 
 
 def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:

@@ -22,6 +22,8 @@ from torch.utils.tensorboard import SummaryWriter
 from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.holdout import holdout_rows
 from rayhier.embed.precision import agreed, as_embedded
+from rayhier.model.adoption import NAME as ADOPTION
+from rayhier.model.adoption import Adoption, Source
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
@@ -32,6 +34,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
+from rayhier.train.adopt import FOLD
 from rayhier.train.data import check_differences, count_pairs, has_dev, load_examples, sampled
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import FEW_DEV, Loop, Phase, best_row
@@ -55,7 +58,7 @@ def build(
     attempt: Attempt,
     generated: Artifact | None = None,
 ) -> Output:
-    """Train encoder and router; write `encoder/`, `router/`, `metrics.json` and `tensorboard/` to the artifact.
+    """Train encoder and router; write them, `metrics.json`, `adoption.json` and `tensorboard/` to the artifact.
 
     Returns the counts for its record. Raises InputError where documents' vectors are all equal but must differ.
     """
@@ -79,6 +82,8 @@ def build(
     best = {phase: best_row(rows) for phase, rows in history.items()}
     if any(best[phase]["epoch"] == 0 for phase in ENCODER_PHASES if phase in best):
         say("  epoch 0 is kept, where training began: no later one measured better on dev")
+    if ADOPTION in files.below(attempt.root):
+        say(f"  {Adoption.read(attempt.root).sentence}")
     counts: dict[str, Any] = {"epochs": {phase: int(rows[-1]["epoch"]) for phase, rows in history.items()}}
     counts["best"] = best
     if spec.encoder.transformer_part is not None:
@@ -176,17 +181,19 @@ def train_worker(config: dict[str, Any]) -> None:
         texts = (spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
         read = (tower if isinstance(tower, TextTower) else text_tower(*texts)).read
     held_N = np.zeros(0, np.int64) if has_dev(corpus) else holdout_rows(documents.ids)
-    material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N)
+    source: Source = "dev queries" if has_dev(corpus) else "pseudo-queries"
+    material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N, source)
     with ExitStack() as stack:
-        router = train(
-            spec, seed, tower, material, run := Run(spec.cluster.train, phases, config["progress"], root, stack)
-        )
+        run = Run(spec.cluster.train, phases, config["progress"], root, stack)
+        trained = train(spec, seed, tower, material, run)
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:
         tower.save(Path(config["model"]), spec.encoder.max_length, folder)
     with files.filling(root / "router") as folder:
-        save_router(router, folder)
+        save_router(trained.router, folder)
+    if trained.adoption is not None:
+        trained.adoption.write(root)
     files.write_json(root / METRICS, run.history)
 
 
@@ -207,8 +214,8 @@ class Run:
 
     @property
     def history(self) -> dict[str, list[dict[str, float]]]:
-        """Rows of losses and measures of each phase that has begun, by the phase's name."""
-        return {phase: loop.history for phase, loop in self.loops.items()}
+        """Rows of losses and measures of each phase that has begun, by the phase's name; folds are left out."""
+        return {phase: loop.history for phase, loop in self.loops.items() if not phase.startswith(FOLD)}
 
     def __call__(self, name: str, phase: Phase) -> None:
         """Run the remaining passes of a phase, by its name in the spec, then restore its best weights (`best_row`)."""

@@ -16,8 +16,9 @@ from ray.util import list_named_actors
 from rayhier import run
 from rayhier.command import STOPPED
 from rayhier.evaluate.report import Report
-from rayhier.scores.settings import Settings, open_scorer
+from rayhier.scores.settings import open_scorer
 from rayhier.search import __main__ as shell
+from rayhier.search.rerank_weight import RerankWeight
 from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
@@ -32,7 +33,7 @@ SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 LINES = {
     "scores": "{judged: 10, per: item, count: 2}",
     "factors": "{vectors: transductive, epochs: 2}",
-    "search": "{k: 10, beam: 4, rerank: {type: axn, budget: 12, rounds: 3, first: both}, mode: dense}",
+    "search": "{k: 10, beam: 4, rerank: {type: axn, budget: 12, rounds: 3}}",
     "evaluate": "{measures: [nDCG@10, R@10], lists: 8, baselines: [exact]}",
     "cluster": one_worker_each(scores="{workers: 1}"),
 }
@@ -92,10 +93,15 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     assert [hit.estimated for hit in answer.hits] == [False] * 12 + [True] * (len(answer.hits) - 12)
     read = [hit for hit in answer.hits if not hit.estimated]
     found = scorer([question] * 12, [f"{hit.title} {hit.text}".strip() for hit in read])
-    base_weight = Settings.read(published).beside
+    weight = RerankWeight.open(artifact(work, "calibration"))
+    assert weight is not None
+    counts = artifact(work, "calibration").record.counts
+    assert (counts["beside"], counts["reranked"]) == (weight.beside, weight.queries)
+    assert weight.queries > 0
+    assert searcher.rules.usual_mode == "hybrid"
     (plain,) = searcher.search([question], k=240, budget=0)
     base = {hit.id: hit.score for hit in plain.hits}
-    expected = [score + base_weight * base[hit.id] for hit, score in zip(read, found, strict=True)]
+    expected = [score + weight.beside * base[hit.id] for hit, score in zip(read, found, strict=True)]
     np.testing.assert_allclose([hit.score for hit in read], expected, atol=1e-4)
     assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
     assert shell.main([str(work), question, "-k", "15"]) == 0
@@ -114,7 +120,7 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     """A `cls` head in sentence-transformers, with equal scores; either as the model of another spec."""
     here()
     work = tmp_path / "work"
-    stages = [part for stage in ("train", "index", "cross_encoder") for part in ("--stage", stage)]
+    stages = [part for stage in ("train", "index", "cross_encoder", "calibrate") for part in ("--stage", stage)]
     spec = reranked(cross_encoder=reads(tiny_model, head=head), scores="null", factors="null")
     assert run.main([str(spec), *stages]) == 0
     published = artifact(work, "cross_encoder")
@@ -132,7 +138,9 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     untrained = artifact(work, "cross_encoder")
     assert untrained.folder != published.folder
     np.testing.assert_array_equal(open_scorer(untrained, current.read(work).spec.cross_encoder)(queries, items), ours)
-    assert Settings.read(untrained).beside == 0.5
+    opened = Searcher.open(work).reranker
+    assert opened is not None
+    assert opened.base_weight == 0.5
 
 
 def _served(work: Path, tmp_path: Path) -> None:
@@ -224,7 +232,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
         return groups
 
     monkeypatch.setattr(phase.Groups, "draw", spied)
-    stages = ("cross_encoder", "scores", "train", "index")
+    stages = ("cross_encoder", "scores", "train", "index", "calibrate")
     assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
     kept = set(files.read_table(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())
     assert len(kept) == 10
@@ -265,9 +273,10 @@ def test_a_killed_score_stage_scores_nothing_twice(
     monkeypatch.setattr(PairScorer, "_read", dying)
     assert run.main([spec, "--stage", "scores"]) == STOPPED
     monkeypatch.setattr(PairScorer, "_read", lambda self, pairs: read.extend(pairs) or scored(self, pairs))
-    stages = ("scores", "train", "index")
-    assert run.main([spec, *(part for stage in stages for part in ("--stage", stage))]) == 0
+    assert run.main([spec, "--stage", "scores"]) == 0
     assert len(read) == len(set(read)) == 480
+    stages = ("train", "index", "calibrate")
+    assert run.main([spec, *(part for stage in stages for part in ("--stage", stage))]) == 0
     assert artifact(tmp_path / "work", "scores").record.counts["pairs"] == 480
 
 

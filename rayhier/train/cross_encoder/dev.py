@@ -1,6 +1,7 @@
 """Measures a cross-encoder on dev: how well it re-ranks the base encoder's best documents."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,8 +13,6 @@ from rayhier.dataset.ranking import Ranking
 MEASURE = "nDCG@10"
 DEPTH, QUERIES = 50, 200
 """Number of best documents that are re-ranked for a dev query, and the most dev queries."""
-WEIGHTS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""Weights, compared on dev, with which the base encoder's score is added to the cross-encoder's."""
 
 Read = Callable[[Sequence[tuple[str, str]]], Floats]
 """Function that scores pairs of a query's and a document's text: [n]."""
@@ -38,27 +37,12 @@ class Rerank:
         score_QK[self.asked_X, self.place_X] = read(self.pairs)
         return score_QK
 
-    def measured(self, score_QK: Floats, base_weight: float = 0.0) -> float:
-        """Compute nDCG@10 of the order by scores [q, k] plus `base_weight` times the base encoder's score."""
-        total_QK = np.where(
-            np.isfinite(score_QK), score_QK + base_weight * np.nan_to_num(self.base.score_QK, neginf=0), -np.inf
-        )
-        order_QK = np.argsort(-total_QK, axis=1, kind="stable")
-        ranked = Ranking(
-            np.take_along_axis(total_QK, order_QK, axis=1).astype(np.float32),
-            np.take_along_axis(self.base.row_QK, order_QK, axis=1),
-            self.base.documents,
-            self.base.visited_Q,
-            self.base.scanned_Q,
-            self.base.leaves_Q,
+    def measured(self, score_QK: Floats) -> float:
+        """Compute nDCG@10 of the order by scores [q, k]."""
+        order_QK = np.argsort(-score_QK, axis=1, kind="stable")
+        ranked = replace(
+            self.base,
+            score_QK=np.take_along_axis(score_QK, order_QK, axis=1),
+            row_QK=np.take_along_axis(self.base.row_QK, order_QK, axis=1),
         )
         return self.judge.mean(ranked)[MEASURE]
-
-    def best_weight(self, score_QK: Floats) -> tuple[float, dict[str, float]]:
-        """Choose the weight of the base encoder's score that is best on dev, the least of equals.
-
-        Also returns nDCG@10 for each weight that was tried.
-        """
-        measured = {weight: self.measured(score_QK, weight) for weight in WEIGHTS}
-        best = max(WEIGHTS, key=lambda weight: (measured[weight], -weight))
-        return best, {f"{weight:g}": value for weight, value in measured.items()}

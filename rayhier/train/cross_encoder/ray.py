@@ -1,6 +1,5 @@
 """The cross_encoder stage on Ray Train: trains a cross-encoder, from the newest checkpoint, or takes it untrained."""
 
-from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from pathlib import Path
@@ -65,7 +64,7 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
     epochs = 0 if reads.train is None else reads.train.epochs
     run_workers(train_worker, config, spec.cluster.train, attempt, PHASE, epochs)
     settings = Settings.model_validate(files.read_json(attempt.root / SETTINGS))
-    say(f"  precision {settings.precision}; the search's own score counts {settings.beside:g} times")
+    say(f"  precision {settings.precision}")
     counts: dict[str, Any] = {"settings": settings.model_dump(mode="json")}
     history = files.read_json(attempt.root / METRICS)
     if history.get(PHASE):
@@ -96,9 +95,10 @@ def train_worker(config: dict[str, Any]) -> None:
     with files.filling(root / "model") as filled:
         save_cross_encoder(model, reads.max_length, filled)
         scorer = PairScorer(filled, reads)
-    settings, measured = _settings(reads, scorer, dev, _samples(corpus))
+    pairs = _samples(corpus) if dev is None else dev.pairs[:TRIED]
+    settings = Settings(precision=scorer.choose(*zip(*pairs, strict=True)))
     files.write_json(root / SETTINGS, settings.model_dump(mode="json"))
-    files.write_json(root / METRICS, {**run.history, **({"beside": [measured]} if measured else {})})
+    files.write_json(root / METRICS, run.history)
 
 
 def _phase(
@@ -200,15 +200,3 @@ def _cross(spec: JobSpec) -> CrossEncoderSpec:
     if spec.cross_encoder is None:
         raise ValueError("cross_encoder: got none; the stage is planned only with one")
     return spec.cross_encoder
-
-
-def _settings(
-    reads: CrossEncoderSpec, scorer: PairScorer, dev: Rerank | None, samples: Sequence[tuple[str, str]]
-) -> tuple[Settings, dict[str, float]]:
-    """Choose a cross-encoder's settings: the fastest precision on this machine, and the best base weight on dev."""
-    pairs = dev.pairs[:TRIED] if dev is not None else samples
-    precision = scorer.choose(*zip(*pairs, strict=True))
-    if reads.beside != "auto" or dev is None:
-        return Settings(precision=precision, beside=0.0 if reads.beside == "auto" else reads.beside), {}
-    weight, measured = dev.best_weight(dev.scores(lambda pairs: scorer(*zip(*pairs, strict=True))))
-    return Settings(precision=precision, beside=weight), measured

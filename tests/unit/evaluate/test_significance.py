@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rayhier.evaluate.significance import bootstrap, differences
+from rayhier.spec import JobSpec
 
 
 def test_two_queries_by_hand():
@@ -67,3 +68,19 @@ def test_where_all_answers_are_new_or_none_is_there_is_one_group(spec, trained, 
     alike = replace(trained, new_Q=np.array([new, new]))
     assert {row.queries for row in differences(spec, alike)} == {"all"}
     assert [row for row in differences(spec, trained) if row.queries == "all"] == differences(spec, alike)
+
+
+def test_re_ranked_results_are_compared_with_the_search_that_they_re_rank(spec, trained):
+    """By vectors where the mode is dense; each seed gains .1 on the first query and loses .2 on the second."""
+    reads = {"cross_encoder": {"model": "package:none"}, "search": {"mode": "dense", "rerank": {"type": "rnr"}}}
+    reranked = JobSpec.model_validate({**spec.model_dump(mode="json", by_alias=True), **reads})
+    for one in trained.seeds:
+        one.served_values["ehi"] = one.values["exact"]
+        one.served_values["ehi+rnr"] = {m: value + np.array([0.1, -0.2]) for m, value in one.values["exact"].items()}
+    found = [row for row in differences(reranked, trained) if row.system == "ehi+rnr"]
+    assert {row.baseline for row in found} == {"ehi"}
+    assert [row.measure for row in found if row.queries == "all"] == list(spec.evaluate.measures)
+    for row in found:
+        expected = {"all": [-0.05, -0.2, 0.1], "new answers": [-0.2, -0.2, -0.2]}[row.queries]
+        assert [row.difference, row.low, row.high] == pytest.approx(expected)
+    assert not [row for row in differences(spec, trained) if row.system == "ehi+rnr"]

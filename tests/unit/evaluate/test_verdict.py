@@ -3,7 +3,9 @@
 import pytest
 
 from rayhier.evaluate.report import MeanRow, Report, SystemRow
+from rayhier.evaluate.significance import Difference
 from rayhier.evaluate.verdict import MIDDLING, verdict
+from rayhier.spec import JobSpec
 from rayhier.spec.search import SearchSpec
 
 
@@ -110,3 +112,21 @@ def test_training_that_may_be_chance_says_so(spec, trained):
     rows = [row.model_copy(update={"low": -0.1, "high": 0.5}) for row in report.significance]
     lines = verdict(spec, report.model_copy(update={"significance": rows}))
     assert all(line.endswith("; this may be chance.") for line in lines if line.startswith("Training"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(0.01, 0.03, "."), (-0.01, 0.03, "; this may be chance."), (-0.03, -0.01, "; it makes results worse: search wit")],
+)
+def test_what_re_ranking_adds_and_costs_is_said(low, high, said, spec, report):
+    reads = {"cross_encoder": {"model": "package:none"}, "search": {"mode": "dense", "rerank": {"type": "rnr"}}}
+    reranked = JobSpec.model_validate({**spec.model_dump(mode="json", by_alias=True), **reads})
+    costs = {"calls": 100.0, "ms": 1800.4}
+    systems = report.systems | {"ehi+rnr": system(0.78, 0.1).model_copy(update=costs)}
+    gain = {"system": "ehi+rnr", "baseline": "ehi", "measure": "nDCG@10", "visited": 1.0, "queries": "all"}
+    row = Difference(**gain, difference=0.02, low=low, high=high, wins=0.9)
+    shown = report.model_copy(update={"systems": systems, "significance": [*report.significance, row]})
+    (line,) = [line for line in verdict(reranked, shown) if line.startswith("Re-ranked")]
+    assert line.startswith("Re-ranked, 100 calls a query: nDCG@10 0.760 -> 0.780, +0.020")
+    assert f"for 1,800 ms a query{said}" in line
+    assert not [line for line in verdict(spec, report) if line.startswith("Re-ranked")]

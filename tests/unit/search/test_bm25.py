@@ -2,9 +2,8 @@
 
 import bm25s
 import numpy as np
-import pyarrow as pa
 
-from rayhier.search.bm25 import IndexedWords, Words
+from rayhier.search.bm25 import Words
 
 TEXTS = ["the quick brown fox", "a lazy dog sleeps", "quick dogs and quick foxes", "", "fox fox dog"]
 
@@ -34,10 +33,3 @@ def test_texts_without_words():
     words = Words(["", "the"])
     assert words.scores("fox").tolist() == [0.0, 0.0]
     assert (words.best(["fox", "dog"], 9)[1] == -1).all()
-
-
-def test_documents_by_their_ids():
-    indexed = IndexedWords(pa.array(list("abcde")), TEXTS)
-    scores = indexed.scores("dog", pa.array(["e", "z", "a", "b"]))
-    whole = Words(TEXTS).scores("dog")
-    np.testing.assert_array_equal(scores, [whole[4], 0, whole[0], whole[1]])

@@ -9,7 +9,6 @@ import pytest
 from rayhier.scores.call_budget import ScorerError
 from rayhier.scores.factorise import Matrix, inductive, mapped
 from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned, save_maps
-from rayhier.search.bm25 import IndexedWords
 from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
@@ -137,17 +136,6 @@ def test_retrieve_and_rerank_reads_the_best_by_the_search(world):
         np.testing.assert_array_equal(before.ids[rows[7:20]], after.ids[reordered[7:20]])
 
 
-def test_bm25_orders_the_first_round(world):
-    """By the words of the documents that may be read: in passages, of each document the one nearest to the query."""
-    words, ranking = IndexedWords.of(world[0]), found(world)
-    names = ranking.documents["doc_id"].to_pylist()
-    texts = [names[rows[40 % len(rows[rows >= 0])]] for rows in ranking.row_QK]
-    spec = Rnr(type="rnr", budget=1, first="bm25")
-    after = Reranker(spec, read, words=words)(texts, world[2], ranking, N)
-    shown = after.documents["text"].to_pylist()
-    assert [shown[row] for row in after.row_QK[:, 0]] == [f"text {name}" for name in texts]
-
-
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(world, rounds):
     own = {"budget": 6, "pool": 8}
@@ -172,17 +160,21 @@ def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(w
     ],
     ids=["rnr", "ridge", "lstsq"],
 )
-def test_the_base_is_the_vectors_product_whatever_ordered_the_pool(spec, world, tmp_path):
-    """As where BM25, or both, have found the documents: their scores are in another range."""
+@pytest.mark.parametrize("by_score", [False, True])
+def test_the_base_is_the_vectors_product_or_the_search_s_score(spec, by_score, world, tmp_path):
+    """The product where BM25 alone or ranks ordered the documents: their scores are in another range."""
     ranking, factors = found(world), Factors.open(learned(tmp_path), "m")
     stored = columns.matrix(ranking.documents["vector"])
     numbers = [int(name.removeprefix("d")) for name in ranking.documents["doc_id"].to_pylist()]
     other = replace(
         ranking, score_QK=np.where(ranking.row_QK >= 0, 100.0 - np.arange(ranking.row_QK.shape[1]), -np.inf)
     )
-    after = Reranker(spec, read, base_weight=2.0, factors=factors)(("a", "b", "c"), world[2], other, N)
+    reranker = Reranker(spec, read, base_weight=2.0, factors=factors)
+    after = reranker(("a", "b", "c"), world[2], other, N, by_score=by_score)
     for query, (rows, scores) in enumerate(zip(after.row_QK, after.score_QK, strict=True)):
-        expected = [SCORES[numbers[row]] + 2 * float(stored[row] @ world[2][query]) for row in rows[:8]]
+        given = dict(zip(other.row_QK[query], other.score_QK[query], strict=True))
+        base = [given[row] if by_score else float(stored[row] @ world[2][query]) for row in rows[:8]]
+        expected = [SCORES[numbers[row]] + 2 * own for row, own in zip(rows[:8], base, strict=True)]
         np.testing.assert_allclose(scores[:8], expected, atol=1e-5)
 
 
@@ -206,26 +198,6 @@ def test_what_is_added_to_scores_is_not_fitted(world):
         # Six reads span four anchors, so that the second round reads the best of all that are left.
         assert sorted(true[:12])[-6:] == pytest.approx(sorted(true)[-6:])
         assert (np.diff(true[12:]) <= 1e-4).all()
-
-
-def test_a_ridge_expects_what_base_and_bm25_say(world, passages):
-    words, texts = IndexedWords.of(world[0]), ("d7 d8 d9", "d31 d1", "d40")
-    own = {"texts": texts, "words": words, "read": lambda queries, _: np.zeros(len(queries))}
-    _, ordered = reranked(Rnr(type="rnr", budget=1, first="both"), world, **own)
-    table = ordered.documents["text"].to_pylist()
-    place = {
-        (text, table[row]): n
-        for text, rows in zip(texts, ordered.row_QK, strict=True)
-        for n, row in enumerate(rows[rows >= 0])
-    }
-
-    def read_in_order(queries, bodies):
-        return np.array([-place[query, body.split(" ", 2)[2]] for query, body in zip(queries, bodies, strict=True)])
-
-    spec = AxnRerank(type="axn", budget=10, rounds=2, first="both", mu=1e6)
-    before, after = reranked(spec, world, **own | {"read": read_in_order})
-    np.testing.assert_array_equal(after.row_QK, ordered.row_QK)
-    assert (after.row_QK != before.row_QK).any()
 
 
 def test_a_query_without_documents_is_answered_with_none(world):
@@ -294,6 +266,7 @@ def test_factors_are_joined_by_id_and_added_documents_have_their_own(tmp_path, u
     own_NM = unit(np.random.default_rng(0), 3, M)
     np.testing.assert_array_equal(factors.vectors(rows, own_NM), [np.eye(M)[1], own_NM[1], np.eye(M)[0]])
     np.testing.assert_array_equal(factors.prior(rows, np.ones(3)), [-1.0, 2.0, 11.0])
+    np.testing.assert_array_equal(factors.prior(rows, np.ones(3), slope=5.0), [2.0, 5.0, 14.0])
 
 
 def test_inductive_maps_are_read_as_they_were_made(tmp_path, unit):
@@ -357,12 +330,13 @@ def test_a_budget_below_the_rounds_is_spent_one_call_a_round(world):
     assert after.calls_Q.tolist() == [2] * 3
 
 
-def test_a_bias_is_beside_the_weighted_base(world, tmp_path):
+@pytest.mark.parametrize("own", [{"slope": -1.0}, {}], ids=["the factors'", "the dev queries'"])
+def test_a_bias_is_beside_the_weighted_base(own, world, tmp_path):
     """Of what is left after the first round, those are read that slope · base + bias + weight · base puts first.
 
     The slope is below zero, so that factors alone expect the reverse of what they and the base score do together.
     """
-    factors, weight = Factors.open(learned(tmp_path, slope=-1.0), "m"), 3.0
+    factors, weight = Factors.open(learned(tmp_path, **own), "m"), 3.0
     bias_N = np.zeros(N)
     bias_N[[1, 4]] = 9.0, -3.0
     ranking, query_QM = found(world), world[2]
@@ -376,9 +350,9 @@ def test_a_bias_is_beside_the_weighted_base(world, tmp_path):
         return np.array([bias_N[n] - base_QD["abc".index(name), place[name, n]] for name, n in read_as])
 
     spec = AxnRerank(type="axn", budget=10, rounds=2, mu=1e6)
-    after = Reranker(spec, as_factors_expect, base_weight=weight, factors=factors)(
-        ("a", "b", "c"), query_QM, ranking, N
-    )
+    slope = None if own else -1.0
+    reranker = Reranker(spec, as_factors_expect, base_weight=weight, factors=factors, slope=slope)
+    after = reranker(("a", "b", "c"), query_QM, ranking, N)
     for query, (own, rows) in enumerate(zip(ranking.row_QK, after.row_QK, strict=True)):
         expected = {row: bias_N[numbers[row]] + (weight - 1) * base_QD[query, row] for row in own[own >= 0].tolist()}
         first = own[:5].tolist()

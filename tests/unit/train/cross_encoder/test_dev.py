@@ -1,15 +1,12 @@
-"""Re-ranking on dev: the weight of the base score that is best, and queries with fewer documents than others."""
-
-from dataclasses import replace
+"""Re-ranking on dev, also of queries with fewer documents than others."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID, Ranking
-from rayhier.train.cross_encoder.dev import MEASURE, WEIGHTS, Rerank
+from rayhier.train.cross_encoder.dev import Rerank
 
 
 @pytest.fixture
@@ -41,21 +38,3 @@ def test_every_pair_is_read_once(rerank):
 @pytest.mark.parametrize(("score", "expected"), [(1.0, 1.0), (-1.0, (1 / np.log2(4) + 1) / 2)])
 def test_documents_are_ordered_by_score(score, expected, rerank):
     assert rerank.measured(rerank.scores(third(score))) == pytest.approx(expected)
-
-
-def test_the_least_of_the_best_weights_is_taken(rerank):
-    """The answer is first as long as its score of 1 is more than the base's .4 times the weight."""
-    best, measured = rerank.best_weight(rerank.scores(third(1.0)))
-    assert best == 0
-    assert measured["2"] == pytest.approx(1)
-    assert measured["5"] < 1
-    assert len(measured) == len(WEIGHTS)
-
-
-def test_the_base_helps_where_the_cross_encoder_errs(rerank):
-    """It puts the base's second document, which is wrong, first by .5 more; the base is sure by .3 a unit of weight."""
-    rerank.judge = Judge(Queries(["x"], np.zeros((1, 4), np.float32), {"x": {"a": 1}}, ["text x"]), (MEASURE,))
-    rerank.base = replace(rerank.base, score_QK=np.array([[0.9, 0.6, 0.1]], np.float32), row_QK=np.array([[0, 1, 2]]))
-    best, measured = rerank.best_weight(np.array([[0.0, 0.5, 0.0]], np.float32))
-    assert best == 2
-    assert measured["1"] < measured["2"] == measured["100"] == 1

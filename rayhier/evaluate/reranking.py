@@ -1,0 +1,100 @@
+"""The weight of a search's score beside the cross-encoder's, chosen for a trained model by dev queries.
+
+Dev queries are searched as texts are that name no mode, by vectors and BM25 where that is usual, in the leaves that a
+query visits; the cross-encoder reads the best documents of each.
+
+Shapes: Q queries, K documents read, W weights.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from rayhier.arrays import Floats, Values
+from rayhier.dataset.documents import document_texts
+from rayhier.dataset.holdout import held_queries
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import Ranking
+from rayhier.scores.settings import open_scorer
+from rayhier.search.model import Model
+from rayhier.search.reader import Reader
+from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.searcher import Searcher
+from rayhier.spec import JobSpec
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.leaf_map import LeafMap
+
+WEIGHTS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
+MEASURE, DEPTH, MOST = "nDCG@10", 50, 200
+"""MEASURE tells weights apart; DEPTH: most documents that are read for a dev query; MOST: most dev queries, those first
+by a hash of the id."""
+
+
+def choose_beside(
+    spec: JobSpec, dev: Queries, model: Artifact, leaf_map: LeafMap, cross_encoder: Artifact
+) -> RerankWeight | None:
+    """Choose the weight of the search's score for a spec whose mode and BM25's weight are settled; None without dev."""
+    rerank, reads = spec.search.reranking, spec.cross_encoder
+    if rerank is None or reads is None or not dev.answered:
+        return None
+    dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST)))
+    opened = Model.open(model, spec)
+    reader = Reader.open(spec, leaf_map, opened.flat_similarity, None)
+    searcher = Searcher(opened.load(), reader, leaf_map.manifest)
+    depth, texts = min(DEPTH, rerank.budget), list(dev.texts)
+    ranking = searcher.retrieve(searcher.rules.request(texts, depth, rerank=False)).ranking
+    query_X, place_X = np.nonzero(ranking.row_QK >= 0)
+    bodies = document_texts(ranking.documents)
+    score_X = open_scorer(cross_encoder, reads)(
+        [texts[query] for query in query_X.tolist()], [bodies[row] for row in ranking.row_QK[query_X, place_X].tolist()]
+    )
+    score_QK = np.full(ranking.row_QK.shape, -np.inf)
+    score_QK[query_X, place_X] = score_X
+    return best(Judge(dev, [MEASURE]), ranking, score_QK)
+
+
+def best(judge: Judge, ranking: Ranking, score_QK: Values) -> RerankWeight:
+    """Choose the weight of a ranking's own score beside scores [q, k] of its documents, the least of equals.
+
+    Scores are -inf where a query has fewer documents.
+    """
+    measured = {weight: judge.mean(reordered(ranking, score_QK, weight))[MEASURE] for weight in WEIGHTS}
+    return RerankWeight(
+        beside=max(WEIGHTS, key=lambda weight: (measured[weight], -weight)),
+        slope=mean_slope(ranking.score_QK, score_QK),
+        queries=len(judge.query_ids),
+        depth=score_QK.shape[1],
+        measure=MEASURE,
+        searched=round(judge.mean(ranking)[MEASURE], 6),
+        measured={f"{weight:g}": round(value, 6) for weight, value in measured.items()},
+    )
+
+
+def reordered(ranking: Ranking, score_QK: Values, beside: float) -> Ranking:
+    """Order the documents of a ranking by scores [q, k], -inf where it has none, + `beside` times the ranking's own."""
+    own_QK = np.where(np.isfinite(score_QK), ranking.score_QK, 0.0)
+    total_QK = (score_QK + beside * own_QK).astype(np.float32)
+    order_QK = np.argsort(-total_QK, axis=1, kind="stable")
+    return replace(
+        ranking,
+        score_QK=np.take_along_axis(total_QK, order_QK, axis=1),
+        row_QK=np.take_along_axis(ranking.row_QK, order_QK, axis=1),
+    )
+
+
+def mean_slope(base_QK: Floats, score_QK: Values) -> float:
+    """Compute the mean over queries of the slope of scores [q, k] on base scores [q, k] by least squares; at least 0.
+
+    Scores are -inf where a query has fewer documents. A query whose base scores are all alike has slope 0.
+
+    >>> mean_slope(np.array([[0.0, 1.0], [2.0, 2.0]]), np.array([[1.0, 4.0], [0.0, 5.0]]))
+    1.5
+    """
+    slopes = []
+    for base_K, score_K in zip(base_QK, score_QK, strict=True):
+        there_K = np.isfinite(score_K)
+        base_X = base_K[there_K] - base_K[there_K].mean() if there_K.any() else np.zeros(1)
+        spread = float((base_X**2).sum())
+        slopes.append(float((base_X * score_K[there_K]).sum()) / spread if spread > 0 else 0.0)
+    return max(0.0, float(np.mean(slopes))) if slopes else 0.0

@@ -1,0 +1,87 @@
+"""Whether a trained encoder is kept, as the stage train publishes it: `adoption.json`.
+
+Shapes: Q queries that the training did not read.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from rayhier.arrays import Values
+from rayhier.storage import files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.paths import Location
+
+NAME, MEASURE = "adoption.json", "nDCG@10"
+ERRORS = 1.0
+"""Number of standard errors by which a mean gain must be above 0."""
+
+Source = Literal["dev queries", "train queries in folds", "pseudo-queries"]
+"""Kind of the queries that tell what a training gains."""
+
+
+class Adoption(BaseModel):
+    """Whether a trained encoder is kept, and what says so."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    adopted: bool
+    """True if the trained encoder is kept; False if the base encoder stays."""
+    source: Source
+    queries: int
+    """Number of queries that tell."""
+    measure: str
+    base: float
+    """Mean of the measure by the base encoder; 0 without queries."""
+    gain: float
+    """Mean gain of the measure by the trained encoder."""
+    error: float
+    """Standard error of the mean gain; 0 for fewer than two queries."""
+
+    @classmethod
+    def of(cls, source: Source, base_Q: Values, trained_Q: Values) -> Self:
+        """Decide by the measure of each query [q] with the base encoder and with the trained one.
+
+        The gain must be above 0 by more than a standard error. One query, and queries that change nothing, do not tell:
+        the base encoder stays.
+
+        >>> Adoption.of("dev queries", np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.3, 0.5])).adopted
+        True
+        >>> Adoption.of("dev queries", np.array([0.1]), np.array([0.9])).adopted
+        False
+        """
+        gain_Q, q = trained_Q - base_Q, len(base_Q)
+        gain, error = float(gain_Q.mean()) if q else 0.0, float(gain_Q.std(ddof=1)) / q**0.5 if q > 1 else 0.0
+        return cls(
+            adopted=q > 1 and gain > ERRORS * error,
+            source=source,
+            queries=q,
+            measure=MEASURE,
+            base=round(float(base_Q.mean()), 6) if q else 0.0,
+            gain=round(gain, 6),
+            error=round(error, 6),
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What was decided and why, in a line without its end."""
+        told = (
+            f"{self.queries:,} {self.source} gain {100 * self.gain:+.1f} ± {100 * self.error:.1f} points of {MEASURE}"
+        )
+        if self.adopted:
+            return f"the trained encoder is kept: {told}"
+        few = "one query tells nothing" if self.queries == 1 else told if self.queries else "no queries tell"
+        return f"the trained encoder is not kept, the base encoder stays: {few}"
+
+    @classmethod
+    def open(cls, model: Artifact) -> Self | None:
+        """Read the decision of a published model; None where none was needed."""
+        return cls.read(model.root) if model.names(NAME) else None
+
+    @classmethod
+    def read(cls, root: Location) -> Self:
+        """Read the decision below `root`."""
+        return cls.model_validate(files.read_json(root / NAME))
+
+    def write(self, root: Location) -> None:
+        """Write the decision below `root`."""
+        files.write_json(root / NAME, self.model_dump(mode="json"))

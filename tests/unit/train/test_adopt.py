@@ -1,0 +1,157 @@
+"""Whether a trained encoder is kept: what decides, which queries are asked, and that the base encoder comes back."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.dataset.documents import Documents
+from rayhier.dataset.queries import Queries
+from rayhier.model.adoption import Adoption
+from rayhier.model.encoder import ResidualHead
+from rayhier.spec.train import ContrastTraining
+from rayhier.train import adopt
+from rayhier.train.adopt import by_folds, decide, folds, is_changed, needs_folds, restore, weights
+from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.tower import HeadTower
+
+from .driver import Driver, run
+
+CPU = torch.device("cpu")
+SPEC = ContrastTraining(type="contrast", epochs=10, batch_size=32, anchor=0.5)
+
+
+def documents(problem):
+    return Documents(problem.ids, problem.documents)
+
+
+@pytest.fixture
+def named(problem):
+    """Examples whose queries have texts, by which they are divided."""
+    examples = problem.examples()
+    return replace(examples, query_texts=[f"query {number}" for number in range(len(examples.query_QM))])
+
+
+@pytest.fixture
+def make(problem):
+    return partial(Contrast, spec=SPEC, seed=0, measure=problem.exact())
+
+
+@pytest.fixture
+def phase(make, named, problem):
+    """A training, carried out."""
+    tower = HeadTower(ResidualHead(problem.documents.shape[1]), problem.stored(), CPU)
+    trained = make(tower, named)
+    carried_out("encoder", trained)
+    return trained
+
+
+def carried_out(_, phase):
+    loop = Driver(phase)
+    run(loop)
+    loop.restore_best()
+
+
+@pytest.mark.parametrize(
+    ("gains", "adopted"),
+    [
+        ([0.1, 0.1, 0.1, 0.2], True),
+        ([0.0, 0.0, 0.0, 0.0], False),
+        ([0.9], False),
+        ([], False),
+        ([0.4, -0.3, 0.0, 0.0], False),
+        ([-0.1, -0.1, -0.1, -0.2], False),
+    ],
+    ids=["a sure gain", "a constant measure", "one query", "no query", "chance", "a loss"],
+)
+def test_only_a_sure_gain_is_kept(gains, adopted):
+    base_Q = np.full(len(gains), 0.4)
+    adoption = Adoption.of("dev queries", base_Q, base_Q + np.array(gains))
+    assert (adoption.adopted, adoption.queries) == (adopted, len(gains))
+    if len(gains) > 1:
+        assert adoption.gain == pytest.approx(np.mean(gains), abs=1e-6)
+        assert adoption.error == pytest.approx(np.std(gains, ddof=1) / len(gains) ** 0.5, abs=1e-6)
+    assert ("is kept" in adoption.sentence) == adopted
+
+
+def test_one_query_and_none_are_named():
+    assert "one query tells nothing" in Adoption.of("dev queries", np.array([0.1]), np.array([0.9])).sentence
+    assert "no queries tell" in Adoption.of("dev queries", np.zeros(0), np.zeros(0)).sentence
+
+
+def test_folds_divide_the_queries_and_leak_no_pair(named, problem):
+    made = list(folds(named, problem.ids))
+    assert len(made) == adopt.FOLDS
+    all_F = np.concatenate([fold.query_F for fold in made])
+    assert sorted(all_F.tolist()) == sorted(set(named.pair_P2[:, 0].tolist()))
+    for fold in made:
+        assert not np.isin(fold.examples.pair_P2[:, 0], fold.query_F).any()
+        assert len(fold.examples.pair_P2) + sum(map(len, fold.queries.grades.values())) == len(named.pair_P2)
+        for query, name in zip(fold.query_F.tolist(), fold.queries.ids, strict=True):
+            answers = {problem.ids[document] for asked, document in named.pair_P2.tolist() if asked == query}
+            assert set(fold.queries.grades[name]) == answers
+
+
+def test_enough_queries_need_few_folds(named, problem, monkeypatch):
+    monkeypatch.setattr(adopt, "ENOUGH", 30)
+    made = list(folds(named, problem.ids))
+    assert sum(len(fold.query_F) for fold in made[:-1]) < 30 <= sum(len(fold.query_F) for fold in made)
+
+
+def test_equal_texts_are_in_one_fold(named, problem):
+    alike = replace(named, query_texts=["same"] * len(named.query_texts))
+    assert not list(folds(alike, problem.ids))  # a fold of all queries leaves no pair to learn from
+
+
+def test_few_dev_queries_need_folds(named, problem):
+    few, many = problem.dev_queries(), Queries([f"q{n}" for n in range(300)], np.zeros((300, 16), np.float32), {})
+    assert needs_folds(named, few)
+    assert not needs_folds(named, many)
+    assert not needs_folds(replace(named, pair_P2=named.pair_P2[:5]), few)
+    assert not needs_folds(replace(named, same=True), few)
+
+
+def test_a_training_that_gains_is_kept(phase, make, named, problem):
+    """The encoder's own weights are as its training left them, though other heads were trained on folds."""
+    trained = phase.tower.module.weight.detach().clone()
+    adoption = decide(phase, problem.dev_queries(), documents(problem), "dev queries", make, carried_out)
+    assert adoption.adopted
+    assert (adoption.source, adoption.queries) == ("train queries in folds", len(named.query_texts))
+    assert torch.equal(phase.tower.module.weight, trained)
+
+
+def test_folds_are_asked_of_heads_that_did_not_read_them(phase, make, named, problem):
+    """A training that learns its own answers by heart, and nothing else, gains nothing by folds."""
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=problem.documents.shape).astype(np.float32)
+    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+    shuffled = replace(named, query_QM=noise[: len(named.query_QM)])
+    tower = HeadTower(ResidualHead(noise.shape[1]), problem.stored() | {"query": shuffled.query_QM}, CPU)
+    base_Q, trained_Q = by_folds(tower, shuffled, documents(problem), make, carried_out)
+    assert len(base_Q) == len(trained_Q) == len(named.query_texts)
+    assert not Adoption.of("train queries in folds", base_Q, trained_Q).adopted
+
+
+def test_dev_queries_decide_where_they_are_many(phase, make, problem, monkeypatch):
+    monkeypatch.setattr(adopt, "ENOUGH", 10)
+    adoption = decide(phase, problem.dev_queries(), documents(problem), "pseudo-queries", make, carried_out)
+    assert (adoption.adopted, adoption.source, adoption.queries) == (True, "pseudo-queries", len(problem.dev))
+    from rayhier.train.dev import ExactMeasure
+
+    exact, base = ExactMeasure(problem.dev_queries(), documents(problem)), problem.stored()
+    before = exact(base["document"], base["dev"]).values["nDCG@10"]
+    after = exact(phase.documents(), phase.pairs.side("dev")).values["nDCG@10"]
+    assert (adoption.base, adoption.gain) == (pytest.approx(before, abs=1e-5), pytest.approx(after - before, abs=1e-5))
+
+
+def test_the_base_encoder_comes_back(phase, problem):
+    head = ResidualHead(problem.documents.shape[1])
+    before = weights(head)
+    assert is_changed(phase.tower.module, before)
+    learned = phase.documents()
+    restore(phase, before)
+    assert not is_changed(phase.tower.module, before)
+    np.testing.assert_allclose(phase.documents(), problem.documents, atol=1e-6)
+    assert np.abs(learned - problem.documents).max() > 0.01
