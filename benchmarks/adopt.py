@@ -54,8 +54,8 @@ MOST_ASKED, MOST_TAUGHT = 1_500, 1_000
 TOPICS, NOUNS = 5, 2
 """Topics of acl_title2abs, and of the nouns of oewn_examples."""
 CONTRAST, JOINT, UNSUPERVISED = {"type": "contrast"}, {"type": "hce"}, {"type": "hce", "objective": "documents"}
-SIZES = (MOST_TAUGHT, 200, 50)
-"""Train and dev queries together."""
+SIZES = (MOST_TAUGHT, 200)
+"""Train and dev queries together, at most."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,8 @@ def topics(documents: Documents, row_N: Ints, count: int, name: str) -> Iterator
 def cases(small: Small) -> Iterator[Case]:
     """List the trainings of a small collection."""
     if small.bench.name != "cranfield":
-        yield from (Case(small, CONTRAST, count) for count in SIZES)
+        sizes = [count for count in SIZES if count == SIZES[-1] or (small.halves == 1).sum() > SIZES[-1]]
+        yield from (Case(small, CONTRAST, count) for count in sizes)
         yield Case(small, JOINT, 200)
     if not small.shared:
         yield Case(small, UNSUPERVISED, 0)

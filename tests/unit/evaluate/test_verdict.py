@@ -5,6 +5,7 @@ import pytest
 from rayhier.evaluate.report import MeanRow, Report, SystemRow
 from rayhier.evaluate.significance import Difference
 from rayhier.evaluate.verdict import MIDDLING, verdict
+from rayhier.model.adoption import Adoption
 from rayhier.spec import JobSpec
 from rayhier.spec.search import SearchSpec
 
@@ -130,3 +131,34 @@ def test_what_re_ranking_adds_and_costs_is_said(low, high, said, spec, report):
     assert line.startswith("Re-ranked, 100 calls a query: nDCG@10 0.760 -> 0.780, +0.020")
     assert f"for 1,800 ms a query{said}" in line
     assert not [line for line in verdict(spec, report) if line.startswith("Re-ranked")]
+
+
+def adoption(*, adopted):
+    gain = 0.021 if adopted else -0.004
+    return Adoption(
+        adopted=adopted, source="dev queries", queries=300, measure="nDCG@10", base=0.7, gain=gain, error=0.009
+    )
+
+
+def test_what_was_kept_is_said_before_what_it_gained(spec, trained):
+    report = Report.of(spec, trained)
+    for one in trained.seeds:
+        one.adoption = adoption(adopted=True)
+    kept = Report.of(spec, trained)
+    assert kept.adoptions == [adoption(adopted=True)] * 2
+    first, *rest = verdict(spec, kept)
+    assert first == (
+        "Training: the trained encoder is kept: 300 dev queries gain +2.1 ± 0.9 points of nDCG@10."  # of both seeds
+    )
+    assert rest == verdict(spec, report)
+
+
+def test_a_base_encoder_that_stays_says_why(spec, trained):
+    for one in trained.seeds:
+        one.adoption = adoption(adopted=False)
+    lines = verdict(spec, Report.of(spec, trained))
+    assert lines[0] == (
+        "Training: the trained encoder is not kept, the base encoder stays: 300 dev queries gain -0.4 ± 0.9 points of "
+        "nDCG@10; encoder.adopt: always keeps it."
+    )
+    assert not [line for line in lines[1:] if line.startswith("Training")]
