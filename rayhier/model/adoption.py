@@ -44,6 +44,7 @@ class Adoption(BaseModel):
         The gain must be above 0 by more than a standard error. One query, and queries that change nothing, do not tell:
         the base encoder stays.
 
+        >>> import numpy as np
         >>> Adoption.of("dev queries", np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.3, 0.5])).adopted
         True
         >>> Adoption.of("dev queries", np.array([0.1]), np.array([0.9])).adopted

@@ -129,4 +129,5 @@ def test_a_spec_that_calibrates_nothing_has_no_such_stage(
     here("evaluate")
     assert run.main([str(built / "spec.yaml"), "--stage", "calibrate", "--set", "search.hybrid.weight=0.1"]) == 2
     said = capsys.readouterr().err
-    assert "--stage: got calibrate without search.hybrid.weight auto, or search.beam of type recall" in said
+    needed = "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam of type recall"
+    assert f"--stage: got calibrate without {needed}" in said

@@ -13,8 +13,12 @@ from sentence_transformers import SentenceTransformer
 
 from rayhier import run
 from rayhier.embed import ray as embedding
+from rayhier.embed.encode import TextEncoder
 from rayhier.evaluate import ray as evaluation
+from rayhier.evaluate.report import Report
 from rayhier.index import ray as index
+from rayhier.model import adoption
+from rayhier.model.adoption import Adoption
 from rayhier.search.index import open_leaf_map
 from rayhier.search.searcher import Searcher
 from rayhier.spec import JobSpec
@@ -113,6 +117,43 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     evaluated = "rayhier.evaluate.ray"
     assert followed == [evaluated, "rayhier.train.ray", "rayhier.index.ray", evaluated, evaluated]
     assert model(work).record.counts["precision"] == "float32"
+
+
+@pytest.mark.parametrize("adopt", ["auto", "always"])
+def test_an_encoder_of_which_nobody_says_that_it_gains_stays_the_base(
+    adopt: str,
+    embedded: Path,
+    tiny_spec: Callable[..., Path],
+    tmp_path: Path,
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    here: Callable[..., None],
+) -> None:
+    """The vectors of the index are then those of the base encoder; folds of train queries tell, as dev has few."""
+    here()
+    monkeypatch.setattr(adoption, "ERRORS", 1e9)
+    work = shutil.copytree(embedded / "work", tmp_path / "work")
+    spec = tiny_spec(
+        encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: head, adopt: {adopt}}}",
+        train="{epochs: 8, batch_size: 16, encoder_lr: 1e-2, anchor: 0}",
+        cluster=one_worker_each(),
+    )
+    assert run.main([str(spec)]) == 0
+    texts = ["leaf river 3", "ash elm wolf"]
+    trained = Searcher.open(work).model.text_encoder.encode(texts)
+    base = TextEncoder(tiny_model, current.read(work).spec.encoder).encode(texts)
+    assert np.allclose(trained, base, atol=1e-5) == (adopt == "auto")
+    report = Report.read(work / "report.json")
+    published = Adoption.open(model(work))
+    assert list(files.read_json(model(work).path("metrics.json"))) == ["encoder", "router"]
+    if adopt == "always":
+        assert (published, report.adoptions) == (None, [])
+        return
+    assert published is not None
+    assert report.adoptions == [published]
+    assert (published.adopted, published.source) == (False, "train queries in folds")
+    assert 60 < published.queries <= 80
+    assert "the trained encoder is not kept, the base encoder stays" in (work / "report.md").read_text()
 
 
 def _follow(

@@ -219,8 +219,8 @@ def test_modes_need_words():
         ({"hybrid": {"fuse": "rank"}}, 0.0, True, "hybrid", UNTAUGHT_WEIGHT),
         ({"how": "level", "finish": "level"}, 0.05, True, "dense", 0.05),
         ({"beam": {"type": "recall", "target": 0.9}}, 0.05, True, "dense", 0.05),
-        ({"rerank": {"type": "rnr"}}, 0.05, True, "dense", 0.05),
-        ({"rerank": {"type": "rnr"}, "mode": "hybrid"}, 0.05, True, "hybrid", 0.05),
+        ({"rerank": {"type": "rnr"}}, 0.05, True, "hybrid", 0.05),
+        ({"rerank": {"type": "rnr"}, "mode": "dense"}, 0.05, True, "dense", 0.05),
     ],
 )
 def test_mode_and_weight_are_settled(search, weight, words, mode, chosen):
