@@ -77,8 +77,7 @@ def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[
             report(f"beside {base_weight:g}: {row.name}")
         for name, tried in TUNED.items():
             chosen = rows.tuned(chooses, tried)
-            sign, field = ("λ", "lam") if name.startswith("AXN") else ("rate", "rate")
-            own = replace(chosen[0], name=f"{name}, {sign} {' / '.join(f'{getattr(row, field):g}' for row in chosen)}")
+            own = replace(chosen[0], name=f"{name}, {rows.settings(tried, chosen)}")
             outcomes.append(rows.measured_each(tested, own, chosen))
             report(f"beside {base_weight:g}: {own.name}")
         both.append(outcomes)
@@ -137,7 +136,7 @@ def curves(world: World) -> dict[str, Points]:
     paper = rows.PAPER[0]
     found: dict[str, Points] = {name: {} for name in ("calls", "calls10", "rounds", "λ", "λ1", "μ")}
     ours = (rows.RIDGE, rows.RIDGE_BOTH, rows.BIASED, rows.BIASED_BOTH)
-    for row in (rows.RNR, rows.RNR_BOTH, paper, *ours, rows.ADACUR, rows.EXACT):
+    for row in (rows.RNR, rows.RNR_BOTH, paper, *ours, rows.ADACUR, rows.BEST_VECTOR):
         own = measured(tested, row, [(k, calls) for calls in CALLS for k in (10, 100) if calls >= k])
         found["calls"][row.name] = [(calls, own.mean(named(100, calls))) for calls in CALLS if calls >= 100]
         found["calls10"][row.name] = [(calls, own.mean(named(10, calls))) for calls in CALLS]
@@ -237,6 +236,7 @@ def steps(world: World, pair: float) -> dict[str, float]:
     for row, what in ((rows.TRANSDUCTIVE, "100 documents of 50 queries"), (rows.BIASED, "2 queries of every document")):
         calls = row.calls(documents)
         found[f"pairs: {what}, {calls:,}"] = pair * calls
+    found[f"pairs: 100 documents of 1,000 queries, {PAPER_CALLS:,}"] = pair * PAPER_CALLS
     found[f"pairs: ADACUR's 50 anchors, {rows.ADACUR.calls(documents):,}"] = pair * rows.ADACUR.calls(documents)
     learned = {
         "bias, from 2 queries a document": rows.BIASED,
@@ -247,6 +247,8 @@ def steps(world: World, pair: float) -> dict[str, float]:
     return found | {name: timed(lambda: tested.learned(row, 0)) for name, row in learned.items()}  # noqa: B023
 
 
+PAPER_CALLS = 100_000
+"""Calls that the paper makes ahead at most: 100 documents of each of 1,000 queries."""
 BUDGET, TIMES = 100, (4, 8, 16)
 """Calls of a query, and documents that visited leaves hold, at least, as multiples of these."""
 OTHER, QUERIES = "acl_title2abs", 100

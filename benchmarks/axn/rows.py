@@ -54,7 +54,7 @@ class Row:
     """A system: what it knows ahead, and how it spends calls."""
 
     name: str
-    fit: Literal["none", "lstsq", "ridge", "tour-kl", "tour-mse", "exact"] = "none"
+    fit: Literal["none", "lstsq", "ridge", "tour-kl", "tour-mse", "all-scores"] = "none"
     vectors: Literal["base", "transductive", "inductive", "distilled", "anchors"] = "base"
     bias: bool = False
     offline: Offline | None = None
@@ -84,7 +84,8 @@ RNR, RNR_BOTH = ROWS["re-rank: base"], ROWS["re-rank: base + BM25"]
     (ROWS[name], ROWS[f"{name}, base + BM25"])
     for name in ("ridge", "ridge, inductive", "ridge + bias, 2 queries a document", "ADACUR, 50 anchors")
 )
-TRANSDUCTIVE, EXACT = ROWS["ridge, transductive"], ROWS["EXACT: the vector that explains all scores"]
+TRANSDUCTIVE = ROWS["ridge, transductive"]
+BEST_VECTOR = ROWS["best query vector, from the scores of all documents"]
 CHEAP = [row for row in ROWS.values() if row.fit == "ridge" and row.offline not in (None, Offline("item", 5))]
 """Rows that may stand against ADACUR's: which of them does is chosen on the held-out queries."""
 TUNED = {
@@ -133,7 +134,7 @@ class Setting:
         every, queries = np.arange(self.base_QN.shape[1]), range(len(self.queries))
         pools = [every if self.pool is None else self.pool(query) for query in queries]
         asked = [self.asked(row, query, pool) for query, pool in zip(queries, pools, strict=True)]
-        spending = Spending(budget, min(row.rounds if row.fit not in ("none", "exact") else 1, budget))
+        spending = Spending(budget, min(row.rounds if row.fit not in ("none", "all-scores") else 1, budget))
 
         def score(query_N: Ints, row_N: Ints) -> Values:
             at = [pools[query][place] for query, place in zip(query_N, row_N, strict=True)]
@@ -157,7 +158,7 @@ class Setting:
         match row.fit:
             case "none":
                 fit = Fixed(first_P)
-            case "exact":
+            case "all-scores":
                 # The query vector that explains the scores of all documents: no budget's fit can know more.
                 every = np.arange(len(pool))
                 first_P = PlusBase(LeastSquares(vector_PM), known_P).estimate(every, self.score_QN[query, pool])
@@ -323,6 +324,16 @@ def tuned(chooses: Setting, tried: Sequence[Row]) -> list[Row]:
     """For each measure, the row of several that finds most for the held-out queries, the first of equals."""
     outcomes = [measured(chooses, row) for row in tried]
     return [tried[int(np.argmax([own.mean(named(*asked)) for own in outcomes]))] for asked in ASKED]
+
+
+def settings(tried: Sequence[Row], chosen: Sequence[Row]) -> str:
+    """Settings that were chosen for each measure; `*` marks an end of those tried that is no end of all there are."""
+    sign, name = ("λ", "lam") if tried[0].lam != tried[-1].lam else ("rate", "rate")
+    values = [getattr(row, name) for row in tried]
+    ends = {min(values), max(values)} - ({0.0, 1.0} if sign == "λ" else set())
+    return f"{sign} " + " / ".join(
+        f"{value:g}{'*' * (value in ends)}" for value in (getattr(row, name) for row in chosen)
+    )
 
 
 def measured_each(setting: Setting, row: Row, chosen: Sequence[Row]) -> Found:

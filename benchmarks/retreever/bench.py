@@ -1,5 +1,6 @@
 """Training of one row and what it finds at every size, query by query; kept, so that the benchmark goes on."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import torch
+from safetensors import safe_open
 from torch import nn
 
 from benchmarks import cache
@@ -27,7 +29,7 @@ from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison
 from rayhier.train.examples import Examples
-from rayhier.train.loop import Phase
+from rayhier.train.loop import Phase, best_row
 from rayhier.train.retreever.adapter import Adapter
 from rayhier.train.retreever.dev import SizesMeasure
 from rayhier.train.retreever.grow import ADAPTER_RATE, grow, with_documents
@@ -113,6 +115,14 @@ class Setting:
             measure, _, size = name.rpartition(" ")
             sizes.setdefault(int(size), {})[measure] = value_Q
         return dict(sorted(sizes.items()))
+
+    def kept_epoch(self, row: Row) -> int | None:
+        """The epoch whose weights dev picked, 0 for the start; None where nothing was trained, or no file is left."""
+        path = self.path(self.settings(row))
+        if row.kind in ("vectors", "k-means", "mixtures") or not path.is_file():
+            return None
+        with safe_open(path, framework="pt") as file:
+            return int(best_row(json.loads(file.metadata()["position"])["history"])["epoch"])
 
     def trained(self, row: Row) -> Representations:
         """The trained representations of a row."""
@@ -256,6 +266,13 @@ class Sized:
     rows: Sequence[Row]
     found: Mapping[str, Mapping[int, Mapping[str, Values]]]
     """Name of a row -> size -> measure -> values [s, q] of seeds and queries."""
+    epochs: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
+    """Name of a row -> the epoch that dev picked, of each seed; None where nothing was trained."""
+
+    def shown(self, name: str) -> str:
+        """Name of a row, which says so where dev picked the start with every seed."""
+        started = [epoch == 0 for epoch in self.epochs.get(name, ())]
+        return f"{name} (the start: dev kept epoch 0)" if started and all(started) else name
 
     def sizes(self, name: str) -> list[int]:
         """Sizes of a row, small first."""
@@ -286,10 +303,15 @@ class Sized:
 def sized(bench: Bench, rows: Sequence[tuple[Row, int]], report: Callable[[str], None]) -> Sized:
     """Measure rows, each with its number of seeds."""
     found: dict[str, dict[int, dict[str, Values]]] = {}
+    epochs: dict[str, list[int | None]] = {}
     for row, seeds in rows:
-        own = [bench.values(row, seed) for seed in range(seeds)]
+        own = []
+        epochs[row.name] = []
+        for seed in range(seeds):
+            own.append(bench.values(row, seed))
+            epochs[row.name].append(bench.setting(seed, base=row.base).kept_epoch(row))
         found[row.name] = {
             size: {name: np.stack([one[size][name] for one in own]) for name in own[0][size]} for size in own[0]
         }
         report(f"{bench.name}: {row.name}")
-    return Sized([row for row, _ in rows], found)
+    return Sized([row for row, _ in rows], found, epochs)

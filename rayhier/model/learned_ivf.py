@@ -11,6 +11,13 @@ leaves a cheap first comparison with all of them (search/coded_router.py).
 
 Documents are placed by centroids alone (cells.py).
 
+What others did before: Vecchiato et al., "A Learning-to-Rank Formulation of Clustering-Based Approximate Nearest
+Neighbor Search" (SIGIR 2024), teach a linear layer by queries, with cross-entropy, which k-means list holds a query's
+nearest document; W is such a layer, but its targets are judged answers too, in either leaf of a document, and leaves
+are weighed by their sizes. LeanVec (Tepper et al., "LeanVec: Searching Vectors Faster by Making Them Fit", 2023) maps
+queries and documents by two learned linear maps where they differ in distribution, searches in fewer dimensions, and
+ranks what that finds by all; V and U map queries alone, and keep their dimension.
+
 Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, R rank, C leaves of a document.
 """
 

@@ -14,7 +14,7 @@ from benchmarks.statistics import Curve, Estimate
 @pytest.mark.parametrize(
     ("name", "values", "holds"),
     [
-        ("ehi.md", {"seeds": 7}, ["range over 7 seeds;", "`train: {type: ehi}`"]),
+        ("ehi/preface.md", {"seeds": 7}, ["range over 7 seeds;", "`train: {type: ehi}`"]),
         ("serve/preface.md", {"cores": 3, "proxy": "a proxy"}, ["of 3 cores", "a proxy. The benchmark"]),
         ("hce/preface.md", {}, ["`train: {type: hce}`"]),
     ],
