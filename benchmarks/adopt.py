@@ -31,13 +31,13 @@ from rayhier.dataset.queries import Queries, relevant
 from rayhier.dataset.spans import Spans, span_queries
 from rayhier.dataset.words import words
 from rayhier.embed.precision import as_embedded
-from rayhier.evaluate.fusion import WEIGHTS, best
 from rayhier.model.adoption import Adoption
 from rayhier.search.bm25 import Words
 from rayhier.search.exact import exact_rows
+from rayhier.search.fusion_weight import WEIGHTS, best
 from rayhier.spec.search import UNTAUGHT_WEIGHT
 from rayhier.spec.train import ContrastTraining
-from rayhier.train.adopt import by_folds, needs_folds
+from rayhier.train.adopt import Searches, by_folds, needs_folds
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
@@ -138,8 +138,8 @@ class Case:
         dev_Q, trained_Q = arrays["dev base"][0], arrays["dev trained"][0]
         adoption = Adoption.of("dev queries" if self.count else "pseudo-queries", dev_Q, trained_Q)
         if self.count and needs_folds(self._read[0], self.dev):
-            by_fold = cache.kept(workdir / "cases" / f"{key}.folds.npz", lambda: self._by_folds(seed))
-            adoption = Adoption.of("train queries in folds", by_fold["base"], by_fold["trained"])
+            by_fold = cache.kept(workdir / "cases" / f"{key}.hybrid.npz", lambda: self._by_folds(seed))
+            adoption = Adoption.of("train queries in folds", by_fold["base"], by_fold["trained"], mode="hybrid")
         return Measured(self, arrays, adoption)
 
     def _measure(self, seed: int) -> dict[str, Values]:
@@ -161,7 +161,8 @@ class Case:
     def _by_folds(self, seed: int) -> dict[str, Values]:
         tower = self.phase(seed).tower
         assert isinstance(tower, HeadTower)
-        values = by_folds(tower, self._read[0], self.documents, self.make(seed), carried_out)
+        searches = Searches(self.documents, lambda: self.small.words)
+        values = by_folds(tower, self._read[0], searches, self.make(seed), carried_out)
         return dict(zip(("base", "trained"), values, strict=True))
 
     @property

@@ -1,8 +1,6 @@
 """The weight of BM25 in hybrid searches, chosen for a trained model by dev queries.
 
-Scores are those of exact search. Few queries tell weights apart by chance alone, so a weight far from the usual one has
-to win more: it loses 2 log² ((w + .05) / (.25 + .05)) of the sum of the queries' nDCG@10 (ours; docs/LOG.md has what
-else was tried).
+Scores are those of exact search; search/fusion_weight.py has the rule.
 
 Titles and sentences of documents, searched for where their documents lack them, cannot stand for dev queries here: they
 say what a document's own words are worth, and not what a query's are (docs/LOG.md).
@@ -20,20 +18,17 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID
 from rayhier.evaluate.exact_best import exact_best
-from rayhier.search.fusion_weight import FusionWeight
+from rayhier.search.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.hybrid import WordScan, fused
 from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
-from rayhier.spec.search import TAUGHT_WEIGHT, UNTAUGHT_WEIGHT, HybridSpec
+from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage.leaf_map import LeafMap
 
-WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
 MEASURE, RESULTS = "nDCG@10", 10
 MOST = 1_000
 """Most dev queries that choose a weight: those first by a hash of the id."""
-STRENGTH, SMOOTHED = 2.0, 0.05
-"""Numbers of the penalty of a weight: how strong it is, and what is added to weights, whose logarithms count."""
 
 
 def choose_weight(spec: JobSpec, dev: Queries, model: Model, leaf_map: LeafMap) -> FusionWeight:
@@ -57,15 +52,3 @@ def choose_weight(spec: JobSpec, dev: Queries, model: Model, leaf_map: LeafMap) 
     chosen = best(value_WQ)
     means = {f"{weight:g}": round(float(value_Q.mean()), 6) for weight, value_Q in zip(WEIGHTS, value_WQ, strict=True)}
     return FusionWeight(weight=chosen, queries=len(dev), measure=MEASURE, measured=means)
-
-
-def best(value_WQ: Values) -> float:
-    """Return the weight with the highest sum over queries, less the penalty for its distance from the usual weight.
-
-    `value_WQ` [w, q] are the measure of each query with each of WEIGHTS.
-
-    >>> best(np.full((len(WEIGHTS), 50), 0.5)), best(np.tile(np.linspace(1, 0.5, len(WEIGHTS))[:, None], 50))
-    (0.25, 0.0)
-    """
-    distance_W = np.log((np.array(WEIGHTS) + SMOOTHED) / (TAUGHT_WEIGHT + SMOOTHED))
-    return WEIGHTS[int((value_WQ.sum(axis=1) - STRENGTH * distance_W**2).argmax())]

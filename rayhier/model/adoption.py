@@ -29,6 +29,8 @@ class Adoption(BaseModel):
     source: Source
     queries: int
     """Number of queries that tell."""
+    mode: str
+    """How they were searched: `hybrid`, by vectors and BM25, or `dense`, by vectors."""
     measure: str
     base: float
     """Mean of the measure by the base encoder; 0 without queries."""
@@ -38,7 +40,7 @@ class Adoption(BaseModel):
     """Standard error of the mean gain; 0 for fewer than two queries."""
 
     @classmethod
-    def of(cls, source: Source, base_Q: Values, trained_Q: Values) -> Self:
+    def of(cls, source: Source, base_Q: Values, trained_Q: Values, mode: str = "dense") -> Self:
         """Decide by the measure of each query [q] with the base encoder and with the trained one.
 
         The gain must be above 0 by more than a standard error. One query, and queries that change nothing, do not tell:
@@ -56,6 +58,7 @@ class Adoption(BaseModel):
             adopted=q > 1 and gain > ERRORS * error,
             source=source,
             queries=q,
+            mode=mode,
             measure=MEASURE,
             base=round(float(base_Q.mean()), 6) if q else 0.0,
             gain=round(gain, 6),
@@ -65,9 +68,9 @@ class Adoption(BaseModel):
     @property
     def sentence(self) -> str:
         """What was decided and why, in a line without its end."""
-        told = (
-            f"{self.queries:,} {self.source} gain {100 * self.gain:+.1f} ± {100 * self.error:.1f} points of {MEASURE}"
-        )
+        by = "vectors and BM25" if self.mode == "hybrid" else "vectors"
+        gain = f"{100 * self.gain:+.1f} ± {100 * self.error:.1f} points of {MEASURE}"
+        told = f"{self.queries:,} {self.source} gain {gain} by {by}"
         if self.adopted:
             return f"the trained encoder is kept: {told}"
         few = "one query tells nothing" if self.queries == 1 else told if self.queries else "no queries tell"

@@ -1,15 +1,19 @@
 """Whether a trained encoder is kept: only where queries that it never saw say that it is better than its base (ours).
 
+They are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the weight of
+BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
+
 Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. Where a head
 trains, which takes seconds, it is therefore trained again without folds of the train queries, and each fold is asked of
 the head that did not read it, until ENOUGH queries were asked. Otherwise dev queries tell: judged ones, or where none
-are judged, pseudo-queries of held-out documents.
+are judged, pseudo-queries of held-out documents, by vectors alone, as they share their words with their documents.
 
-Shapes: Q queries, M embedding size, N documents, P pairs.
+Shapes: Q queries, M embedding size, N documents, K results, P pairs, W weights.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -21,20 +25,74 @@ from rayhier.dataset.documents import Documents
 from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.adoption import MEASURE, Adoption, Source
+from rayhier.search.bm25 import Words
 from rayhier.search.exact import exact
+from rayhier.search.fusion_weight import WEIGHTS
+from rayhier.search.fusion_weight import best as best_weight
+from rayhier.search.hybrid import Lexical, fused
+from rayhier.spec.search import HybridSpec
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.tower import HeadTower, Tower
 
-RESULTS = 10
-"""Number of results that nDCG@10 reads."""
+RESULTS, DEPTH = 10, 100
+"""RESULTS: number of results that nDCG@10 reads; DEPTH: number that vectors and BM25 each give to fusion."""
 ENOUGH = 300
 """Number of queries that tell what a training gains; fewer dev queries are helped by folds of the train queries."""
 FOLDS, FEWEST = 5, 10
 """Folds of the train queries, and the fewest train queries that are divided."""
 FOLD = "fold "
 """Beginning of the names of trainings on folds."""
+MOST_COUNTED = 200_000
+"""Most documents whose words are counted in memory; in a larger corpus searches are judged by vectors alone."""
+
+
+class Searches:
+    """Searches of documents by exact comparison, judged: by vectors, and with BM25 where words are given."""
+
+    def __init__(self, documents: Documents, words: Callable[[], Words] | None = None, *, cosines: bool = True) -> None:
+        """Take documents with base vectors, and a function that counts the words of their rows.
+
+        `cosines` says whether scores by vectors are cosines, beside which BM25's weight counts as it is.
+        """
+        self.documents, self.cosines = documents, cosines
+        self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
+        self._count = words if len(documents.ids) <= MOST_COUNTED else None
+
+    @cached_property
+    def words(self) -> Words | None:
+        """BM25 over the documents' rows, counted at first use; None where queries are searched by vectors."""
+        return None if self._count is None else self._count()
+
+    @property
+    def mode(self) -> str:
+        """How queries are searched: `hybrid` or `dense`."""
+        return "dense" if self._count is None else "hybrid"
+
+    def values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
+        """Compute nDCG@10 of each query [q], from vectors of queries [q, m] and documents [n, m] by one encoder."""
+        judge = Judge(queries, [MEASURE])
+        if self.words is None:
+            return judge.values(exact(query_QM, document_NM, self.ids, self.results, RESULTS))[MEASURE]
+        dense = exact(query_QM, document_NM, self.ids, self.results, DEPTH)
+        dense = replace(dense, documents=dense.documents.select([ID]))
+        lexical = self._lexical(self.words, queries.texts, query_QM, document_NM)
+        value_WQ = np.stack([judge.values(self._fused(dense, lexical, weight))[MEASURE] for weight in WEIGHTS])
+        return np.asarray(value_WQ[WEIGHTS.index(best_weight(value_WQ))])
+
+    def _lexical(self, words: Words, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Lexical:
+        """Rank rows by BM25, with their scores by vectors."""
+        score_QK, row_QK = words.best(texts, DEPTH)
+        base_QK = np.einsum("qkm,qm->qk", document_NM[row_QK], query_QM)
+        base_QK = np.where(row_QK < 0, -np.inf, base_QK).astype(np.float32)
+        nothing_Q = np.zeros(len(texts), np.int64)
+        table = pa.table({ID: self.results})
+        return Lexical(Ranking(score_QK, row_QK, table, nothing_Q, nothing_Q, nothing_Q), base_QK)
+
+    def _fused(self, dense: Ranking, lexical: Lexical, weight: float) -> Ranking:
+        return fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), DEPTH, cosines=self.cosines)
 
 
 @dataclass(frozen=True)
@@ -48,13 +106,13 @@ class Fold:
     queries: Queries
 
 
-def folds(examples: Examples, results: Sequence[str]) -> Iterator[Fold]:
+def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
     """Divide train queries by a hash of their texts, and yield folds until ENOUGH queries were yielded.
 
-    `results` [n] are the ids of the documents that rows belong to. A fold that would leave no pair is left out.
+    A fold that would leave no pair is left out.
     """
     fold_Q = (hash_ids(list(examples.query_texts)) % FOLDS).astype(np.int64)
-    query_P, yielded = examples.pair_P2[:, 0], 0
+    query_P, results, yielded = examples.pair_P2[:, 0], documents.results, 0
     for fold in range(FOLDS):
         inside_P = fold_Q[query_P] == fold
         if yielded >= ENOUGH or inside_P.all() or not inside_P.any():
@@ -63,7 +121,8 @@ def folds(examples: Examples, results: Sequence[str]) -> Iterator[Fold]:
         grades: dict[str, dict[str, int]] = {str(query): {} for query in query_F}
         for query, document in examples.pair_P2[inside_P].tolist():
             grades[str(query)][results[document]] = 1
-        queries = Queries(list(grades), examples.query_QM[query_F], grades)
+        texts = [examples.query_texts[query] for query in query_F.tolist()]
+        queries = Queries(list(grades), examples.query_QM[query_F], grades, texts)
         yield Fold(f"{FOLD}{fold + 1}", replace(examples, pair_P2=examples.pair_P2[~inside_P]), query_F, queries)
         yielded += len(query_F)
 
@@ -76,22 +135,23 @@ def needs_folds(examples: Examples, dev: Queries) -> bool:
 def decide(
     phase: EncoderPhase,
     dev: Queries,
-    documents: Documents,
+    searches: Searches,
     source: Source,
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
 ) -> Adoption:
     """Decide, on every worker alike, whether the encoder that a phase has trained is kept.
 
-    `dev` are the dev queries, of the kind `source`, and `documents` the documents, with base vectors. `make` makes a
-    training like the phase's of another tower on other examples, and `run` carries it out under a name.
+    `dev` are the dev queries, of the kind `source`, with base vectors. `make` makes a training like the phase's of
+    another tower on other examples, and `run` carries it out under a name.
     """
     tower, examples = phase.tower, phase.examples
     if isinstance(tower, HeadTower) and needs_folds(examples, dev):
-        adoption = Adoption.of("train queries in folds", *by_folds(tower, examples, documents, make, run))
+        told = by_folds(tower, examples, searches, make, run)
+        adoption = Adoption.of("train queries in folds", *told, mode=searches.mode)
     else:
-        all_Q = np.arange(len(dev))
-        adoption = Adoption.of(source, *_values(phase, phase.pairs.side("dev"), all_Q, dev, documents))
+        told = _values(phase, phase.pairs.side("dev"), np.arange(len(dev)), dev, searches)
+        adoption = Adoption.of(source, *told, mode=searches.mode)
     agreed: Adoption = phase.learner.group.agree(adoption)
     return agreed
 
@@ -99,7 +159,7 @@ def decide(
 def by_folds(
     tower: HeadTower,
     examples: Examples,
-    documents: Documents,
+    searches: Searches,
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
 ) -> tuple[Values, Values]:
@@ -108,16 +168,16 @@ def by_folds(
     Arguments are those of `decide`. Only the first worker's result counts.
     """
     parts = [(np.zeros(0), np.zeros(0))]
-    for fold in folds(examples, documents.results):
+    for fold in folds(examples, searches.documents):
         other = make(tower.anew(), fold.examples)
         run(fold.name, other)
-        parts.append(_values(other, other.pairs.side("query"), fold.query_F, fold.queries, documents))
+        parts.append(_values(other, other.pairs.side("query"), fold.query_F, fold.queries, searches))
     base_Q, trained_Q = (np.concatenate(values) for values in zip(*parts, strict=True))
     return base_Q, trained_Q
 
 
 def _values(
-    phase: EncoderPhase, query_XM: Floats, row_Q: Ints, queries: Queries, documents: Documents
+    phase: EncoderPhase, query_XM: Floats, row_Q: Ints, queries: Queries, searches: Searches
 ) -> tuple[Values, Values]:
     """Compute the measure of queries [q] by the base encoder and by a phase's; only the first worker's result counts.
 
@@ -126,13 +186,8 @@ def _values(
     document_NM = phase.documents()
     if phase.learner.group.rank > 0 or not len(queries):
         return np.zeros(0), np.zeros(0)
-    judge = Judge(queries, [MEASURE])
-    ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
-    base, trained = (
-        judge.values(exact(query_QM, vector_NM, ids, results, RESULTS))[MEASURE]
-        for query_QM, vector_NM in ((queries.vector_QM, documents.vector_NM), (query_XM[row_Q], document_NM))
-    )
-    return base, trained
+    base_Q = searches.values(queries, queries.vector_QM, searches.documents.vector_NM)
+    return base_Q, searches.values(queries, query_XM[row_Q], document_NM)
 
 
 def weights(module: nn.Module) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
-from rayhier.dataset.documents import Documents
+from rayhier.dataset.documents import Documents, document_texts
 from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import Holdout, holdout_size, load_dev
 from rayhier.dataset.queries import Queries, load_queries
@@ -16,12 +16,13 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.model.adoption import Adoption, Source
 from rayhier.model.router import TrainedRouter
+from rayhier.search.bm25 import Words
 from rayhier.search.exact import exact
 from rayhier.spec import JobSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, RetreeverTraining
 from rayhier.storage.artifact import Artifact
-from rayhier.train.adopt import decide, is_changed, restore, weights
+from rayhier.train.adopt import Searches, decide, is_changed, restore, weights
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
@@ -80,14 +81,16 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
     examples, dev, documents = material.examples, material.dev, material.documents
     answers = examples.answers(documents.results)
     exact_measure = ExactMeasure(dev, documents, answers)
-    before = weights(tower.module)
+    before, is_judged = weights(tower.module), material.source == "dev queries"
 
     def adopted(phase: EncoderPhase, make: Callable[[Tower, Examples], EncoderPhase]) -> Adoption | None:
         """Train the encoder; where queries that it did not read do not say that this pays, restore the base encoder."""
         run("encoder", phase)
         if spec.encoder.adopt == "always" or not is_changed(tower.module, before):
             return None
-        adoption = decide(phase, dev, documents, material.source, make, run)
+        counts = (lambda: Words(document_texts(material.titled()))) if spec.adopts_by_words and is_judged else None
+        searches = Searches(documents, counts, cosines=spec.encoder.similarity == "cosine")
+        adoption = decide(phase, dev, searches, material.source, make, run)
         if not adoption.adopted:
             restore(phase, before)
         return adoption

@@ -7,9 +7,9 @@ import pytest
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.evaluate import fusion
-from rayhier.evaluate.fusion import MEASURE, WEIGHTS, best, choose_weight
+from rayhier.evaluate.fusion import MEASURE, choose_weight
 from rayhier.model.encoded import Encoded
-from rayhier.search.fusion_weight import FusionWeight
+from rayhier.search.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.hybrid import WordScan, fused
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec

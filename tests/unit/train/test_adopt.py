@@ -11,9 +11,11 @@ from rayhier.dataset.documents import Documents
 from rayhier.dataset.queries import Queries
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoder import ResidualHead
+from rayhier.search.bm25 import Words
+from rayhier.search.fusion_weight import WEIGHTS, best
 from rayhier.spec.train import ContrastTraining
 from rayhier.train import adopt
-from rayhier.train.adopt import by_folds, decide, folds, is_changed, needs_folds, restore, weights
+from rayhier.train.adopt import Searches, by_folds, decide, folds, is_changed, needs_folds, restore, weights
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.tower import HeadTower
 
@@ -82,7 +84,7 @@ def test_one_query_and_none_are_named():
 
 
 def test_folds_divide_the_queries_and_leak_no_pair(named, problem):
-    made = list(folds(named, problem.ids))
+    made = list(folds(named, documents(problem)))
     assert len(made) == adopt.FOLDS
     all_F = np.concatenate([fold.query_F for fold in made])
     assert sorted(all_F.tolist()) == sorted(set(named.pair_P2[:, 0].tolist()))
@@ -96,13 +98,13 @@ def test_folds_divide_the_queries_and_leak_no_pair(named, problem):
 
 def test_enough_queries_need_few_folds(named, problem, monkeypatch):
     monkeypatch.setattr(adopt, "ENOUGH", 30)
-    made = list(folds(named, problem.ids))
+    made = list(folds(named, documents(problem)))
     assert sum(len(fold.query_F) for fold in made[:-1]) < 30 <= sum(len(fold.query_F) for fold in made)
 
 
 def test_equal_texts_are_in_one_fold(named, problem):
     alike = replace(named, query_texts=["same"] * len(named.query_texts))
-    assert not list(folds(alike, problem.ids))  # a fold of all queries leaves no pair to learn from
+    assert not list(folds(alike, documents(problem)))  # a fold of all queries leaves no pair to learn from
 
 
 def test_few_dev_queries_need_folds(named, problem):
@@ -116,7 +118,7 @@ def test_few_dev_queries_need_folds(named, problem):
 def test_a_training_that_gains_is_kept(phase, make, named, problem):
     """The encoder's own weights are as its training left them, though other heads were trained on folds."""
     trained = phase.tower.module.weight.detach().clone()
-    adoption = decide(phase, problem.dev_queries(), documents(problem), "dev queries", make, carried_out)
+    adoption = decide(phase, problem.dev_queries(), Searches(documents(problem)), "dev queries", make, carried_out)
     assert adoption.adopted
     assert (adoption.source, adoption.queries) == ("train queries in folds", len(named.query_texts))
     assert torch.equal(phase.tower.module.weight, trained)
@@ -129,14 +131,14 @@ def test_folds_are_asked_of_heads_that_did_not_read_them(phase, make, named, pro
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     shuffled = replace(named, query_QM=noise[: len(named.query_QM)])
     tower = HeadTower(ResidualHead(noise.shape[1]), problem.stored() | {"query": shuffled.query_QM}, CPU)
-    base_Q, trained_Q = by_folds(tower, shuffled, documents(problem), make, carried_out)
+    base_Q, trained_Q = by_folds(tower, shuffled, Searches(documents(problem)), make, carried_out)
     assert len(base_Q) == len(trained_Q) == len(named.query_texts)
     assert not Adoption.of("train queries in folds", base_Q, trained_Q).adopted
 
 
 def test_dev_queries_decide_where_they_are_many(phase, make, problem, monkeypatch):
     monkeypatch.setattr(adopt, "ENOUGH", 10)
-    adoption = decide(phase, problem.dev_queries(), documents(problem), "pseudo-queries", make, carried_out)
+    adoption = decide(phase, problem.dev_queries(), Searches(documents(problem)), "pseudo-queries", make, carried_out)
     assert (adoption.adopted, adoption.source, adoption.queries) == (True, "pseudo-queries", len(problem.dev))
     from rayhier.train.dev import ExactMeasure
 
@@ -155,3 +157,51 @@ def test_the_base_encoder_comes_back(phase, problem):
     assert not is_changed(phase.tower.module, before)
     np.testing.assert_allclose(phase.documents(), problem.documents, atol=1e-6)
     assert np.abs(learned - problem.documents).max() > 0.01
+
+
+class Said:
+    """Words of documents and queries by their numbers: a document shares a word with the query of its number."""
+
+    def __init__(self, problem):
+        self.texts = [f"word{row} common" for row in range(len(problem.ids))]
+
+    def __call__(self):
+        return Words(self.texts)
+
+
+def test_with_words_searches_are_hybrid_and_each_encoder_has_its_best_weight(problem):
+    """Words that are always right: the base finds all answers by them, so that training has nothing left to gain."""
+    dev = replace(problem.dev_queries(), texts=[f"word{row}" for row in problem.dev])
+    searches = Searches(documents(problem), Said(problem))
+    alone = Searches(documents(problem)).values(dev, dev.vector_QM, problem.documents)
+    both = searches.values(dev, dev.vector_QM, problem.documents)
+    assert (searches.mode, Searches(documents(problem)).mode) == ("hybrid", "dense")
+    assert both.mean() > 0.99 > alone.mean() + 0.05
+
+
+def test_hybrid_values_are_those_of_plain_loops(problem):
+    rng = np.random.default_rng(3)
+    dev = replace(problem.dev_queries(), texts=[f"word{row + rng.integers(2)} common" for row in problem.dev])
+    words = Said(problem)()
+    value_WQ = []
+    for weight in WEIGHTS:
+        value_Q = []
+        for row, text in zip(problem.dev, dev.texts, strict=True):
+            bm25_N = words.scores(text)
+            listed = np.argsort(-bm25_N, kind="stable")[:100]
+            bm25_N = np.where(np.isin(np.arange(len(bm25_N)), listed), bm25_N, 0)
+            score_N = problem.documents @ problem.queries[row]
+            near = np.argsort(-score_N, kind="stable")[:100]
+            score_N = score_N + weight * bm25_N / max(bm25_N.max(), 1e-9)
+            candidates = np.union1d(near, listed)
+            rank = int((score_N[candidates] > score_N[row]).sum()) if row in candidates else 99
+            value_Q.append(1 / np.log2(rank + 2) if rank < 10 else 0.0)
+        value_WQ.append(value_Q)
+    chosen = WEIGHTS.index(best(np.array(value_WQ)))
+    given = Searches(documents(problem), lambda: words).values(dev, dev.vector_QM, problem.documents)
+    assert given.mean() == pytest.approx(np.mean(value_WQ[chosen]), abs=0.01)
+
+
+def test_a_large_corpus_is_judged_by_vectors(problem, monkeypatch):
+    monkeypatch.setattr(adopt, "MOST_COUNTED", 100)
+    assert Searches(documents(problem), Said(problem)).mode == "dense"
