@@ -136,7 +136,14 @@ def test_what_re_ranking_adds_and_costs_is_said(low, high, said, spec, report):
 def adoption(*, adopted):
     gain = 0.021 if adopted else -0.004
     return Adoption(
-        adopted=adopted, source="dev queries", queries=300, measure="nDCG@10", base=0.7, gain=gain, error=0.009
+        adopted=adopted,
+        source="dev queries",
+        queries=300,
+        mode="hybrid",
+        measure="nDCG@10",
+        base=0.7,
+        gain=gain,
+        error=0.009,
     )
 
 
@@ -147,9 +154,8 @@ def test_what_was_kept_is_said_before_what_it_gained(spec, trained):
     kept = Report.of(spec, trained)
     assert kept.adoptions == [adoption(adopted=True)] * 2
     first, *rest = verdict(spec, kept)
-    assert first == (
-        "Training: the trained encoder is kept: 300 dev queries gain +2.1 ± 0.9 points of nDCG@10."  # of both seeds
-    )
+    gain = "300 dev queries gain +2.1 ± 0.9 points of nDCG@10 by vectors and BM25"
+    assert first == f"Training: the trained encoder is kept: {gain}."  # of both seeds
     assert rest == verdict(spec, report)
 
 
@@ -159,6 +165,6 @@ def test_a_base_encoder_that_stays_says_why(spec, trained):
     lines = verdict(spec, Report.of(spec, trained))
     assert lines[0] == (
         "Training: the trained encoder is not kept, the base encoder stays: 300 dev queries gain -0.4 ± 0.9 points of "
-        "nDCG@10; encoder.adopt: always keeps it."
+        "nDCG@10 by vectors and BM25; encoder.adopt: always keeps it."
     )
     assert not [line for line in lines[1:] if line.startswith("Training")]
