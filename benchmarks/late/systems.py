@@ -25,6 +25,7 @@ from rayhier.arrays import Floats, Ints, Values
 from rayhier.progress import say
 
 SIZES, BITS = (32, 64, 96, 128), (4, 2)
+"""Numbers of a projected vector, and bits of each in codes."""
 TRAINING = (EPOCHS, BATCH, RATE, TEMPERATURE)
 CHUNK = 1 << 16
 """Tokens that are projected at a time."""
@@ -145,7 +146,7 @@ class FoldSystems:
 
         return torch.from_numpy(self._kept(make, "projection", size, TRAINING)["projection"])
 
-    def scored(self, systems: Sequence[System]) -> Iterator[Scored]:
+    def scored(self, alike: Sequence[System]) -> Iterator[Scored]:
         """Compute MaxSim by systems of one projection, which is carried out once, now or from an earlier run."""
         stored: dict[int | None, Stored] = {}
 
@@ -162,7 +163,7 @@ class FoldSystems:
             dev = {"dev": tokens.scores(self.read, self.listed.dev, projection)[0]} if self.reads_dev else {}
             return {"unseen": unseen_QK, "seconds": seconds_Q, "bytes": np.array(mean), **dev}
 
-        for system in systems:
+        for system in alike:
             arrays = self._kept(
                 partial(make, system), "scores", system.name, self.reads_dev, TRAINING if system.trained else ()
             )
