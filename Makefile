@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-default-training bench-adopt bench-chain bench-workers rehearsal fuzz-http clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -135,6 +135,9 @@ bench-adopt: setup  ## what a training is predicted to gain, and what it gains, 
 
 bench-chain: setup  ## the whole chain with a cross-encoder, beside the same search without it
 	$(BIN)/python -m benchmarks.chain
+
+bench-late-interaction: setup  ## what MaxSim of tokens adds to hybrid search, on the same folds
+	$(BIN)/python -m benchmarks.late_interaction scifact
 
 bench-workers: setup  ## training steps a second, one worker and two, and whether their gradients agree
 	$(BIN)/python -m benchmarks.workers
