@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers, TrainWorkers
+from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.evaluate import LISTED
 from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, QueryModel, RetreeverTraining
@@ -292,11 +293,21 @@ def _placing(spec: JobSpec, work: Work) -> float:
 def _training(spec: JobSpec, work: Work) -> float:
     """Seconds of all training phases together, shared by all workers."""
     train = spec.train
+    trained = 1 + _folds(spec, work)
     if isinstance(train, RetreeverTraining):
         learns = "encoder" in spec.phases(work.pairs, work.documents)
-        return (_learning(spec, train.contrast, work) if learns else 0.0) + _growing(spec, train, work)
+        return (trained * _learning(spec, train.contrast, work) if learns else 0.0) + _growing(spec, train, work)
     after = 0.0 if train.routes else _teaching(spec, work) / _plain_rate(spec.cluster.train)
-    return _learning(spec, train, work) + after
+    return trained * _learning(spec, train, work) + after
+
+
+def _folds(spec: JobSpec, work: Work) -> int:
+    """Number of folds on which a head trains again, so that train queries tell whether it is kept."""
+    alone = spec.train.type != "ehi" and spec.router.type != "hce"
+    few = work.pairs > 0 and DEV * work.pairs < ENOUGH
+    if spec.encoder.train != "head" or spec.encoder.adopt == "always" or not alone or not few:
+        return 0
+    return min(FOLDS, math.ceil(ENOUGH * FOLDS / work.pairs))
 
 
 def _learning(spec: JobSpec, train: ContrastTraining | EhiTraining | HceTraining, work: Work) -> float:

@@ -11,6 +11,11 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
 LearningPart = Literal["none", "head", "last_layer", "all"]
 
+ENOUGH = 300
+"""Number of queries that tell what a training gains; fewer dev queries are helped by folds of the train queries."""
+FOLDS = 5
+"""Folds of the train queries, of which as many are used as have ENOUGH queries."""
+
 
 class EncoderSpec(Section):
     """An encoder in a folder of sentence-transformers' layout, and its settings."""

@@ -32,6 +32,7 @@ from rayhier.search.exact import exact
 from rayhier.search.fusion_weight import WEIGHTS
 from rayhier.search.fusion_weight import best as best_weight
 from rayhier.search.hybrid import Lexical, fused
+from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import HybridSpec
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
@@ -39,10 +40,8 @@ from rayhier.train.tower import HeadTower, Tower
 
 RESULTS, DEPTH = 10, 100
 """RESULTS: number of results that nDCG@10 reads; DEPTH: number that vectors and BM25 each give to fusion."""
-ENOUGH = 300
-"""Number of queries that tell what a training gains; fewer dev queries are helped by folds of the train queries."""
-FOLDS, FEWEST = 5, 10
-"""Folds of the train queries, and the fewest train queries that are divided."""
+FEWEST = 10
+"""Fewest train queries that are divided into folds."""
 FOLD = "fold "
 """Beginning of the names of trainings on folds."""
 MOST_COUNTED = 200_000
