@@ -326,7 +326,7 @@ class _Steps:
             train=_fields(spec.train, "micro_batch", "generated"),
             leaves=self.leaves if spec.router.spills else [],
             what=spec.encoder.train,
-            adopt=[spec.encoder.adopt, spec.encoder.adopt == "auto" and spec.adopts_by_words],
+            adopt=[spec.encoder.adopt, spec.encoder.adopt == "auto" and spec.index.words],
             similarity=spec.encoder.similarity,
         )
 

@@ -31,7 +31,8 @@ class EncoderSpec(Section):
     `last_layer`, or `all`. `none`, for train.type retreever: the encoder stays as it is."""
     adopt: Literal["auto", "always"] = "auto"
     """Encoder that the index is built with. `auto`: the trained one only where queries that training did not read say
-    that it finds more than the base encoder, else the base encoder. `always`: the trained one. Only with train.type
+    that it finds more than the base encoder, else the base encoder; they are searched by vectors and, where the index
+    counts words, BM25. `always`: the trained one. Only with train.type
     contrast, hce or retreever, and not with router.type hce."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
     """Most tokens of a text; further tokens are cut off."""

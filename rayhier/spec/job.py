@@ -266,12 +266,6 @@ class JobSpec(Section):
         return judged and self.search.reranking is not None and reads is not None and reads.beside == "auto"
 
     @property
-    def adopts_by_words(self) -> bool:
-        """Return True if queries that judge a trained encoder are searched by BM25 too, as people's will be."""
-        search = self.search
-        return self.index.words and search.fuses and search.mode != "dense" and search.promise is None
-
-    @property
     def calibrates(self) -> bool:
         """Return True if queries that training never saw tell something of a built index: a promise, or a weight."""
         return self.search.promise is not None or self.chooses_weight or self.chooses_beside
