@@ -60,7 +60,8 @@ def calibrate(
         beside = choose_beside(settled, dev, model, leaf_map, cross_encoder)
         if beside is not None:
             beside.write(root)
-            counts |= {"beside": beside.beside, "reranked": beside.queries}
+            found = beside.measured[f"{beside.beside:g}"]
+            counts |= {"beside": beside.beside, "reranked": beside.queries, "searched": beside.searched, "found": found}
     return counts
 
 
