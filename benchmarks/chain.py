@@ -27,11 +27,13 @@ from rayhier.dataset.queries import Queries, load_answers, load_split, new_answe
 from rayhier.dataset.words import words
 from rayhier.plan import make_plan
 from rayhier.run import run
+from rayhier.scores.settings import open_scorer
 from rayhier.search.rerank_weight import RerankWeight
 from rayhier.search.searcher import Searcher
 from rayhier.spec import load
 from rayhier.spec.search import AxnRerank, Rnr
 from rayhier.storage import current
+from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import locate
 
 SPEC = ROOT / "specs" / "scifact-axn.yaml"
@@ -69,9 +71,12 @@ def measure(name: str, workdir: Path, most: int) -> Chain:
     queries = load_split("test", corpus, vectors, test)
     queries = queries.some(np.isin(queries.ids, held_queries(queries.ids, most)))
     searcher = Searcher.open(locate(str(workdir)))
-    calibration = current.artifact(locate(str(workdir)), current.read(locate(str(workdir))), "calibration")
+    now = current.read(locate(str(workdir)))
+    calibration, cross_encoder = (
+        current.artifact(locate(str(workdir)), now, kind) for kind in ("calibration", "cross_encoder")
+    )
     path = workdir / "results" / f"{cache.key(calibration.folder.name, most, CALLS)}.npz"
-    kept = cache.kept(path, partial(asked, searcher, queries))
+    kept = cache.kept(path, partial(asked, searcher, cross_encoder, queries))
     systems = dict.fromkeys(key.partition(" | ")[0] for key in kept)
     new_Q = new_answers(queries, load_answers(corpus, "train"))
     groups = {"all": np.ones(len(queries), bool)}
@@ -87,11 +92,12 @@ def measure(name: str, workdir: Path, most: int) -> Chain:
     )
 
 
-def asked(searcher: Searcher, queries: Queries) -> dict[str, Any]:
+def asked(searcher: Searcher, cross_encoder: Artifact, queries: Queries) -> dict[str, Any]:
     """Each measure of every query by each system, mean milliseconds and calls."""
     judge, texts = Judge(queries, (NDCG, FIRST, RECALL)), list(queries.texts)
-    reranker, shipped = searcher.reranker, searcher.rules
+    reranker, shipped, spec = searcher.reranker, searcher.rules, searcher.model.spec.cross_encoder
     assert reranker is not None
+    assert spec is not None
     found: dict[str, Any] = {}
 
     def ask(system: str, **how: Any) -> None:
@@ -105,10 +111,11 @@ def asked(searcher: Searcher, queries: Queries) -> dict[str, Any]:
     ask(HYBRID, mode="hybrid", budget=0)
     for calls in CALLS:
         for rerank in (Rnr(type="rnr", budget=calls), AxnRerank(type="axn", budget=calls)):
-            searcher.reranker = replace(reranker, spec=rerank)
             searcher.rules = replace(shipped, search=shipped.search.model_copy(update={"rerank": rerank}))
             for mode, of in (("dense", VECTORS), ("hybrid", HYBRID)):
                 if mode == "hybrid" or (rerank.type, calls) == ("rnr", CALLS[-1]):
+                    read = open_scorer(cross_encoder, spec)  # a scorer remembers pairs: each system pays for its own
+                    searcher.reranker = replace(reranker, spec=rerank, read=read)
                     ask(f"{of}, re-ranked ({rerank.type}, {calls} calls)", mode=mode, budget=calls)
     return found
 
