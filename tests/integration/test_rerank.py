@@ -64,7 +64,8 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     assert "learned_ivf+axn" in shown
     report = Report.read(work / "report.json")
     row = report.systems["learned_ivf+axn"]
-    assert (row.calls, row.visited) == (12, report.systems["learned_ivf"].visited)
+    assert row.calls == 12
+    assert row.visited == pytest.approx(report.systems["learned_ivf"].visited, abs=2e-6)
     assert "learned_ivf+axn" in (work / "report.md").read_text()
     assert list(artifact(work, "evaluate").names("runs/learned_ivf+axn"))
 

@@ -91,8 +91,9 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
         follow = partial(_follow, followed, stage.__name__, stage.as_embedded)
         monkeypatch.setattr(stage, "as_embedded", follow)
     work = shutil.copytree(embedded / "work", tmp_path / "work")
+    adopt = ", adopt: always" if training == "learned_ivf" else ""
     spec = tiny_spec(
-        encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer}}",
+        encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer{adopt}}}",
         train="{epochs: 2, batch_size: 16, encoder_lr: 1e-2, hard_negatives: {source: exact}}",
         router=f"{{type: {training}, branching: 3, height: 2}}",
         cluster=one_worker_each(tokenise="{workers: 1}"),
