@@ -60,8 +60,8 @@ def calibrate(
         beside = choose_beside(settled, dev, model, leaf_map, cross_encoder)
         if beside is not None:
             beside.write(root)
-            found = beside.measured[f"{beside.beside:g}"]
-            counts |= {"beside": beside.beside, "reranked": beside.queries, "searched": beside.searched, "found": found}
+            counts |= {"beside": beside.beside, "reranked": beside.queries, "searched": beside.searched}
+            counts["read"] = beside.measured[f"{beside.beside:g}"]
     return counts
 
 

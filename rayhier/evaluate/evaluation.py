@@ -78,7 +78,8 @@ class SeedResult:
     weight: FusionWeight | None = None
     """Weight of BM25 that dev queries chose; None where none was chosen."""
     adoption: Adoption | None = None
-    """Whether the trained encoder was kept; None where that was not asked."""
+    """The decision whether the trained encoder is kept; None where `encoder.adopt` always keeps it, or nothing
+    trained."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ class SeedIndex:
     history: dict[str, list[dict[str, float]]]
     """Phase of training -> metrics that it recorded, epoch by epoch."""
     adoption: Adoption | None = None
-    """Whether the trained encoder was kept; None where that was not asked."""
+    """The decision whether the trained encoder is kept; None where `encoder.adopt` always keeps it, or nothing
+    trained."""
 
     def encode(self, queries: Queries) -> Encoded:
         """Encode queries for the router of the seed."""

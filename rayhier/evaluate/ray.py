@@ -79,10 +79,10 @@ def build_calibration(
         chosen = f"chosen by {counts['weighed']:,} dev queries" if counts["weighed"] else "as usual without dev queries"
         say(f"  calibrate: BM25's weight {counts['weight']:g}, {chosen}")
     if "beside" in counts:
-        pays = "" if counts["found"] > counts["searched"] else "; re-ranking does not pay"
+        pays = "" if counts["read"] > counts["searched"] else "; re-ranking does not pay"
         say(
             f"  calibrate: the search's score counts {counts['beside']:g} times beside the cross-encoder's: by "
-            f"{counts['reranked']:,} dev queries nDCG@10 {counts['searched']:.3f} -> {counts['found']:.3f}{pays}"
+            f"{counts['reranked']:,} dev queries nDCG@10 {counts['searched']:.3f} -> {counts['read']:.3f}{pays}"
         )
     elif spec.chooses_beside:
         say("  calibrate: the search's score does not count beside the cross-encoder's: no dev queries choose a weight")

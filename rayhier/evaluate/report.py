@@ -156,7 +156,8 @@ class Report(BaseModel):
     weights: list[FusionWeight] = []
     """Weight of BM25 that dev queries chose for each seed's model; empty where none was chosen."""
     adoptions: list[Adoption] = []
-    """Whether each seed's trained encoder was kept, and what said so; empty where that was not asked."""
+    """The decision for each seed whether the trained encoder is kept; empty where `encoder.adopt` keeps it always, or
+    nothing trained."""
     seconds: dict[str, float]
     seeds: list[int]
 

@@ -1,18 +1,14 @@
-"""Whether a trained encoder is kept, as the stage train publishes it: `adoption.json`.
+"""The decision to build an index with a trained encoder or with the base encoder; the stage train publishes it.
 
 Shapes: Q queries that the training did not read.
 """
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict
-
 from rayhier.arrays import Values
-from rayhier.storage import files
-from rayhier.storage.artifact import Artifact
-from rayhier.storage.paths import Location
+from rayhier.storage.decision import Decision
 
-NAME, MEASURE = "adoption.json", "nDCG@10"
+MEASURE = "nDCG@10"
 ERRORS = 1.0
 """Number of standard errors by which a mean gain must be above 0."""
 
@@ -20,10 +16,10 @@ Source = Literal["dev queries", "train queries in folds", "pseudo-queries"]
 """Kind of the queries that tell what a training gains."""
 
 
-class Adoption(BaseModel):
-    """Whether a trained encoder is kept, and what says so."""
+class Adoption(Decision):
+    """The decision whether a trained encoder is kept, and the queries and numbers that made it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    file = "adoption.json"
     adopted: bool
     """True if the trained encoder is kept; False if the base encoder stays."""
     source: Source
@@ -67,7 +63,7 @@ class Adoption(BaseModel):
 
     @property
     def sentence(self) -> str:
-        """What was decided and why, in a line without its end."""
+        """The decision and its reason in words, without a full stop."""
         by = "vectors and BM25" if self.mode == "hybrid" else "vectors"
         gain = f"{100 * self.gain:+.1f} ± {100 * self.error:.1f} points of {MEASURE}"
         told = f"{self.queries:,} {self.source} gain {gain} by {by}"
@@ -75,17 +71,3 @@ class Adoption(BaseModel):
             return f"the trained encoder is kept: {told}"
         few = "one query tells nothing" if self.queries == 1 else told if self.queries else "no queries tell"
         return f"the trained encoder is not kept, the base encoder stays: {few}"
-
-    @classmethod
-    def open(cls, model: Artifact) -> Self | None:
-        """Read the decision of a published model; None where none was needed."""
-        return cls.read(model.root) if model.names(NAME) else None
-
-    @classmethod
-    def read(cls, root: Location) -> Self:
-        """Read the decision below `root`."""
-        return cls.model_validate(files.read_json(root / NAME))
-
-    def write(self, root: Location) -> None:
-        """Write the decision below `root`."""
-        files.write_json(root / NAME, self.model_dump(mode="json"))

@@ -6,27 +6,21 @@ Few queries tell weights apart by chance alone, so a weight far from the usual o
 Shapes: Q queries, W weights.
 """
 
-from typing import Self
-
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from rayhier.arrays import Values
 from rayhier.spec.search import TAUGHT_WEIGHT
-from rayhier.storage import files
-from rayhier.storage.artifact import Artifact
-from rayhier.storage.paths import Location
+from rayhier.storage.decision import Decision
 
-NAME = "weight.json"
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
 STRENGTH, SMOOTHED = 2.0, 0.05
 """Numbers of the penalty of a weight: how strong it is, and what is added to weights, whose logarithms count."""
 
 
-class FusionWeight(BaseModel):
+class FusionWeight(Decision):
     """A weight of BM25, and what each weight found for the dev queries."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    file = "weight.json"
     weight: float
     queries: int
     """Number of dev queries."""
@@ -34,20 +28,6 @@ class FusionWeight(BaseModel):
     """Measure by which weights were told apart, such as nDCG@10."""
     measured: dict[str, float]
     """Weight -> mean of the measure over these queries."""
-
-    @classmethod
-    def open(cls, calibration: Artifact) -> Self | None:
-        """Read the weight of a published calibration; None where it has none.
-
-        InputError where the file is not as it was published.
-        """
-        if not calibration.names(NAME):
-            return None
-        return cls.model_validate(files.read_json(calibration.verified(NAME)))
-
-    def write(self, root: Location) -> None:
-        """Write the weight below `root`."""
-        files.write_json(root / NAME, self.model_dump(mode="json"))
 
 
 def best(value_WQ: Values) -> float:

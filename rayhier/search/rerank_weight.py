@@ -1,20 +1,12 @@
 """The weight of a search's score beside a cross-encoder's, chosen for a model; the stage calibrate publishes it."""
 
-from typing import Self
-
-from pydantic import BaseModel, ConfigDict
-
-from rayhier.storage import files
-from rayhier.storage.artifact import Artifact
-from rayhier.storage.paths import Location
-
-NAME = "rerank.json"
+from rayhier.storage.decision import Decision
 
 
-class RerankWeight(BaseModel):
+class RerankWeight(Decision):
     """A weight of the search's score, what each weight found for dev queries, and how the two scores are related."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    file = "rerank.json"
     beside: float
     """Weight of the search's score, which is added to the cross-encoder's."""
     slope: float
@@ -29,17 +21,3 @@ class RerankWeight(BaseModel):
     """Mean of the measure for the search alone."""
     measured: dict[str, float]
     """Weight -> mean of the measure over these queries."""
-
-    @classmethod
-    def open(cls, calibration: Artifact) -> Self | None:
-        """Read the weight of a published calibration; None where it has none.
-
-        InputError where the file is not as it was published.
-        """
-        if not calibration.names(NAME):
-            return None
-        return cls.model_validate(files.read_json(calibration.verified(NAME)))
-
-    def write(self, root: Location) -> None:
-        """Write the weight below `root`."""
-        files.write_json(root / NAME, self.model_dump(mode="json"))

@@ -1,7 +1,7 @@
-"""Whether a trained encoder is kept: only where queries that it never saw say that it is better than its base (ours).
+"""Decides whether a trained encoder is kept: where queries that training did not read find more with it (ours).
 
-They are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the weight of
-BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
+These queries are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the
+weight of BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
 
 Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. Where a head
 trains, which takes seconds, it is therefore trained again without folds of the train queries, and each fold is asked of

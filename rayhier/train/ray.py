@@ -22,7 +22,6 @@ from torch.utils.tensorboard import SummaryWriter
 from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.holdout import holdout_rows
 from rayhier.embed.precision import agreed, as_embedded
-from rayhier.model.adoption import NAME as ADOPTION
 from rayhier.model.adoption import Adoption, Source
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
@@ -82,8 +81,8 @@ def build(
     best = {phase: best_row(rows) for phase, rows in history.items()}
     if any(best[phase]["epoch"] == 0 for phase in ENCODER_PHASES if phase in best):
         say("  epoch 0 is kept, where training began: no later one measured better on dev")
-    if ADOPTION in files.below(attempt.root):
-        say(f"  {Adoption.read(attempt.root).sentence}")
+    if (adoption := Adoption.read(attempt.root)) is not None:
+        say(f"  {adoption.sentence}")
     counts: dict[str, Any] = {"epochs": {phase: int(rows[-1]["epoch"]) for phase, rows in history.items()}}
     counts["best"] = best
     if spec.encoder.transformer_part is not None:
