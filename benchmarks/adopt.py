@@ -37,7 +37,7 @@ from rayhier.search.exact import exact_rows
 from rayhier.search.fusion_weight import WEIGHTS, best
 from rayhier.spec.search import UNTAUGHT_WEIGHT
 from rayhier.spec.train import ContrastTraining
-from rayhier.train.adopt import Searches, by_folds, needs_folds
+from rayhier.train.adopt import Searches, at_best, by_folds, needs_folds
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
@@ -163,7 +163,7 @@ class Case:
         assert isinstance(tower, HeadTower)
         searches = Searches(self.documents, lambda: self.small.words)
         values = by_folds(tower, self._read[0], searches, self.make(seed), carried_out)
-        return dict(zip(("base", "trained"), values, strict=True))
+        return {name: at_best(value_WQ) for name, value_WQ in zip(("base", "trained"), values, strict=True)}
 
     @property
     def documents(self) -> Documents:

@@ -13,6 +13,7 @@ from typing import Any
 from rayhier.estimate import Cost, Work, drawn_rows, matrices, parameters, stage_cost
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
+from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 from rayhier.spec.index import BYTES
 from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train import QueryModel
@@ -46,11 +47,11 @@ STAGES = {
     "test": Stage("test", 1, "evaluate"),
     "cross_encoder": Stage("cross_encoder", 2, "train"),
     "scores": Stage("scores", 1, "scores"),
-    "train": Stage("model", 10, "train"),
+    "train": Stage("model", 11, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
-    "calibrate": Stage("calibration", 4, "evaluate"),
-    "evaluate": Stage("evaluate", 8, "evaluate"),
+    "calibrate": Stage("calibration", 5, "evaluate"),
+    "evaluate": Stage("evaluate", 9, "evaluate"),
 }
 """Stages by name, in the order of a run."""
 HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
@@ -326,7 +327,7 @@ class _Steps:
             train=_fields(spec.train, "micro_batch", "generated"),
             leaves=self.leaves if spec.router.spills else [],
             what=spec.encoder.train,
-            adopt=[spec.encoder.adopt, spec.encoder.adopt == "auto" and spec.index.words],
+            adopt=[spec.encoder.adopt, spec.adopts_by_words],
             similarity=spec.encoder.similarity,
         )
 
@@ -351,7 +352,9 @@ class _Steps:
         if self.spec.chooses_weight:
             parts["depth"] = search.hybrid.depth
         if self.spec.chooses_beside:
-            parts |= {"searched": _fields(search, "codec", "cache_gb", "rerank", "k"), **self._codes()}
+            rerank = search.reranking
+            parts |= {"searched": _fields(search, "codec", "cache_gb", "rerank"), **self._codes()}
+            parts["read"] = [] if rerank is None else [min(CHOSEN_DEPTH, rerank.budget), rerank.pool == "all"]
         return self._step("calibrate", inputs, size, seed, **parts)
 
     def _codes(self) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_split
 from rayhier.dataset.ranking import ID, Ranking
-from rayhier.evaluate.reranking import DEPTH, MEASURE, MOST, WEIGHTS, reordered
+from rayhier.evaluate.reranking import MEASURE, MOST, WEIGHTS, reordered
 from rayhier.plan import make_plan
 from rayhier.run import run
 from rayhier.scores.scorer import PairScorer
 from rayhier.scores.settings import Settings, open_scorer
 from rayhier.search.bm25 import Words
 from rayhier.spec import load
+from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 
 PART = 512
 """Pairs after which what is scored so far is kept."""
@@ -113,11 +114,12 @@ class World:
         dev = self.queries("dev")
         dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST)))
         base_QN = self.base(dev)
-        row_QK = np.argsort(-base_QN, axis=1, kind="stable")[:, :DEPTH]
+        row_QK = np.argsort(-base_QN, axis=1, kind="stable")[:, :CHOSEN_DEPTH]
         zero_Q, ids = np.zeros(len(dev), np.int64), pa.table({ID: self.documents.ids})
-        ranking = Ranking(np.take_along_axis(base_QN, row_QK, axis=1), row_QK, ids, zero_Q, zero_Q, zero_Q)
+        base_QK = np.take_along_axis(base_QN, row_QK, axis=1)
+        ranking = Ranking(base_QK, row_QK, ids, zero_Q, zero_Q, zero_Q)
         score_QK, judge = self.best_scores(dev, row_QK).astype(np.float64), Judge(dev, [MEASURE])
-        measured = {weight: judge.mean(reordered(ranking, score_QK, weight))[MEASURE] for weight in WEIGHTS}
+        measured = {weight: judge.mean(reordered(ranking, score_QK, base_QK, weight))[MEASURE] for weight in WEIGHTS}
         return max(WEIGHTS, key=lambda weight: (measured[weight], -weight))
 
     def queries(self, split: str) -> Queries:

@@ -15,6 +15,7 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.exact_best import exact_best
 from rayhier.evaluate.fusion import choose_weight
 from rayhier.evaluate.reranking import choose_beside
+from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import FLOATS_AT_ONCE
 from rayhier.search.calibration import Calibration
@@ -52,9 +53,9 @@ def calibrate(
         Calibration(floor_QK).write(root, promised.ids)
         counts |= {"queries": len(promised), "k": floor_QK.shape[1]}
     if spec.chooses_weight:
-        chosen = choose_weight(spec, dev, opened, leaf_map)
+        chosen = choose_weight(spec, dev, opened, leaf_map, Adoption.open(model))
         chosen.write(root)
-        counts |= {"weight": chosen.weight, "weighed": chosen.queries}
+        counts |= {"weight": chosen.weight, "weighed": chosen.queries, "folded": chosen.folded}
     if spec.chooses_beside and cross_encoder is not None:
         settled = spec.settled(counts.get("weight"))
         beside = choose_beside(settled, dev, model, leaf_map, cross_encoder)

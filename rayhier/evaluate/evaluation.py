@@ -32,6 +32,7 @@ from rayhier.progress import Bar, say
 from rayhier.search.fusion_weight import FusionWeight
 from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.model import Model
+from rayhier.search.rerank_weight import RerankWeight
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
 from rayhier.spec.index_size import IndexSize
@@ -77,9 +78,15 @@ class SeedResult:
     """System -> measure -> value of each query [q], of the same systems and the router with the spec's beam."""
     weight: FusionWeight | None = None
     """Weight of BM25 that dev queries chose; None where none was chosen."""
+    beside: RerankWeight | None = None
+    """Weight of the search's score beside the cross-encoder's that dev queries chose; None where none was chosen."""
     adoption: Adoption | None = None
     """The decision whether the trained encoder is kept; None where `encoder.adopt` always keeps it, or nothing
     trained."""
+
+    def settled(self, spec: JobSpec) -> JobSpec:
+        """Return the spec with the seed's own weight of BM25."""
+        return spec.settled(None if self.weight is None else self.weight.weight)
 
 
 @dataclass(frozen=True)
@@ -298,8 +305,10 @@ class _Work:
         """
         result, began = self.results[-1], time.perf_counter()
         calibration = folders.get("calibration")
-        result.weight = None if calibration is None else FusionWeight.open(Artifact.open(locate(calibration)))
-        spec = self.spec.settled(None if result.weight is None else result.weight.weight)
+        if calibration is not None:
+            chosen = Artifact.open(locate(calibration))
+            result.weight, result.beside = FusionWeight.open(chosen), RerankWeight.open(chosen)
+        spec = result.settled(self.spec)
         name = f"{spec.router.type}+{suffix}"
         opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), folders
         groups = shares(self.queries.texts, self.workers.count)

@@ -1,6 +1,7 @@
 """The weight of BM25 in hybrid searches, chosen for a trained model by dev queries.
 
-Scores are those of exact search; search/fusion_weight.py has the rule.
+Scores are those of exact search; search/fusion_weight.py has the rule. Where dev queries are few, train queries help
+to choose: those that told, in folds, whether the trained encoder is kept (train/adopt.py).
 
 Titles and sentences of documents, searched for where their documents lack them, cannot stand for dev queries here: they
 say what a document's own words are worth, and not what a query's are (docs/LOG.md).
@@ -18,6 +19,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID
 from rayhier.evaluate.exact_best import exact_best
+from rayhier.model.adoption import Adoption
 from rayhier.search.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.hybrid import WordScan, fused
 from rayhier.search.model import Model
@@ -31,8 +33,13 @@ MOST = 1_000
 """Most dev queries that choose a weight: those first by a hash of the id."""
 
 
-def choose_weight(spec: JobSpec, dev: Queries, model: Model, leaf_map: LeafMap) -> FusionWeight:
-    """Choose the weight of BM25 for a model and the index that it built; `dev` has base vectors of the dev queries."""
+def choose_weight(
+    spec: JobSpec, dev: Queries, model: Model, leaf_map: LeafMap, adoption: Adoption | None = None
+) -> FusionWeight:
+    """Choose the weight of BM25 for a model and the index that it built; `dev` has base vectors of the dev queries.
+
+    `adoption` is the model's, whose train queries in folds choose too.
+    """
     if not dev.answered:  # nothing that is judged can have taught it
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
     dev, depth = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST))), spec.search.hybrid.depth
@@ -49,6 +56,19 @@ def choose_weight(spec: JobSpec, dev: Queries, model: Model, leaf_map: LeafMap) 
         return judge.values(ranking)[MEASURE]
 
     value_WQ = np.stack([measured(weight) for weight in WEIGHTS])
-    chosen = best(value_WQ)
-    means = {f"{weight:g}": round(float(value_Q.mean()), 6) for weight, value_Q in zip(WEIGHTS, value_WQ, strict=True)}
-    return FusionWeight(weight=chosen, queries=len(dev), measure=MEASURE, measured=means)
+    folded, sum_W = _in_folds(adoption)
+    mean_W = (value_WQ.sum(axis=1) + sum_W) / (len(dev) + folded)
+    means = {f"{weight:g}": round(float(mean), 6) for weight, mean in zip(WEIGHTS, mean_W, strict=True)}
+    chosen = best(value_WQ, sum_W)
+    return FusionWeight(weight=chosen, queries=len(dev), folded=folded, measure=MEASURE, measured=means)
+
+
+def _in_folds(adoption: Adoption | None) -> tuple[int, Values]:
+    """Return the number of train queries that an adoption asked in folds, and their sum of the measure by weight [w].
+
+    They were searched with each weight by the encoder that the index is built with.
+    """
+    none_W = np.zeros(len(WEIGHTS))
+    if adoption is None or adoption.source != "train queries in folds" or not adoption.measured:
+        return 0, none_W
+    return adoption.queries, adoption.queries * np.array([adoption.measured[f"{weight:g}"] for weight in WEIGHTS])

@@ -17,6 +17,7 @@ from rayhier.evaluate.output import write
 from rayhier.evaluate.workers import Holder, P, R, T, V
 from rayhier.progress import say
 from rayhier.ray import call, get
+from rayhier.search.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers
 from rayhier.storage.artifact import Artifact
@@ -76,8 +77,9 @@ def build_calibration(
     if "queries" in counts:
         say(f"  calibrate: {counts['queries']:,} dev queries, the exact best {counts['k']:,} of each")
     if "weight" in counts:
-        chosen = f"chosen by {counts['weighed']:,} dev queries" if counts["weighed"] else "as usual without dev queries"
-        say(f"  calibrate: BM25's weight {counts['weight']:g}, {chosen}")
+        weight = FusionWeight.read(attempt.root)
+        by = weight is not None and weight.queries and f"chosen by {weight.chosen_by}"
+        say(f"  calibrate: BM25's weight {counts['weight']:g}, {by or 'as usual without dev queries'}")
     if "beside" in counts:
         pays = "" if counts["read"] > counts["searched"] else "; re-ranking does not pay"
         say(

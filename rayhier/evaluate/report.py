@@ -13,6 +13,7 @@ from rayhier.evaluate.promise import Promise
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.model.adoption import Adoption
 from rayhier.search.fusion_weight import FusionWeight
+from rayhier.search.rerank_weight import RerankWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json
 from rayhier.storage import files
@@ -155,6 +156,9 @@ class Report(BaseModel):
     several seeds: the lowest promised recall, the mean of the measured ones."""
     weights: list[FusionWeight] = []
     """Weight of BM25 that dev queries chose for each seed's model; empty where none was chosen."""
+    besides: list[RerankWeight] = []
+    """Weight of the search's score beside the cross-encoder's that dev queries chose for each seed's model; empty where
+    none was chosen."""
     adoptions: list[Adoption] = []
     """The decision for each seed whether the trained encoder is kept; empty where `encoder.adopt` keeps it always, or
     nothing trained."""
@@ -183,6 +187,7 @@ class Report(BaseModel):
             level=evaluation.level,
             promise=_promise([result.promise for result in seeds if result.promise is not None]),
             weights=[result.weight for result in seeds if result.weight is not None],
+            besides=[result.beside for result in seeds if result.beside is not None],
             adoptions=[result.adoption for result in seeds if result.adoption is not None],
             seconds={name: _round(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
             seeds=[result.seed for result in seeds],
@@ -206,6 +211,11 @@ class Report(BaseModel):
         """Return the change of exact search by training, over a group of queries: trained minus base encoder."""
         (difference,) = self.between("exact_same_encoder", "exact", measure, queries)
         return difference
+
+    @property
+    def keeps_base(self) -> bool:
+        """Return True if queries decided for the base encoder, whatever the seed."""
+        return bool(self.adoptions) and not any(adoption.adopted for adoption in self.adoptions)
 
     @property
     def hybrid(self) -> str | None:

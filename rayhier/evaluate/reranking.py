@@ -1,7 +1,8 @@
 """The weight of a search's score beside the cross-encoder's, chosen for a trained model by dev queries.
 
 Dev queries are searched as texts are that name no mode, by vectors and BM25 where that is usual, in the leaves that a
-query visits; the cross-encoder reads the best documents of each.
+query visits (where a recall is promised, in those of an automatic beam); the cross-encoder reads the best documents of
+each. Beside its scores stand those that stand there in searches: the search's, or inner products of vectors.
 
 Shapes: Q queries, K documents read, W weights.
 """
@@ -21,14 +22,16 @@ from rayhier.search.model import Model
 from rayhier.search.reader import Reader
 from rayhier.search.rerank_weight import RerankWeight
 from rayhier.search.searcher import Searcher
+from rayhier.search.segment import VECTOR
 from rayhier.spec import JobSpec
+from rayhier.spec.cross_encoder import CHOSEN_DEPTH
+from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
 WEIGHTS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
-MEASURE, DEPTH, MOST = "nDCG@10", 50, 200
-"""MEASURE tells weights apart; DEPTH: most documents that are read for a dev query; MOST: most dev queries, those first
-by a hash of the id."""
+MEASURE, MOST = "nDCG@10", 200
+"""MEASURE tells weights apart; MOST: most dev queries, those first by a hash of the id."""
 
 
 def choose_beside(
@@ -39,11 +42,14 @@ def choose_beside(
     if rerank is None or reads is None or not dev.answered:
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST)))
+    if spec.search.promise is not None:
+        spec = spec.model_copy(update={"search": spec.search.model_copy(update={"beam": "auto"})})
     opened = Model.open(model, spec)
     reader = Reader.open(spec, leaf_map, opened.flat_similarity, None)
     searcher = Searcher(opened.load(), reader, leaf_map.manifest)
-    depth, texts = min(DEPTH, rerank.budget), list(dev.texts)
-    ranking = searcher.retrieve(searcher.rules.request(texts, depth, rerank=False)).ranking
+    depth, texts = min(CHOSEN_DEPTH, rerank.budget), list(dev.texts)
+    request = replace(searcher.rules.request(texts, depth), pool=None, needs="vectors")
+    ranking = searcher.retrieve(request).ranking
     query_X, place_X = np.nonzero(ranking.row_QK >= 0)
     bodies = document_texts(ranking.documents)
     score_X = open_scorer(cross_encoder, reads)(
@@ -51,18 +57,23 @@ def choose_beside(
     )
     score_QK = np.full(ranking.row_QK.shape, -np.inf)
     score_QK[query_X, place_X] = score_X
-    return best(Judge(dev, [MEASURE]), ranking, score_QK)
+    base_QK = ranking.score_QK
+    if not spec.search.adds_scores(request.mode):
+        query_QM = opened.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
+        vector_NM = columns.matrix(ranking.documents[VECTOR])
+        base_QK = np.where(ranking.row_QK < 0, -np.inf, np.einsum("qkm,qm->qk", vector_NM[ranking.row_QK], query_QM))
+    return best(Judge(dev, [MEASURE]), ranking, score_QK, base_QK)
 
 
-def best(judge: Judge, ranking: Ranking, score_QK: Values) -> RerankWeight:
-    """Choose the weight of a ranking's own score beside scores [q, k] of its documents, the least of equals.
+def best(judge: Judge, ranking: Ranking, score_QK: Values, base_QK: Floats) -> RerankWeight:
+    """Choose the weight of base scores [q, k] beside scores [q, k] of a ranking's documents, the least of equals.
 
-    Scores are -inf where a query has fewer documents.
+    Both are -inf where a query has fewer documents.
     """
-    measured = {weight: judge.mean(reordered(ranking, score_QK, weight))[MEASURE] for weight in WEIGHTS}
+    measured = {weight: judge.mean(reordered(ranking, score_QK, base_QK, weight))[MEASURE] for weight in WEIGHTS}
     return RerankWeight(
         beside=max(WEIGHTS, key=lambda weight: (measured[weight], -weight)),
-        slope=mean_slope(ranking.score_QK, score_QK),
+        slope=mean_slope(base_QK, score_QK),
         queries=len(judge.query_ids),
         depth=score_QK.shape[1],
         measure=MEASURE,
@@ -71,10 +82,10 @@ def best(judge: Judge, ranking: Ranking, score_QK: Values) -> RerankWeight:
     )
 
 
-def reordered(ranking: Ranking, score_QK: Values, beside: float) -> Ranking:
-    """Order the documents of a ranking by scores [q, k], -inf where it has none, + `beside` times the ranking's own."""
-    own_QK = np.where(np.isfinite(score_QK), ranking.score_QK, 0.0)
-    total_QK = (score_QK + beside * own_QK).astype(np.float32)
+def reordered(ranking: Ranking, score_QK: Values, base_QK: Floats, beside: float) -> Ranking:
+    """Order a ranking's documents by scores [q, k], -inf where it has none, + `beside` times base scores [q, k]."""
+    added_QK = np.where(np.isfinite(score_QK), base_QK, 0.0)
+    total_QK = (score_QK + beside * added_QK).astype(np.float32)
     order_QK = np.argsort(-total_QK, axis=1, kind="stable")
     return replace(
         ranking,

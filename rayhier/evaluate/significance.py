@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rayhier.arrays import Bools, Values
 from rayhier.evaluate.curve import mean_curve, read_values
-from rayhier.evaluate.evaluation import Evaluation
+from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.spec import JobSpec
 
 RESAMPLES = 10_000
@@ -139,18 +139,23 @@ def _hybrid(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
 
 def _reranked(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
     """Yield the pairs of the re-ranked index and the search whose results are re-ranked, where both were measured."""
-    seeds, router = evaluation.seeds, spec.router.type
-    name, searched = f"{router}+{spec.search.rerank.type}", f"{router}+bm25" if spec.measures_words else router
-    if spec.search.mode == "bm25" or not all(
-        name in result.served_values and searched in result.served_values for result in seeds
-    ):
+    seeds, name = evaluation.seeds, f"{spec.router.type}+{spec.search.rerank.type}"
+    searched = [searched_by(spec, result) for result in seeds]
+    pairs = [(result.served_values | result.values, system) for result, system in zip(seeds, searched, strict=True)]
+    if not all(name in values and system in values for values, system in pairs):
         return
     for measure in spec.evaluate.measures:
-        ours, theirs = (
-            np.mean([result.served_values[system][measure] for result in seeds], axis=0) for system in (name, searched)
-        )
+        ours = np.mean([values[name][measure] for values, _ in pairs], axis=0)
+        theirs = np.mean([values[system][measure] for values, system in pairs], axis=0)
         for group, query_Q in groups(evaluation).items():
-            yield Pair(name, searched, measure, 1.0, (ours - theirs)[query_Q], group)
+            yield Pair(name, " or ".join(dict.fromkeys(searched)), measure, 1.0, (ours - theirs)[query_Q], group)
+
+
+def searched_by(spec: JobSpec, result: SeedResult) -> str:
+    """Return the name of the system that finds what a seed's cross-encoder reads: that of a text that names no mode."""
+    router = str(spec.router.type)
+    names = {"dense": router, "hybrid": f"{router}+bm25", "bm25": "bm25"}
+    return names[result.settled(spec).search.usual_mode]
 
 
 def bootstrap(difference_QP: npt.NDArray[np.float64], seed: int = SEED) -> Sequence[Interval]:

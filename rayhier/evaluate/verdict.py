@@ -32,8 +32,9 @@ def _training(spec: JobSpec, report: Report) -> list[str]:
     if not report.encoders:
         untrained = set(ENCODERS) <= report.systems.keys()
         return ["Training: nothing was trained, for want of train judgements."] if untrained else []
-    lines = [f"Training: {adoption.sentence}." for adoption in dict.fromkeys(report.adoptions)]
-    if report.adoptions and not any(adoption.adopted for adoption in report.adoptions):
+    sentences = dict.fromkeys(adoption.sentence for adoption in report.adoptions)
+    lines = [f"Training: {sentence}." for sentence in sentences]
+    if report.keeps_base:
         return [f"{lines[0][:-1]}; encoder.adopt: always keeps it.", *lines[1:]]
     for group, row in report.encoders.items():
         base, trained = (row.systems[name][measure] for name in ENCODERS)
@@ -66,7 +67,7 @@ def _hybrid(spec: JobSpec, report: Report) -> list[str]:
         how = "Hybrid, by ranks"
     elif any(weight.queries for weight in report.weights):
         chosen = ", ".join(dict.fromkeys(f"{weight.weight:g}" for weight in report.weights))
-        how = f"Hybrid, with BM25's weight {chosen}, chosen by {report.weights[0].queries:,} dev queries"
+        how = f"Hybrid, with BM25's weight {chosen}, chosen by {report.weights[0].chosen_by}"
     else:
         usual = report.weights[0].weight if report.weights else fusion.chosen
         how = f"Hybrid, with BM25's weight {usual:g}"
@@ -76,19 +77,19 @@ def _hybrid(spec: JobSpec, report: Report) -> list[str]:
 
 def _reranked(spec: JobSpec, report: Report) -> list[str]:
     """A line on what the cross-encoder adds to the search whose results it re-ranks, and at what price."""
-    name, searched = f"{report.router}+{spec.search.rerank.type}", report.hybrid or report.router
-    measure = spec.evaluate.measures[0]
-    rows = report.between(name, searched, measure)
+    name, measure = f"{report.router}+{spec.search.rerank.type}", spec.evaluate.measures[0]
+    rows = [row for row in report.significance if (row.system, row.measure, row.queries) == (name, measure, "all")]
     if not rows:
         return []
-    before, after = (report.systems[system] for system in (searched, name))
+    after, value = report.systems[name], report.systems[name].measures[measure]
+    before = report.systems.get(rows[0].baseline)  # none where seeds are searched differently
     chance = "; this may be chance" if rows[0].low <= 0 <= rows[0].high else ""
-    instead = "" if before.ms is None else f" instead of {before.ms:,.0f}"
+    instead = "" if before is None or before.ms is None else f" instead of {before.ms:,.0f}"
     worse = "; it makes results worse: search without it" if rows[0].high < 0 else ""
     return [
         (
-            f"Re-ranked, {after.calls or 0:.0f} calls a query: {measure} {before.measures[measure]:.3f} -> "
-            f"{after.measures[measure]:.3f}, {tables.said(rows[0])}, for {after.ms or 0:,.0f} ms a query{instead}"
+            f"Re-ranked, {after.calls or 0:.0f} calls a query: {measure} {value - rows[0].difference:.3f} -> "
+            f"{value:.3f}, {tables.said(rows[0])}, for {after.ms or 0:,.0f} ms a query{instead}"
             f"{worse}{chance}."
         )
     ]
@@ -128,7 +129,7 @@ def _index(spec: JobSpec, report: Report) -> list[str]:
 
 def _instead(spec: JobSpec, report: Report) -> list[str]:
     """Lines on a better choice than the index, where there is one."""
-    keep = "; keep the encoder" if report.encoders else ""
+    keep = "; keep the encoder" if report.encoders and not report.keeps_base else ""
     if report.documents <= SMALL:
         return [
             (
@@ -152,24 +153,24 @@ def _cheaper(spec: JobSpec, report: Report) -> list[str]:
     measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")
     if exact is None or report.router not in report.curves:
         return []
-    goal = SHARE * exact.measures[measure]
+    goal, encoder = SHARE * exact.measures[measure], f"{'base' if report.keeps_base else 'trained'} encoder"
     costs = {name: _cost(report.points(name), measure, goal) for name in report.curves if name != "faiss_ivf"}
     cost = costs.pop(report.router)
     best = min(costs, key=lambda name: costs[name], default=None)
     if cost == NEVER:
-        return [f"Instead: this index never reaches {SHARE:.0%} of exact {measure}: search exactly with the encoder."]
+        return [f"Instead: this index never reaches {SHARE:.0%} of exact {measure}: search exactly with the {encoder}."]
     if best is not None and costs[best] < cost:
         return [
             (
                 f"Instead: {best} reaches {SHARE:.0%} of exact {measure} at {costs[best]:.1%} of its cost, "
-                f"this index at {cost:.1%}: use the trained encoder with it."
+                f"this index at {cost:.1%}: use the {encoder} with it."
             )
         ]
     if cost > DEAR:
         return [
             (
                 f"Instead: {SHARE:.0%} of exact {measure} costs {cost:.0%} of exact search: search exactly with the "
-                "trained encoder."
+                f"{encoder}."
             )
         ]
     return []

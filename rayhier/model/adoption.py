@@ -5,12 +5,16 @@ Shapes: Q queries that the training did not read.
 
 from typing import Literal, Self
 
+from pydantic import Field
+
 from rayhier.arrays import Values
 from rayhier.storage.decision import Decision
 
 MEASURE = "nDCG@10"
 ERRORS = 1.0
 """Number of standard errors by which a mean gain must be above 0."""
+ROUNDING = 1e-9
+"""Least excess over these: a gain of one query among many is one standard error exactly."""
 
 Source = Literal["dev queries", "train queries in folds", "pseudo-queries"]
 """Kind of the queries that tell what a training gains."""
@@ -34,6 +38,9 @@ class Adoption(Decision):
     """Mean gain of the measure by the trained encoder."""
     error: float
     """Standard error of the mean gain; 0 for fewer than two queries."""
+    measured: dict[str, float] = Field(default_factory=dict)
+    """Weight of BM25 -> mean of the measure over these queries, by the encoder that the index is built with; empty
+    where they were searched by vectors alone."""
 
     @classmethod
     def of(cls, source: Source, base_Q: Values, trained_Q: Values, mode: str = "dense") -> Self:
@@ -51,7 +58,7 @@ class Adoption(Decision):
         gain_Q, q = trained_Q - base_Q, len(base_Q)
         gain, error = float(gain_Q.mean()) if q else 0.0, float(gain_Q.std(ddof=1)) / q**0.5 if q > 1 else 0.0
         return cls(
-            adopted=q > 1 and gain > ERRORS * error,
+            adopted=q > 1 and gain > ERRORS * error + ROUNDING,
             source=source,
             queries=q,
             mode=mode,

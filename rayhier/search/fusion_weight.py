@@ -18,25 +18,37 @@ STRENGTH, SMOOTHED = 2.0, 0.05
 
 
 class FusionWeight(Decision):
-    """A weight of BM25, and what each weight found for the dev queries."""
+    """A weight of BM25, and what each weight found for the queries that chose it."""
 
     file = "weight.json"
     weight: float
     queries: int
     """Number of dev queries."""
+    folded: int = 0
+    """Number of train queries that chose too, each searched for by an encoder whose training did not read it."""
     measure: str
     """Measure by which weights were told apart, such as nDCG@10."""
     measured: dict[str, float]
-    """Weight -> mean of the measure over these queries."""
+    """Weight -> mean of the measure over all these queries."""
+
+    @property
+    def chosen_by(self) -> str:
+        """Number and kind of the queries that chose, in words.
+
+        >>> FusionWeight(weight=0.2, queries=70, folded=309, measure="nDCG@10", measured={}).chosen_by
+        '70 dev queries and 309 train queries in folds'
+        """
+        dev = f"{self.queries:,} dev quer{'y' if self.queries == 1 else 'ies'}"
+        return f"{dev} and {self.folded:,} train queries in folds" if self.folded else dev
 
 
-def best(value_WQ: Values) -> float:
+def best(value_WQ: Values, more_W: Values | float = 0.0) -> float:
     """Return the weight with the highest sum over queries, less the penalty for its distance from the usual weight.
 
-    `value_WQ` [w, q] are the measure of each query with each of WEIGHTS.
+    `value_WQ` [w, q] are the measure of each query with each of WEIGHTS, `more_W` [w] its sums over further queries.
 
     >>> best(np.full((len(WEIGHTS), 50), 0.5)), best(np.tile(np.linspace(1, 0.5, len(WEIGHTS))[:, None], 50))
     (0.25, 0.0)
     """
     distance_W = np.log((np.array(WEIGHTS) + SMOOTHED) / (TAUGHT_WEIGHT + SMOOTHED))
-    return WEIGHTS[int((value_WQ.sum(axis=1) - STRENGTH * distance_W**2).argmax())]
+    return WEIGHTS[int((value_WQ.sum(axis=1) + more_W - STRENGTH * distance_W**2).argmax())]

@@ -173,6 +173,8 @@ class PostingLists:
         division of an index which of them are found. Scores are -inf and rows -1 where there are fewer. With a mask
         [n], only rows where it is True are results; rarity is counted over all documents either way.
         """
+        if not k:
+            return np.zeros((len(texts), 0), np.float32), np.zeros((len(texts), 0), np.int64)
         ranked = [_first(*self._best(text, k, mask_N), k) for text in texts]
         most = max((len(row_T) for _, row_T in ranked), default=0)
         score_QT, row_QT = np.full((len(texts), most), -np.inf, np.float32), np.full((len(texts), most), -1)
@@ -185,11 +187,15 @@ class PostingLists:
         return _part(count_X, self.length_N[row_X], self.mean)
 
     def _best(self, text: str, k: int, mask_N: Bools | None) -> tuple[Floats, Ints]:
-        """Return scores and rows [c] of at least the best k documents, if there are as many, in any order.
+        """Return scores and rows [c] of at least the best k documents, if there are as many, in any order."""
+        try:
+            return self._summed(self._query(text), k, mask_N)
+        except BaseException:
+            self._memory.__dict__.clear()  # sums that were begun would count for the next query
+            raise
 
-        Words are added the rarest first. Once no other row can be among the best, the rest is looked up.
-        """
-        query = self._query(text)
+    def _summed(self, query: "_Query", k: int, mask_N: Bools | None) -> tuple[Floats, Ints]:
+        """Add a query's words, the rarest first. Once no other row can be among the best, the rest is looked up."""
         score_N, threshold = self._accumulator, 0.0
         parts: list[Ints] = []
         for word in range(query.words):
@@ -224,6 +230,9 @@ class PostingLists:
         most_T, ranges = np.zeros(len(order_T)), list[list[tuple[int, int]]]()
         for postings, higher, (at_T, has_T) in zip(self._searched, self._higher, places, strict=True):
             place_T, has_T = at_T[order_T], has_T[order_T]
+            if not len(postings.most_V):
+                ranges.append([(0, 0)] * len(order_T))
+                continue
             most_T = np.maximum(most_T, np.where(has_T > 0, postings.most_V[place_T] * higher, 0))
             begin_T = postings.begin_V[place_T]
             ranges.append(list(zip(begin_T.tolist(), (begin_T + has_T).tolist(), strict=True)))

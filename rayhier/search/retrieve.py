@@ -227,8 +227,7 @@ class Retriever:
     def _reranked(self, reranker: Reranker, request: Request, routes: Routes, outcome: Found) -> Retrieval:
         """Re-rank an outcome within the request's budget; it stays in its order where no cross-encoder answers."""
         query_QM, k = routes.encoded.numpy, request.k
-        # Scores of the other modes are of another range than those for which the weight beside them was chosen.
-        by_score = request.mode == "hybrid" and self.rules.search.hybrid.fuse == "sum"
+        by_score = self.rules.search.adds_scores(request.mode)
         rounds = reranker.asking(request.texts, query_QM, outcome.ranking, k, request.budget, by_score=by_score)
         try:
             pairs = next(rounds)

@@ -102,6 +102,10 @@ class CrossEncoderSpec(Section):
     """Training of the cross-encoder; null: the model is used as it is."""
 
 
+CHOSEN_DEPTH = 50
+"""Most documents that the cross-encoder reads for a dev query, where dev queries choose the weight beside it."""
+
+
 class FactorsSpec(Section):
     """Factors, learned from the cross-encoder's scores: a vector and a bias for each document, to predict scores."""
 

@@ -222,7 +222,7 @@ class JobSpec(Section):
 
     def _keys_count(self) -> None:
         """InputError where a key of a section has no effect because of another section's keys."""
-        if self.train.type == "ehi" or self.router.type == "hce" or self.encoder.train == "none":
+        if not self.trains_encoder_alone:
             alone = "where the encoder trains before the router: not with train.type ehi, router.type hce or train none"
             _refuse("encoder", self.encoder, "adopt", where=alone)
         if self.train.objective == "documents":
@@ -239,6 +239,17 @@ class JobSpec(Section):
             _refuse("index", self.index, "second_leaf", "spilled", where="where documents may lie in two leaves")
         if self.leaves_per_document == 1 and not any(name in LISTED for name in self.evaluate.baselines):
             _refuse("evaluate", self.evaluate, "lists", where=f"with one of the baselines {', '.join(LISTED)}")
+
+    @property
+    def trains_encoder_alone(self) -> bool:
+        """Return True if the encoder trains before the router, so that the base encoder may stay instead."""
+        return self.train.type != "ehi" and self.router.type != "hce" and self.encoder.train != "none"
+
+    @property
+    def adopts_by_words(self) -> bool:
+        """Return True if queries that decide whether a trained encoder is kept are searched by BM25 too."""
+        judged = self.corpus.names_judgements
+        return judged and self.trains_encoder_alone and self.encoder.adopt == "auto" and self.index.words
 
     @property
     def measured(self) -> Filter | None:

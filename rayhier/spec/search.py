@@ -340,16 +340,23 @@ class SearchSpec(Section):
         """The mode of a text that names none; dense where it is automatic and was not settled."""
         return "dense" if self.mode == "auto" else self.mode
 
+    def adds_scores(self, mode: Mode) -> bool:
+        """Return True if a mode's own scores stand beside a cross-encoder's; else inner products of vectors do.
+
+        Scores of BM25 and of ranks are of another range than vectors'.
+        """
+        return mode == "hybrid" and self.hybrid.fuse == "sum"
+
     def settled(self, weight: float, *, words: bool) -> Self:
         """Return these settings with an automatic mode and weight settled.
 
-        `weight` is the model's; `words` says whether the index counts words.
+        `weight` is the model's; `words` says whether the index counts words: without, nothing is fused.
 
         >>> [SearchSpec().settled(weight, words=True).mode for weight in (0.0, 0.1)]
         ['dense', 'hybrid']
         """
         hybrid = self.hybrid
-        if hybrid.fuse == "sum" and hybrid.weight == "auto":
+        if words and hybrid.fuse == "sum" and hybrid.weight == "auto":
             hybrid = hybrid.model_copy(update={"weight": weight})
         mode: Mode | Literal["auto"] = self.mode
         if mode == "auto":

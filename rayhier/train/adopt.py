@@ -2,11 +2,13 @@
 
 These queries are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the
 weight of BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
+What each weight found is kept: it helps few dev queries to choose the weight of searches (evaluate/fusion.py).
 
 Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. Where a head
 trains, which takes seconds, it is therefore trained again without folds of the train queries, and each fold is asked of
-the head that did not read it, until ENOUGH queries were asked. Otherwise dev queries tell: judged ones, or where none
-are judged, pseudo-queries of held-out documents, by vectors alone, as they share their words with their documents.
+the head that did not read it, until ENOUGH queries were asked; generated queries are not asked. Otherwise dev queries
+tell: judged ones, or where none are judged, pseudo-queries of held-out documents, by vectors alone, as they share their
+words with their documents.
 
 Shapes: Q queries, M embedding size, N documents, K results, P pairs, W weights.
 """
@@ -71,15 +73,17 @@ class Searches:
         return "dense" if self._count is None else "hybrid"
 
     def values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
-        """Compute nDCG@10 of each query [q], from vectors of queries [q, m] and documents [n, m] by one encoder."""
+        """Compute nDCG@10 [w, q] of queries, from vectors of queries [q, m] and documents [n, m] by one encoder.
+
+        W is 1 where they are searched by vectors, otherwise the values are those of each of WEIGHTS.
+        """
         judge = Judge(queries, [MEASURE])
         if self.words is None:
-            return judge.values(exact(query_QM, document_NM, self.ids, self.results, RESULTS))[MEASURE]
+            return judge.values(exact(query_QM, document_NM, self.ids, self.results, RESULTS))[MEASURE][None]
         dense = exact(query_QM, document_NM, self.ids, self.results, DEPTH)
         dense = replace(dense, documents=dense.documents.select([ID]))
         lexical = self._lexical(self.words, queries.texts, query_QM, document_NM)
-        value_WQ = np.stack([judge.values(self._fused(dense, lexical, weight))[MEASURE] for weight in WEIGHTS])
-        return np.asarray(value_WQ[WEIGHTS.index(best_weight(value_WQ))])
+        return np.stack([judge.values(self._fused(dense, lexical, weight))[MEASURE] for weight in WEIGHTS])
 
     def _lexical(self, words: Words, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Lexical:
         """Rank rows by BM25, with their scores by vectors."""
@@ -94,6 +98,11 @@ class Searches:
         return fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), DEPTH, cosines=self.cosines)
 
 
+def at_best(value_WQ: Values) -> Values:
+    """Return the values [q] with the weight that all these queries together choose, of what `Searches` computed."""
+    return np.asarray(value_WQ[0] if len(value_WQ) == 1 else value_WQ[WEIGHTS.index(best_weight(value_WQ))])
+
+
 @dataclass(frozen=True)
 class Fold:
     """A part of the train queries, and the pairs of the others."""
@@ -106,11 +115,13 @@ class Fold:
 
 
 def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
-    """Divide train queries by a hash of their texts, and yield folds until ENOUGH queries were yielded.
+    """Divide judged train queries by a hash of their texts, and yield folds until ENOUGH queries were yielded.
 
     A fold that would leave no pair is left out.
     """
     fold_Q = (hash_ids(list(examples.query_texts)) % FOLDS).astype(np.int64)
+    if examples.judged is not None:
+        fold_Q[examples.judged :] = FOLDS  # generated queries are in no fold
     query_P, results, yielded = examples.pair_P2[:, 0], documents.results, 0
     for fold in range(FOLDS):
         inside_P = fold_Q[query_P] == fold
@@ -128,7 +139,9 @@ def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
 
 def needs_folds(examples: Examples, dev: Queries) -> bool:
     """Return True if folds tell what training a head gains: few dev queries, and enough train queries to divide."""
-    return len(dev) < ENOUGH and not examples.same and len(np.unique(examples.pair_P2[:, 0])) >= FEWEST
+    query_Q = np.unique(examples.pair_P2[:, 0])
+    judged = len(query_Q) if examples.judged is None else int((query_Q < examples.judged).sum())
+    return len(dev) < ENOUGH and not examples.same and judged >= FEWEST
 
 
 def decide(
@@ -146,11 +159,14 @@ def decide(
     """
     tower, examples = phase.tower, phase.examples
     if isinstance(tower, HeadTower) and needs_folds(examples, dev):
-        told = by_folds(tower, examples, searches, make, run)
-        adoption = Adoption.of("train queries in folds", *told, mode=searches.mode)
+        source, (base_WQ, trained_WQ) = "train queries in folds", by_folds(tower, examples, searches, make, run)
     else:
-        told = _values(phase, phase.pairs.side("dev"), np.arange(len(dev)), dev, searches)
-        adoption = Adoption.of(source, *told, mode=searches.mode)
+        base_WQ, trained_WQ = _values(phase, phase.pairs.side("dev"), np.arange(len(dev)), dev, searches)
+    adoption = Adoption.of(source, at_best(base_WQ), at_best(trained_WQ), mode=searches.mode)
+    if len(base_WQ) > 1:
+        mean_W = (trained_WQ if adoption.adopted else base_WQ).mean(axis=1)
+        measured = {f"{weight:g}": round(float(mean), 6) for weight, mean in zip(WEIGHTS, mean_W, strict=True)}
+        adoption = adoption.model_copy(update={"measured": measured})
     agreed: Adoption = phase.learner.group.agree(adoption)
     return agreed
 
@@ -162,31 +178,33 @@ def by_folds(
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
 ) -> tuple[Values, Values]:
-    """Train a head without each fold; returns the measure of the folds' queries [q] by base and by trained encoders.
+    """Train a head without each fold; returns the measure [w, q] of folds' queries by base and by trained encoders.
 
     Arguments are those of `decide`. Only the first worker's result counts.
     """
-    parts = [(np.zeros(0), np.zeros(0))]
+    parts = list[tuple[Values, Values]]()
     for fold in folds(examples, searches.documents):
         other = make(tower.anew(), fold.examples)
         run(fold.name, other)
         parts.append(_values(other, other.pairs.side("query"), fold.query_F, fold.queries, searches))
-    base_Q, trained_Q = (np.concatenate(values) for values in zip(*parts, strict=True))
-    return base_Q, trained_Q
+    if not parts:
+        return np.zeros((1, 0)), np.zeros((1, 0))
+    base_WQ, trained_WQ = (np.concatenate(values, axis=1) for values in zip(*parts, strict=True))
+    return base_WQ, trained_WQ
 
 
 def _values(
     phase: EncoderPhase, query_XM: Floats, row_Q: Ints, queries: Queries, searches: Searches
 ) -> tuple[Values, Values]:
-    """Compute the measure of queries [q] by the base encoder and by a phase's; only the first worker's result counts.
+    """Compute the measure [w, q] of queries by the base encoder and by a phase's; only the first worker's counts.
 
     `query_XM` are trained vectors of all texts of the queries' side, of which the queries are the rows [q].
     """
     document_NM = phase.documents()
     if phase.learner.group.rank > 0 or not len(queries):
-        return np.zeros(0), np.zeros(0)
-    base_Q = searches.values(queries, queries.vector_QM, searches.documents.vector_NM)
-    return base_Q, searches.values(queries, query_XM[row_Q], document_NM)
+        return np.zeros((1, 0)), np.zeros((1, 0))
+    base_WQ = searches.values(queries, queries.vector_QM, searches.documents.vector_NM)
+    return base_WQ, searches.values(queries, query_XM[row_Q], document_NM)
 
 
 def weights(module: nn.Module) -> dict[str, Tensor]:

@@ -25,6 +25,8 @@ class Examples:
     """Further pairs (query row, document row) that are not negatives: other passages of a query's answer."""
     copies: Copies | None = None
     """Numbers that say which rows are passages of the same document; None where every row is a document."""
+    judged: int | None = None
+    """Number of queries, the first ones, whose answers were judged; None: all of them."""
 
     def answers(self, results: Sequence[str]) -> set[str]:
         """Return the ids of the documents that answer a query in some pair; empty where documents are the queries.
@@ -45,7 +47,7 @@ class Examples:
 
 
 def joined(first: Examples, other: Examples) -> Examples:
-    """Join two sets of pairs over the same documents: the queries of `first`, then those of `other`."""
+    """Join pairs of judged queries, `first`, and pairs of others over the same documents, in this order."""
     moved_2, none_S2 = np.array([len(first.query_QM), 0]), np.empty((0, 2), dtype=np.int64)
     spared, more = (none_S2 if examples.spared_S2 is None else examples.spared_S2 for examples in (first, other))
     return replace(
@@ -54,6 +56,7 @@ def joined(first: Examples, other: Examples) -> Examples:
         pair_P2=np.concatenate([first.pair_P2, other.pair_P2 + moved_2]),
         query_texts=[*first.query_texts, *other.query_texts],
         spared_S2=np.concatenate([spared, more + moved_2]),
+        judged=len(first.query_QM),
     )
 
 

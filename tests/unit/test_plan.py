@@ -123,6 +123,35 @@ def test_a_weight_is_chosen_where_dev_queries_may_be(tiny_spec: Callable[..., Pa
         assert "calibrate seed 0" not in fingerprints(spec, *overrides)
 
 
+def test_the_weight_beside_a_cross_encoder_is_chosen_anew_where_other_documents_are_read(
+    tiny_spec: Callable[..., Path], tiny_model: Path
+) -> None:
+    search = "{k: 10, rerank: {type: rnr, budget: 60, pool: 100}}"
+    spec = tiny_spec(search=search, cross_encoder=f"{{model: {tiny_model}}}")
+    first = fingerprints(spec)["calibrate seed 0"]
+    for same in ("search.rerank.budget=70", "search.rerank.pool=200"):  # fifty are read of those
+        assert fingerprints(spec, same)["calibrate seed 0"] == first
+    for other in ("search.rerank.budget=20", "search.rerank.pool=all", "search.k=20", "search.mode=dense"):
+        assert fingerprints(spec, other)["calibrate seed 0"] != first
+
+
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [
+        ((), True),
+        (("encoder.adopt=always",), False),
+        (("train={type: ehi}", "router={type: ehi}"), False),
+        (("train={type: retreever}", "router={type: retreever, depth: 3}", "encoder.train=none"), False),
+    ],
+    ids=["auto", "always", "joint", "no encoder trains"],
+)
+def test_words_train_anew_only_where_they_decide_which_encoder_is_kept(
+    given: tuple[str, ...], changes: bool, tiny_spec: Callable[..., Path]
+) -> None:
+    with_words, without = (fingerprints(tiny_spec(), *given, f"index.words={words}") for words in ("true", "false"))
+    assert (with_words["train seed 0"] != without["train seed 0"]) == changes
+
+
 def test_check_looks_at_no_data(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     spec = tiny_spec(corpus="{type: beir, path: nowhere}", encoder="{model: nowhere}", workdir="/proc/nowhere")
     assert run.main([str(spec), "--check"]) == 0

@@ -8,6 +8,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.evaluate import fusion
 from rayhier.evaluate.fusion import MEASURE, choose_weight
+from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.search.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.hybrid import WordScan, fused
@@ -62,8 +63,15 @@ def world(unit, tmp_path, write_map):
     return LeafMap.open(tmp_path / "map"), queries
 
 
-def chosen(world, dev, **search):
-    return choose_weight(JobSpec.model_validate({**SPEC, "search": search}), dev, Unmapped(), world[0])
+def chosen(world, dev, adoption=None, **search):
+    return choose_weight(JobSpec.model_validate({**SPEC, "search": search}), dev, Unmapped(), world[0], adoption)
+
+
+def told(best, queries=300, source="train queries in folds", worst=0.2):
+    """An adoption whose queries found most with one weight."""
+    measured = {f"{weight:g}": 0.8 if weight == best else worst for weight in WEIGHTS}
+    about = {"adopted": True, "mode": "hybrid", "measure": MEASURE, "base": 0.1, "gain": 0.7, "error": 0.01}
+    return Adoption(source=source, queries=queries, measured=measured, **about)
 
 
 def test_words_that_are_always_wrong_get_no_weight(world):
@@ -93,6 +101,28 @@ def test_measured_is_what_searches_find(world):
 def test_without_dev_queries_it_is_that_of_an_untaught_encoder(world):
     none = Queries([], np.zeros((0, M), np.float32), {})
     assert chosen(world, none) == FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
+
+
+def test_train_queries_in_folds_choose_too(world):
+    """Their sums and those of the dev queries count together."""
+    dev = world[1](right=0.0, noise=0.2, count=20)
+    alone, helped = chosen(world, dev), chosen(world, dev, told(best=0.4))
+    assert alone.weight < 0.4 == helped.weight
+    assert (alone.folded, helped.queries, helped.folded) == (0, 20, 300)
+    for weight, mean in alone.measured.items():
+        both = (20 * mean + 300 * told(best=0.4).measured[weight]) / 320
+        assert helped.measured[weight] == pytest.approx(both, abs=1e-5)
+    assert helped.chosen_by == "20 dev queries and 300 train queries in folds"
+    assert alone.chosen_by == "20 dev queries"
+
+
+def test_other_queries_that_decided_do_not_choose_again(world):
+    """Dev queries that told whether training gains are those that choose here; pseudo-queries cannot tell."""
+    dev = world[1](right=0.0, noise=0.2, count=20)
+    for source in ("dev queries", "pseudo-queries"):
+        assert chosen(world, dev, told(best=0.4, source=source)) == chosen(world, dev)
+    dense = told(best=0.4).model_copy(update={"measured": {}})
+    assert chosen(world, dev, dense) == chosen(world, dev)
 
 
 def test_one_dev_query_moves_little(world):

@@ -29,7 +29,7 @@ def saved(report, tmp_path):
 
 
 def test_keys(saved):
-    assert set(saved) == KEYS | {"weights", "adoptions", "seconds", "seeds"}
+    assert set(saved) == KEYS | {"weights", "besides", "adoptions", "seconds", "seeds"}
     assert (saved["name"], saved["router"], saved["documents"], saved["queries"]) == ("fake", "ehi", 10, 2)
     assert saved["seeds"] == [3, 5]
     assert saved["lists"] == {"faiss_ivf": 2}

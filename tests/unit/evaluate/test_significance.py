@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rayhier.evaluate.significance import bootstrap, differences
+from rayhier.search.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 
 
@@ -84,3 +85,22 @@ def test_re_ranked_results_are_compared_with_the_search_that_they_re_rank(spec, 
         expected = {"all": [-0.05, -0.2, 0.1], "new answers": [-0.2, -0.2, -0.2]}[row.queries]
         assert [row.difference, row.low, row.high] == pytest.approx(expected)
     assert not [row for row in differences(spec, trained) if row.system == "ehi+rnr"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "baseline", "differences_"),
+    [((0.2, 0.3), "ehi+bm25", 0.3), ((0.0, 0.0), "ehi", 0.1), ((0.2, 0.0), "ehi+bm25 or ehi", 0.2)],
+)
+def test_what_is_re_ranked_is_searched_as_each_seed_s_weight_says(spec, trained, weights, baseline, differences_):
+    """Where BM25's weight is 0, the cross-encoder reads what vectors alone find."""
+    reads = {"cross_encoder": {"model": "package:none"}, "search": {"rerank": {"type": "rnr"}}}
+    reranked = JobSpec.model_validate({**spec.model_dump(mode="json", by_alias=True), **reads})
+    zero = {measure: np.zeros(2) for measure in spec.evaluate.measures}
+    for one, weight in zip(trained.seeds, weights, strict=True):
+        one.weight = FusionWeight(weight=weight, queries=70, measure="nDCG@10", measured={})
+        one.served_values |= {"ehi": zero, "ehi+bm25": {name: value - 0.2 for name, value in zero.items()}}
+        one.served_values["ehi+rnr"] = {name: value + 0.1 for name, value in zero.items()}
+        one.values["bm25"] = zero
+    found = [row for row in differences(reranked, trained) if row.system == "ehi+rnr"]
+    assert {row.baseline for row in found} == {baseline}
+    assert {row.difference for row in found} == {differences_}

@@ -212,7 +212,7 @@ def test_modes_need_words():
     [
         ({}, 0.05, True, "hybrid", 0.05),
         ({}, 0.0, True, "dense", 0.0),
-        ({}, 0.05, False, "dense", 0.05),
+        ({}, 0.05, False, "dense", UNTAUGHT_WEIGHT),
         ({"mode": "dense"}, 0.05, True, "dense", 0.05),
         ({"mode": "hybrid"}, 0.0, True, "hybrid", 0.0),
         ({"hybrid": {"weight": 0.4}}, 0.05, True, "hybrid", 0.4),

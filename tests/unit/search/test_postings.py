@@ -211,3 +211,62 @@ def test_every_file_of_a_version_is_listed(world):
     there = {path for folder in folders for path in (leaf_map_.root / folder).iterdir()}
     assert names == {path.relative_to(leaf_map_.root).as_posix() for path in there}
     assert leaf_map.versions(leaf_map_.root) == [1]
+
+
+@pytest.fixture
+def twice(tmp_path, write_map, unit):
+    """Forty documents in the first leaf, all of them in the last one too: its shard counts no words."""
+    rng, leaves = np.random.default_rng(2), 3
+    texts = [f"{text(rng, 20)} tree{n}" for n in range(40)]
+    names = [f"d{n:02d}" for n in range(40)]
+    table = pa.table(
+        {
+            "doc_id": names * 2,
+            "leaf": pa.array(np.repeat([0, leaves - 1], 40), pa.int32()),
+            "rank": pa.array(np.repeat([0, 1], 40), pa.int8()),
+            "leaves": pa.array([[0, leaves - 1]] * 80, pa.list_(pa.int32())),
+            "log_prob": pa.array(np.zeros(80), pa.float32()),
+            "vector": columns.vector_column(np.tile(unit(rng, 40, M), (2, 1)).astype(np.float16), pa.float16()),
+            "title": [""] * 80,
+            "text": texts * 2,
+        },
+        schema=schemas.leaf_map(M, "float16"),
+    )
+    write_map(tmp_path / "map", table, leaves, 2, leaves_per_document=2)
+    return LeafMap.open(tmp_path / "map"), dict(zip(names, texts, strict=True))
+
+
+@pytest.mark.parametrize("leaves", [None, range(1), range(2), range(1, 2), range(1, 3), range(2, 3)], ids=str)
+def test_a_shard_or_a_group_of_second_rows_alone_has_no_words(twice, leaves):
+    leaf_map, texts = twice
+    assert len(leaf_map.manifest.shards) == 2
+    scan = LeafScan.mapped(leaf_map, None, leaves)
+    lexical = WordScan.mapped(leaf_map, scan).scan(["tree7 w1", "unheard"], np.ones((2, M), np.float32), 5)
+    here = leaves is None or 0 in leaves
+    (row_K, none_K), plain = lexical.ranking.row_QK, Words(list(texts.values()))
+    assert (none_K < 0).all()
+    assert (row_K >= 0).any() == here
+    if here:
+        assert lexical.ranking.ids[row_K[0]] == "d07"
+        wanted_K = np.sort(plain.scores("tree7 w1"))[::-1][:5]
+        np.testing.assert_allclose(lexical.ranking.score_QK[0], wanted_K, rtol=1e-4)
+
+
+def test_a_search_that_was_interrupted_leaves_nothing_behind(world, monkeypatch):
+    leaf_map, _, queries = world
+    lists, _ = lists_of(leaf_map)
+    before = lists.best(queries, 20)
+    original, calls = PostingLists._list, []
+
+    def stopped(*given):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostingLists, "_list", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            lists.best([queries[0] + " w1 w2 w3 w4 w5"] * 2, 20)
+    for wanted, given in zip(before, lists.best(queries, 20), strict=True):
+        np.testing.assert_array_equal(wanted, given)

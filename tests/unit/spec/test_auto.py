@@ -310,3 +310,13 @@ def test_what_does_not_go_together_is_refused(name):
     with pytest.raises(ValidationError) as refused:
         job(given.get("index"), **{key: value for key, value in given.items() if key != "index"})
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("weight", [None, 0.0, 0.4])
+@pytest.mark.parametrize("words", [True, False])
+def test_a_settled_spec_is_one_that_can_be_read_again(words, weight):
+    """Searches open an index by the settled spec, which current.json holds."""
+    given = {"name": "a", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "m"}}
+    settled = JobSpec.model_validate({**given, "index": {"words": words}}).settled(weight)
+    assert JobSpec.model_validate(settled.model_dump(mode="json", by_alias=True)) == settled
+    assert settled.search.mode == ("hybrid" if words and weight != 0 else "dense")

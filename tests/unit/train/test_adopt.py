@@ -9,14 +9,16 @@ import torch
 
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.queries import Queries
+from rayhier.model import adoption as model_adoption
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoder import ResidualHead
 from rayhier.search.bm25 import Words
 from rayhier.search.fusion_weight import WEIGHTS, best
 from rayhier.spec.train import ContrastTraining
 from rayhier.train import adopt
-from rayhier.train.adopt import Searches, by_folds, decide, folds, is_changed, needs_folds, restore, weights
+from rayhier.train.adopt import Searches, at_best, by_folds, decide, folds, is_changed, needs_folds, restore, weights
 from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.examples import joined
 from rayhier.train.tower import HeadTower
 
 from .driver import Driver, run
@@ -65,8 +67,12 @@ def carried_out(_, phase):
         ([], False),
         ([0.4, -0.3, 0.0, 0.0], False),
         ([-0.1, -0.1, -0.1, -0.2], False),
+        *[([0.3] + [0.0] * others, False) for others in range(1, 40)],
     ],
-    ids=["a sure gain", "a constant measure", "one query", "no query", "chance", "a loss"],
+    ids=[
+        *("a sure gain", "a constant measure", "one query", "no query", "chance", "a loss"),
+        *(f"one query of {others + 1}" for others in range(1, 40)),
+    ],
 )
 def test_only_a_sure_gain_is_kept(gains, adopted):
     base_Q = np.full(len(gains), 0.4)
@@ -107,6 +113,20 @@ def test_equal_texts_are_in_one_fold(named, problem):
     assert not list(folds(alike, documents(problem)))  # a fold of all queries leaves no pair to learn from
 
 
+def test_generated_queries_are_not_asked(named, problem):
+    made = list(folds(replace(named, judged=20), documents(problem)))
+    assert sorted(np.concatenate([fold.query_F for fold in made]).tolist()) == list(range(20))
+    generated_P2 = named.pair_P2[named.pair_P2[:, 0] >= 20]
+    for fold in made:  # but they teach
+        assert set(map(tuple, generated_P2.tolist())) <= set(map(tuple, fold.examples.pair_P2.tolist()))
+    assert needs_folds(replace(named, judged=20), problem.dev_queries())
+    assert not needs_folds(replace(named, judged=9), problem.dev_queries())
+
+
+def test_joined_pairs_know_which_queries_were_judged(named):
+    assert joined(named, named).judged == len(named.query_QM)
+
+
 def test_few_dev_queries_need_folds(named, problem):
     few, many = problem.dev_queries(), Queries([f"q{n}" for n in range(300)], np.zeros((300, 16), np.float32), {})
     assert needs_folds(named, few)
@@ -131,9 +151,28 @@ def test_folds_are_asked_of_heads_that_did_not_read_them(phase, make, named, pro
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     shuffled = replace(named, query_QM=noise[: len(named.query_QM)])
     tower = HeadTower(ResidualHead(noise.shape[1]), problem.stored() | {"query": shuffled.query_QM}, CPU)
-    base_Q, trained_Q = by_folds(tower, shuffled, Searches(documents(problem)), make, carried_out)
-    assert len(base_Q) == len(trained_Q) == len(named.query_texts)
-    assert not Adoption.of("train queries in folds", base_Q, trained_Q).adopted
+    base_WQ, trained_WQ = by_folds(tower, shuffled, Searches(documents(problem)), make, carried_out)
+    assert base_WQ.shape == trained_WQ.shape == (1, len(named.query_texts))
+    assert not Adoption.of("train queries in folds", at_best(base_WQ), at_best(trained_WQ)).adopted
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+def test_what_each_weight_found_is_kept_of_the_encoder_that_stays(phase, make, named, problem, monkeypatch, adopted):
+    """All folds together choose one weight for each encoder."""
+    if not adopted:
+        monkeypatch.setattr(model_adoption, "ERRORS", 1e9)
+    searches, asked = Searches(documents(problem), Said(problem)), []
+    values = searches.values
+    monkeypatch.setattr(searches, "values", lambda *args: asked.append(values(*args)) or asked[-1])
+    said = replace(named, query_texts=[f"word{number}" for number in range(len(named.query_texts))])
+    monkeypatch.setattr(phase, "examples", said)
+    adoption = decide(phase, problem.dev_queries(), searches, "dev queries", make, carried_out)
+    base_WQ, trained_WQ = (np.concatenate(asked[state::2], axis=1) for state in (0, 1))
+    assert adoption.adopted == adopted
+    assert adoption.base == pytest.approx(at_best(base_WQ).mean(), abs=1e-5)
+    kept_W = (trained_WQ if adopted else base_WQ).mean(axis=1)
+    assert list(adoption.measured) == [f"{weight:g}" for weight in WEIGHTS]
+    np.testing.assert_allclose(list(adoption.measured.values()), kept_W, atol=1e-5)
 
 
 def test_dev_queries_decide_where_they_are_many(phase, make, problem, monkeypatch):
@@ -173,8 +212,8 @@ def test_with_words_searches_are_hybrid_and_each_encoder_has_its_best_weight(pro
     """Words that are always right: the base finds all answers by them, so that training has nothing left to gain."""
     dev = replace(problem.dev_queries(), texts=[f"word{row}" for row in problem.dev])
     searches = Searches(documents(problem), Said(problem))
-    alone = Searches(documents(problem)).values(dev, dev.vector_QM, problem.documents)
-    both = searches.values(dev, dev.vector_QM, problem.documents)
+    alone = at_best(Searches(documents(problem)).values(dev, dev.vector_QM, problem.documents))
+    both = at_best(searches.values(dev, dev.vector_QM, problem.documents))
     assert (searches.mode, Searches(documents(problem)).mode) == ("hybrid", "dense")
     assert both.mean() > 0.99 > alone.mean() + 0.05
 
@@ -197,9 +236,9 @@ def test_hybrid_values_are_those_of_plain_loops(problem):
             rank = int((score_N[candidates] > score_N[row]).sum()) if row in candidates else 99
             value_Q.append(1 / np.log2(rank + 2) if rank < 10 else 0.0)
         value_WQ.append(value_Q)
-    chosen = WEIGHTS.index(best(np.array(value_WQ)))
-    given = Searches(documents(problem), lambda: words).values(dev, dev.vector_QM, problem.documents)
-    assert given.mean() == pytest.approx(np.mean(value_WQ[chosen]), abs=0.01)
+    given_WQ = Searches(documents(problem), lambda: words).values(dev, dev.vector_QM, problem.documents)
+    np.testing.assert_allclose(given_WQ.mean(axis=1), np.mean(value_WQ, axis=1), atol=0.01)
+    assert at_best(given_WQ).mean() == given_WQ[WEIGHTS.index(best(given_WQ))].mean()
 
 
 def test_a_large_corpus_is_judged_by_vectors(problem, monkeypatch):
