@@ -195,10 +195,7 @@ def by_name(ids: pa.ChunkedArray) -> Ints:
     >>> by_name(pa.chunked_array([["b", "a", "b"]])).tolist()
     [1, 0, 1]
     """
-    encoded = ids.combine_chunks().dictionary_encode()
-    rank = np.empty(len(encoded.dictionary), dtype=np.int64)
-    rank[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(rank))
-    return np.asarray(rank[encoded.indices.to_numpy()])
+    return pc.rank(ids, tiebreaker="dense").to_numpy().astype(np.int64) - 1
 
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
@@ -65,16 +66,18 @@ class FileLists:
         """Read the vectors [n, m] of rows; needs mapped lists without loss, and rows numbered list after list."""
         if not len(rows):
             return np.zeros((0, self.index.d), np.float32)
-        end_L = np.cumsum(self.size_L)
-        list_N = np.searchsorted(end_L, rows, side="right")
-        numbers_X, begin_L = self._numbers
-        m = self.index.d
-        first_N = begin_L[list_N] + (rows - (end_L - self.size_L)[list_N]) * m
-        return np.asarray(numbers_X[first_N[:, None] + np.arange(m)], np.float32)
+        window_XM, end_L, begin_L = self._windows
+        list_N = end_L.searchsorted(rows, side="right")
+        stored_NM = torch.from_numpy(window_XM[begin_L[list_N] + rows * self.index.d])
+        return stored_NM.float().numpy()  # numpy takes twice as long for it
 
     @cached_property
-    def _numbers(self) -> tuple[npt.NDArray[Any], Ints]:
-        """The mapped file from the first list to the end of the last, as numbers [x]; the place [l] of each list."""
+    def _windows(self) -> tuple[npt.NDArray[Any], Ints, Ints]:
+        """The mapped lists as vectors [x, m], one from each number of the file on; the first row after each list [l].
+
+        Third comes the place [l] of each list, less the numbers of all rows before it. Only rows are read of the
+        vectors, which overlap.
+        """
         width, m = self.index.code_size, self.index.d
         address_L = np.array([int(self.index.invlists.get_codes(number)) for number in range(len(self.size_L))])
         held_L = self.size_L > 0
@@ -82,7 +85,9 @@ class FileLists:
         last = int((address_L + self.size_L * width)[held_L].max(initial=first))
         memory: Any = (ctypes.c_char * (last - first)).from_address(first)
         numbers_X: npt.NDArray[Any] = np.frombuffer(memory, f"f{width // m}")
-        return numbers_X, (address_L - first) // numbers_X.itemsize
+        end_L = np.cumsum(self.size_L)
+        begin_L = (address_L - first) // numbers_X.itemsize - (end_L - self.size_L) * m
+        return np.lib.stride_tricks.sliding_window_view(numbers_X, m), end_L, begin_L
 
 
 class LeafLists:

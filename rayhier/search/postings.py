@@ -304,7 +304,8 @@ def _taken(parts: Sequence[Ints], score_N: Floats) -> tuple[Floats, Ints]:
 
 def _first(score_C: Floats, row_C: Ints, k: int) -> tuple[Floats, Ints]:
     """Return the best k scores and rows, ties by row, and those that tie with the last."""
-    order_C = np.lexsort((row_C, -score_C))[: TIES * k]
+    able_C = np.flatnonzero(score_C >= _kth(score_C, k))
+    order_C = able_C[np.lexsort((row_C[able_C], -score_C[able_C]))[: TIES * k]]
     score_T = score_C[order_C]
     count = k + int((score_T[k:] == score_T[k - 1]).sum()) if len(score_T) > k else len(score_T)
     return score_T[:count], row_C[order_C[:count]]

@@ -130,11 +130,12 @@ class Rows:
 
         Unlike `scored`, of rows in any segment, also where lists alone hold the vectors.
         """
-        distinct_A, place_QT = np.unique(row_QT, return_inverse=True)
-        vector_AM = np.zeros((len(distinct_A), query_QM.shape[1]), np.float32)
-        for segment, first, begin, end in self._spans(np.searchsorted(distinct_A, self.begin_S).tolist()):
-            vector_AM[begin:end] = segment.vectors(distinct_A[begin:end] - first).numpy()
-        found_QTM = vector_AM[np.reshape(place_QT, row_QT.shape)]
+        row_X = row_QT.ravel()
+        order_X = row_X.argsort()
+        ascending_X, vector_XM = row_X[order_X], np.zeros((len(row_X), query_QM.shape[1]), np.float32)
+        for segment, first, begin, end in self._spans(ascending_X.searchsorted(self.begin_S).tolist()):
+            vector_XM[order_X[begin:end]] = segment.vectors(ascending_X[begin:end] - first).numpy()
+        found_QTM = vector_XM.reshape(*row_QT.shape, query_QM.shape[1])
         return np.where(row_QT < 0, np.float32(-np.inf), np.vecdot(found_QTM, query_QM[:, None].astype(np.float32)))
 
     @cached_property

@@ -320,7 +320,7 @@ class MappedSegment:
     def vectors(self, rows: Ints) -> torch.Tensor:
         """Read the stored vectors [n, m] of some rows: from a file where the codec loses precision, else from lists."""
         if (self.folder / "vectors.npy").exists():
-            return self.matrix[torch.from_numpy(rows)].float()
+            return self.matrix.index_select(0, torch.from_numpy(rows)).float()
         return torch.from_numpy(self.lists.vectors(rows))
 
     def _array(self, name: str) -> Any:
