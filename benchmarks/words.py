@@ -1,7 +1,8 @@
 """BM25 by an index's postings beside bm25s and tantivy, and what it adds to a search: `make bench-words`.
 
 Documents are those of an index, and with `--times` moved copies of them, in which every fourth word is another
-document's. Dev queries are asked one at a time, on one thread.
+document's. Dev queries are asked one at a time, on one thread. With `--words-only` whole searches are left out, and the
+documents' vectors too.
 """
 
 import os
@@ -29,18 +30,23 @@ from rayhier.dataset.documents import document_texts
 from rayhier.dataset.queries import load_queries
 from rayhier.dataset.words import words
 from rayhier.embed.encode import TextEncoder
+from rayhier.index.shards import write_shard
 from rayhier.model.encoded import Encoded
 from rayhier.search.hybrid import WordScan
 from rayhier.search.index import open_leaf_map
 from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
 from rayhier.search.searcher import Searcher
-from rayhier.storage import columns, current
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage import columns, current, leaf_map, schemas
+from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import locate
 
 K, ASKED, WARM = 100, 1_000, 100
 SHARDS = 4
+LEAVES, M = 64, 8
+"""Leaves of an index of words alone, and numbers of its vectors, which nobody reads."""
+MOST_IN_MEMORY = 3_000_000
+"""Most documents that bm25s counts: of ten million it would fill this memory."""
 OTHERS = 4
 """Of so many words of a copy, one is another document's."""
 
@@ -55,19 +61,19 @@ class World:
     query_QM: Floats
 
     @classmethod
-    def of(cls, index: Path, times: int, folder: Path) -> "World":
+    def of(cls, index: Path, times: int, folder: Path, *, words_only: bool) -> "World":
         """Read an index's documents and dev queries, and make moved copies of the documents."""
         root = locate(str(index))
         now = current.read(root)
-        leaf_map, model = open_leaf_map(root, now), Model.of_workdir(root, now)
-        read = (leaf_map.read(shard, ["rank", "title", "text", "vector"]) for shard in leaf_map.manifest.shards)
+        there, model = open_leaf_map(root, now), Model.of_workdir(root, now)
+        read = (there.read(shard, ["rank", "title", "text", "vector"]) for shard in there.manifest.shards)
         first = pa.concat_tables(rows.filter(pc.equal(rows["rank"], 0)) for rows in read)
         texts, rng = document_texts(first), np.random.default_rng(0)
         split = [text.split() for text in texts]
         pool = np.array([word for text in split[:: max(1, len(split) // 20_000)] for word in text])
         copies = (_moved(text, pool, rng) for _ in range(1, times) for text in split)
         vectors = folder / "vectors.npy"
-        if not vectors.exists():
+        if not vectors.exists() and not words_only:
             harder(columns.matrix(first["vector"]), times, vectors)
         corpus, base = (current.artifact(root, now, kind) for kind in ("corpus", "vectors"))
         dev = load_queries(corpus, base, "dev")
@@ -211,8 +217,8 @@ def searches(folder: Path, world: World) -> list[list[str]]:
         ),
     )
 
-    def opened(leaf_map: LeafMap) -> Searcher:
-        searcher = Searcher.over(Model(router, _no_encoder, spec), leaf_map, {})
+    def opened(index: LeafMap) -> Searcher:
+        searcher = Searcher.over(Model(router, _no_encoder, spec), index, {})
         searcher.reader.open_files()
         return searcher
 
@@ -248,6 +254,45 @@ def load(folder: Path) -> Any:
     return load_router(folder / "router")
 
 
+def built_words(folder: Path, world: World) -> float:
+    """Write a leaf map for its words where it is missing; returns the seconds of writing, counting words included."""
+    began, n = time.perf_counter(), len(world.texts)
+    if (folder / "map" / "manifests").exists():
+        return float("nan")
+    shutil.rmtree(folder / "map", ignore_errors=True)
+    leaf_N, shards = np.arange(n) * LEAVES // n, []
+    counts = np.bincount(leaf_N, minlength=LEAVES).tolist()
+    for first, last in leaf_map.ranges(counts, SHARDS):
+        rows = np.flatnonzero((leaf_N >= first) & (leaf_N < last))
+        listed = pa.ListArray.from_arrays(np.arange(len(rows) + 1, dtype=np.int32), pa.array(leaf_N[rows], pa.int32()))
+        zeros = np.zeros(len(rows), np.float32)
+        texts = leaf_maps.texts([f"{row:09d}" for row in rows.tolist()], world.texts[rows[0] : rows[-1] + 1])
+        placed = {
+            "leaf": pa.array(leaf_N[rows], pa.int32()),
+            "rank": pa.array(zeros, pa.int8()),
+            "leaves": listed,
+            "log_prob": pa.array(zeros),
+            "vector": columns.vector_column(np.zeros((len(rows), M), np.float16), pa.float16()),
+        }
+        schema = schemas.leaf_map(M, "float16")
+        table = pa.table({**dict(zip(texts.column_names, texts.columns, strict=True)), **placed})
+        shard = table.select(schema.names).cast(schema)
+        shards.append(write_shard(folder / "map", f"data/{first}.parquet", [shard], range(first, last), counts))
+    made = Manifest(
+        version=1,
+        parent=None,
+        model="none",
+        metric="inner_product",
+        vectors="float16",
+        dimension=M,
+        documents=n,
+        counts=counts,
+        shards=shards,
+    )
+    leaf_map.publish(folder / "map", made)
+    return time.perf_counter() - began
+
+
 def built(folder: Path, world: World) -> float:
     """Seconds that counting words takes; the leaf map is written where it is missing."""
     from rayhier.dataset.words import postings
@@ -273,19 +318,22 @@ def main() -> None:
     parser = Options("BM25 by postings.", "words")
     parser.add_argument("--index", type=absolute, help="workdir of an index; default: oewn_examples by its spec")
     parser.add_argument("--times", type=int, default=1, help="so many times the documents, moved copies added")
+    parser.add_argument("--words-only", action="store_true", help="leave out whole searches, and vectors")
     given = parser.parse_args()
     tell, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:
         run(place("oewn_examples", index), stages=BUILT)
-    folder = given.workdir / f"times-{given.times}"
+    folder = given.workdir / f"{'words' if given.words_only else 'times'}-{given.times}"
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("RAYHIER_CACHE", str(folder / "cache"))
-    world = World.of(index, given.times, folder)
+    world = World.of(index, given.times, folder, words_only=given.words_only)
     tell(f"{len(world.texts):,} documents, {len(world.queries):,} queries")
-    seconds = apart(built, folder, world)
+    seconds = apart(built_words if given.words_only else built, folder, world)
     tell("a leaf map with words")
-    told = [apart(ours, folder / "map", seconds, world.queries), apart(by_bm25s, world.texts, world.queries)]
-    tell("postings and bm25s")
+    told = [apart(ours, folder / "map", seconds, world.queries)]
+    if len(world.texts) <= MOST_IN_MEMORY:
+        told.append(apart(by_bm25s, world.texts, world.queries))
+    tell("postings, and bm25s where documents are not too many")
     try:
         told.append(apart(by_tantivy, world.texts, world.queries, folder / "tantivy"))
     except ImportError:
@@ -301,9 +349,11 @@ def main() -> None:
         "95%",
         "scores differ by",
     ]
-    print(
-        "\n".join(["", f"{len(world.texts):,} documents", "", *table(head, [system.cells(told[1]) for system in told])])
-    )
+    control = next((system for system in told if system.name == "bm25s"), told[0])
+    cells = [system.cells(control) for system in told]
+    print("\n".join(["", f"{len(world.texts):,} documents", "", *table(head, cells)]))
+    if given.words_only:
+        return
     rows = apart(searches, folder, world)
     print("\n".join(["", *table(["", "ms a query, median", "mean", "95%", "over vectors, ms"], rows)]))
 

@@ -195,7 +195,7 @@ def by_name(ids: pa.ChunkedArray) -> Ints:
     >>> by_name(pa.chunked_array([["b", "a", "b"]])).tolist()
     [1, 0, 1]
     """
-    return pc.rank(ids, tiebreaker="dense").to_numpy().astype(np.int64) - 1
+    return np.asarray(pc.rank(ids, tiebreaker="dense").to_numpy().astype(np.int64) - 1)
 
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:

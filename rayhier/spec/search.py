@@ -177,7 +177,8 @@ class HybridSpec(Section):
     which reads only the ranks."""
     weight: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
     """Weight of BM25, for `fuse: sum` only; with similarity `dot`, as a share of the query's best score by vectors.
-    `auto`: chosen for the trained model by dev queries, 0 where BM25 does not pay; .3 where there are none."""
+    `auto`: chosen for the trained model by dev queries, where they are few by train queries in folds too; 0 where BM25
+    does not pay, .3 where there are no dev queries."""
     depth: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Number of documents that the search by vectors and BM25 each give to fusion for a query; the number of results,
     if larger."""
