@@ -24,6 +24,7 @@ from rayhier.index.add_file import add_file
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.index import index_root
 from rayhier.search.searcher import Searcher
+from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.query import check_text
 from rayhier.storage import current
@@ -169,6 +170,24 @@ class Index:
             texts = list(checked)
         request = self._searcher.rules.request(checked, k, beam, filter, mode, rerank, budget)
         return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
+
+    def document(self, id: str) -> Stored:  # noqa: A002 the name in every interface
+        """Read the document with an id: title, text, declared fields, leaves; InputError where there is none."""
+        found = self._stored(Lookup((id,)))
+        if not found:
+            raise InputError(f"id: got {id!r:.80}; allowed: the id of a document in the index")
+        return found[0]
+
+    def documents(self, after: str = "", limit: int = 100) -> list[Stored]:
+        """List at most `limit` documents in the order of their ids, after the one with the id `after`."""
+        if limit < 1:
+            raise InputError(f"limit: got {limit}; allowed: 1 or more")
+        return self._stored(Listing(after, limit))
+
+    def _stored(self, work: Lookup | Listing) -> list[Stored]:
+        if self._is_closed:
+            raise ValueError("this index is closed; open it again")
+        return self._searcher.documents(work)
 
     def encode(self, texts: str | Sequence[str]) -> Floats:
         """Encode n texts by the trained encoder; returns float32 [n, m], unit vectors where similarity is cosine."""

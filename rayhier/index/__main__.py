@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 import math
 import sys
 import time
@@ -44,6 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     deleting = command("delete", "delete documents")
     deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
     deleting.add_argument("--file", type=Path, help="file of ids, one on each line")
+    getting = command("get", "print documents as JSON, one a line")
+    getting.add_argument("ids", nargs="+", metavar="ID", help="id of a document")
+    listing = command("list", "print documents as JSON, one a line, in the order of their ids")
+    listing.add_argument("--after", default="", metavar="ID", help="id after which to begin (default: with the first)")
+    listing.add_argument("--limit", type=_positive, default=100, help="most documents (default 100)")
     command("compact", "rewrite many files as few, without deleted rows")
     sweeping = command("vacuum", "remove old versions and the files only they need; versions in use stay")
     sweeping.add_argument("--keep", type=_positive, default=1, help="number of newest versions to keep (default 1)")
@@ -102,6 +108,8 @@ def _run(options: argparse.Namespace) -> list[str]:
             return _changed(opened.manifest, change.delete(opened.root, _ids(options)).manifest)
         case "compact":
             return _compact(now.spec, opened)
+        case "get" | "list":
+            return _stored(options, now.spec, opened)
         case "stats":
             return _stats(opened.manifest)
         case "verify":
@@ -140,13 +148,27 @@ def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
     return _changed(opened.manifest, compact(spec, opened.root).manifest)
 
 
+def _stored(options: argparse.Namespace, spec: JobSpec, opened: "LeafMap") -> list[str]:
+    """Documents by their ids, as lines of JSON."""
+    from rayhier.search.scan import LeafScan
+    from rayhier.search.stored import Listing, Lookup, documents, read
+
+    work = Lookup(tuple(_ids(options))) if options.command == "get" else Listing(options.after, options.limit)
+    codec = spec.search.row_codec(opened.manifest.size)
+    leaves = LeafScan.mapped(opened, codec, cache_bytes=spec.search.cache_gb * 1e9)
+    found = documents([read(leaves, work)], work)
+    if isinstance(work, Lookup) and (missing := sorted(set(work.ids) - {document.id for document in found})):
+        raise InputError(f"ids: got {missing[0]!r:.80}; allowed: ids of documents in the index")
+    return [json.dumps(dataclasses.asdict(document), ensure_ascii=False, default=str) for document in found]
+
+
 def _ids(options: argparse.Namespace) -> list[str]:
     """Ids from the command line and from `--file`."""
     from rayhier.corpus.check import encodes
 
     if not all(map(encodes, options.ids)):
         raise InputError("ids: one is not UTF-8; allowed: ids of documents in the index")
-    if options.file is None:
+    if getattr(options, "file", None) is None:
         return list(options.ids)
     try:
         text = options.file.read_text("utf-8-sig")

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
+import pyarrow as pa
+
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.flat_scan import FlatScan
 from rayhier.search.hybrid import Lexical, WordScan
@@ -13,6 +15,8 @@ from rayhier.search.retrieve import Coded, Flat, Reading, Scan, Words
 from rayhier.search.row_codes import CodeScan
 from rayhier.search.scan import LeafScan
 from rayhier.search.shortlist import Shortlist
+from rayhier.search.stored import Listing, Lookup
+from rayhier.search.stored import read as read_stored
 from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import LeafMap
 
@@ -52,8 +56,8 @@ class Reader:
         words = WordScan.mapped(leaf_map, scan, cache_bytes) if leaf_map.manifest.words else None
         return cls(scan, words, flat, codes)
 
-    def read(self, work: Reading) -> Ranking | Lexical | Shortlist:
-        """Do a piece of a search's work: scan leaves, score by BM25, or compare all documents.
+    def read(self, work: Reading) -> Ranking | Lexical | Shortlist | pa.Table:
+        """Do a piece of work: scan leaves, score by BM25, compare all documents, or read some by their ids.
 
         ValueError where the index counts no words, or the spec's searches visit leaves.
         """
@@ -73,6 +77,8 @@ class Reader:
                 if self.codes is None:
                     raise ValueError("codes: got a query for an index whose spec does not search by codes")
                 return self.codes.scan(work.query_QM, work.k, work.where, needs=work.needs)
+            case Lookup() | Listing():
+                return read_stored(self.leaves, work)
 
     def open_files(self) -> None:
         """Open every file that searches read now, as a server does; InputError where one is not as published.

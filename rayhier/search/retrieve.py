@@ -29,6 +29,7 @@ from rayhier.search.rerank import Reranker
 from rayhier.search.routes import Routes
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.search.shortlist import Shortlist
+from rayhier.search.stored import Listing, Lookup
 from rayhier.search.widen import Goal, Widening
 from rayhier.spec.filter import Filter
 
@@ -101,8 +102,8 @@ class Score:
     documents: Sequence[str]
 
 
-Reading = Scan | Words | Flat | Coded
-"""A piece of a search's work that reads the index."""
+Reading = Scan | Words | Flat | Coded | Lookup | Listing
+"""A piece of work that reads the index."""
 Work = Reading | Score
 
 

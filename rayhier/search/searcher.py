@@ -20,6 +20,7 @@ from rayhier.search.rerank import Reranker
 from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.retrieve import Found, Reply, Retriever, Score, Work
 from rayhier.search.routes import Routes, find_routes
+from rayhier.search.stored import Listing, Lookup, Stored, documents
 from rayhier.spec.filter import Filter
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
@@ -145,6 +146,10 @@ class Searcher:
         """Answer each query of a request; `encoded` are its queries, where they are encoded already."""
         outcome = self.retrieve(request, encoded)
         return answers(outcome.ranking, outcome.leaves_QB, self.manifest.documents, request.k)
+
+    def documents(self, work: Lookup | Listing) -> list[Stored]:
+        """Read some documents by their ids: those that are there, in the order asked, or a page of all."""
+        return documents([self.reader.read(work)], work)
 
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
         """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""

@@ -17,12 +17,22 @@ import time
 import weakref
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Generic, Self, SupportsFloat, SupportsIndex, TypedDict, TypeVar, Unpack
+from urllib.parse import quote, urlencode
 
 import httpx2
 from pydantic import BaseModel, ValidationError
 
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http.models import BatchResponse, ErrorBody, IndexResponse, Part, RouteResponse, SearchResponse
+from rayhier.serve.http.models import (
+    BatchResponse,
+    DocumentResponse,
+    ErrorBody,
+    IndexResponse,
+    ListResponse,
+    Part,
+    RouteResponse,
+    SearchResponse,
+)
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200
@@ -122,6 +132,14 @@ class _Server:
     def index(self) -> _Call[IndexResponse]:
         return _Call(IndexResponse, "/v1/index")
 
+    def document(self, id_: str) -> _Call[DocumentResponse]:
+        if not id_:
+            raise ValueError("id: got an empty text; allowed: the id of a document")
+        return _Call(DocumentResponse, f"/v1/documents/{quote(id_, safe='')}")
+
+    def documents(self, after: str, limit: SupportsIndex) -> _Call[ListResponse]:
+        return _Call(ListResponse, f"/v1/documents?{urlencode({'after': after, 'limit': _count('limit', limit)})}")
+
 
 class Client:
     """A client of a server of an index; each method returns once the server has answered.
@@ -177,6 +195,14 @@ class Client:
     def index(self) -> IndexResponse:
         """Return a description of the index that is served."""
         return self._send(self._server.index())
+
+    def document(self, id: str) -> DocumentResponse:  # noqa: A002 the name in every interface
+        """Read the document with an id; ApiError 404 where there is none."""
+        return self._send(self._server.document(id))
+
+    def documents(self, after: str = "", limit: SupportsIndex = 100) -> ListResponse:
+        """List at most `limit` documents, up to 1,000, in the order of ids, after the one with the id `after`."""
+        return self._send(self._server.documents(after, limit))
 
     def _send(self, call: _Call[T]) -> T:
         exchange = self._server.exchange(call)
@@ -251,6 +277,14 @@ class AsyncClient:
     async def index(self) -> IndexResponse:
         """Return a description of the index that is served."""
         return await self._send(self._server.index())
+
+    async def document(self, id: str) -> DocumentResponse:  # noqa: A002
+        """Read the document with an id; ApiError 404 where there is none."""
+        return await self._send(self._server.document(id))
+
+    async def documents(self, after: str = "", limit: SupportsIndex = 100) -> ListResponse:
+        """List documents in the order of ids, like `Client.documents`."""
+        return await self._send(self._server.documents(after, limit))
 
     async def _send(self, call: _Call[T]) -> T:
         exchange = self._server.exchange(call)

@@ -146,3 +146,17 @@ def test_importing_it_imports_nothing_heavy():
     said = "import sys, rayhier; print([m for m in ('torch', 'ray', 'numpy', 'pydantic') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_documents_are_read_by_their_ids(index):
+    document = index.document("d3")
+    assert (document.text, document.passages) == (TEXTS[3], None)
+    assert document.fields["year"] == 1903
+    assert [document.id for document in index.documents(limit=3)] == ["d0", "d1", "d10"]
+    assert index.documents("d0", 1) == [index.document("d1")]
+    for call, said in (
+        (lambda: index.document("none"), "id: got 'none'; allowed: the id of a document"),
+        (lambda: index.documents(limit=0), "limit: got 0; allowed: 1 or more"),
+    ):
+        with pytest.raises(rayhier.InputError, match=said):
+            call()

@@ -34,6 +34,7 @@ from rayhier.search.retrieve import (
     Work,
 )
 from rayhier.search.routes import Routes, find_routes
+from rayhier.search.stored import Listing, Lookup, Stored, documents
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.groups import Group
@@ -136,6 +137,14 @@ class Engine:
         with self.admission(len(request.queries)):
             return await self._routes(request)
 
+    async def documents(self, work: Lookup | Listing) -> tuple[list[Stored], list[str]]:
+        """Read some documents by their ids; returns them, and the names of the groups that did not answer."""
+        tables = await asyncio.gather(*(_or_lost(group, work) for group in self.groups))
+        lost = [group.name for group, table in zip(self.groups, tables, strict=True) if table is None]
+        there = [table for table in tables if table is not None]
+        size = sum(table.num_rows for table in there)
+        return await run_in_thread(size, documents, there, work), lost
+
     async def unavailable(self) -> list[str]:
         """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
         checks = {group.name: group.answers() for group in self.groups}
@@ -184,8 +193,8 @@ class Engine:
             case Words() | Flat() | Coded():
                 needs = [np.ones(queries, dtype=bool)] * len(self.groups)
                 pieces = [work] * len(self.groups)
-            case Score():
-                raise TypeError("read: got pairs to score; allowed: what shard groups do")
+            case Score() | Lookup() | Listing():
+                raise TypeError(f"read: got {type(work).__name__}; allowed: what shard groups do for a search")
         needed = [number for number, need_Q in enumerate(needs) if need_Q.any()]
         replies = await asyncio.gather(*(_or_lost(self.groups[number], pieces[number]) for number in needed))
         parts, lost = [], [list[str]() for _ in range(queries)]

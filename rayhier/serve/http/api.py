@@ -3,10 +3,11 @@
 import json
 import logging
 from collections.abc import Awaitable, Sequence
-from typing import Any, Literal, Protocol
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Query, Response
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
@@ -16,6 +17,7 @@ from rayhier.arrays import Floats
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.request import Queries, Request, Rules
 from rayhier.search.routes import Routes
+from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.engine import Answers
@@ -25,14 +27,19 @@ from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
 from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.models import (
+    NAME_SHOWN,
     PARTS,
     AnswerBody,
     BatchRequest,
     BatchResponse,
+    DocumentBody,
+    DocumentResponse,
     ErrorBody,
     Explanation,
     Health,
     IndexResponse,
+    ListRequest,
+    ListResponse,
     Part,
     Result,
     RoutedLeaf,
@@ -56,14 +63,15 @@ DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
     401: "Missing or wrong token.",
     403: "The token only reads.",
-    404: "No such path.",
+    404: "No such path, or no such document.",
     405: "Wrong method for this path; the header Allow lists the right ones.",
     408: "The body did not arrive in time.",
     413: "The body is too large, or holds too many values.",
     415: "The body is not application/json in UTF-8.",
     422: "The request is invalid; the message says where, and what is allowed.",
     500: "A defect in the server; its log has the error.",
-    503: "Too many requests at once, or a deployment did not answer a `strict` request; Retry-After: seconds to wait.",
+    503: "Too many requests at once, or a deployment did not answer a `strict` request or one for documents; "
+    "Retry-After: seconds to wait.",
     504: "No answer within limits.seconds.",
 }
 
@@ -80,6 +88,9 @@ class Backend(Protocol):
 
     def route(self, request: Request) -> Awaitable[Routes]:
         """Return the leaves that each query of a request visits, in the order of visit."""
+
+    def documents(self, work: Lookup | Listing) -> Awaitable[tuple[list[Stored], list[str]]]:
+        """Read some documents by their ids; returns them, and the names of the groups that did not answer."""
 
     def unavailable(self) -> Awaitable[list[str]]:
         """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
@@ -115,6 +126,7 @@ def api(
     install(app)
     _health(app, engine)
     _searches(app, engine, _Asked(rules, log_queries=log_queries), index, limits.max_answer_bytes, metrics)
+    _documents(app, engine, index.version, limits.max_answer_bytes)
     if tokens.required:
         _say_token(app)
     return app
@@ -223,6 +235,39 @@ def _searches(
         return index
 
 
+def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> None:
+    async def read(work: Lookup | Listing) -> list[DocumentBody]:
+        found, lost = await engine.documents(work)
+        if lost and (isinstance(work, Listing) or not found):
+            raise ApiError(503, "shards_lost", f"{', '.join(lost)} did not answer; retry later", RETRY)
+        writer = ResultWriter(None, most_bytes)
+        return [writer.document(document) for document in found]
+
+    @app.get(
+        "/v1/documents",
+        summary="List documents in the order of their ids",
+        tags=["documents"],
+        response_model=ListResponse,
+    )
+    async def listed(page: Annotated[ListRequest, Query()]) -> Response:
+        found = await read(Listing(page.after, page.limit + 1))  # one more says whether any follows
+        shown = found[: page.limit]
+        follows = shown[-1].id if len(found) > page.limit else None
+        return _sent(ListResponse(documents=shown, next=follows, version=version))
+
+    @app.get(
+        "/v1/documents/{document_id:path}",
+        summary="Read a document",
+        tags=["documents"],
+        response_model=DocumentResponse,
+    )
+    async def document(document_id: str) -> Response:
+        found = await read(Lookup((document_id,)))
+        if not found:
+            raise ApiError(404, "no_document", f"{document_id[:NAME_SHOWN]}: no document of the index has this id")
+        return _sent(DocumentResponse(**dict(found[0]), version=version))
+
+
 def _sent(body: BaseModel) -> Response:
     """Make a response from a checked model, so that FastAPI does not check it again."""
     return Response(body.model_dump_json(), media_type="application/json")
@@ -260,6 +305,13 @@ class ResultWriter:
             allowed = "ask for fewer results, fewer leaves, fewer questions at once, or less of each by include"
             message = f"answer: got more than {self._most} bytes, limits.max_answer_bytes; allowed: {allowed}"
             raise ApiError(422, "answer_too_large", message)
+
+    def document(self, stored: Stored) -> DocumentBody:
+        """Make the body of a document."""
+        texts = [stored.text or "", *(stored.passages or [])]
+        size = NUMBERS + sum(len(part.encode()) for part in (stored.id, stored.title, *texts))
+        self.spend(size + len(json.dumps(stored.fields, default=str)))
+        return DocumentBody(**asdict(stored))
 
     def __call__(self, hit: Hit) -> Result:
         """Make a result from a found document; parts that are not included are None."""

@@ -15,9 +15,10 @@ from rayhier.serve.metrics import Metrics
 
 OPEN = ("/healthz", "/readyz")
 """Paths that need no token and are answered even under load."""
+DOCUMENT = "/v1/documents/{id}"
+"""Path under which metrics count requests for one document."""
 PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/index", "/v1/documents")
-"""Paths that metrics count one by one; requests to all other paths are counted together. `/v1/documents` is reserved
-for writing documents and not served: requests to it are answered 404."""
+"""Other paths that metrics count one by one; requests to all further paths are counted together."""
 WRITES = ("PUT", "PATCH", "DELETE")
 """HTTP methods that need the token for writing."""
 
@@ -71,7 +72,7 @@ class Guard:
         finally:
             path = scope["path"].removeprefix(scope.get("root_path", ""))
             if self._metrics is not None:
-                self._metrics.answered(path if path in PATHS else "other", status, time.perf_counter() - began)
+                self._metrics.answered(_counted(path), status, time.perf_counter() - began)
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         most = self.limits.seconds
@@ -103,3 +104,10 @@ class Guard:
     def _check_token(self, scope: Scope) -> None:
         header = dict(reversed(scope["headers"])).get(b"authorization", b"")
         self._tokens.check(header, writes=scope.get("method") in WRITES)
+
+
+def _counted(path: str) -> str:
+    """Return the name under which metrics count requests to a path."""
+    if path.startswith("/v1/documents/"):
+        return DOCUMENT
+    return path if path in PATHS else "other"

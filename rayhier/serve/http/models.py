@@ -155,6 +155,47 @@ class RouteRequest(_Request):
     """Most leaves to list; default: `beam` of `GET /v1/index`."""
 
 
+class DocumentBody(_Body):
+    """A document as the index holds it."""
+
+    id: str
+    title: str
+    text: str | None
+    """Text of the document; null where the corpus is cut into passages."""
+    passages: list[str] | None
+    """Texts of its passages, in their order; null where the corpus is not cut."""
+    fields: dict[str, Any]
+    """Values of the fields that the corpus declares."""
+    leaves: list[int]
+    """Numbers of the leaves that hold it first: one, or those of its passages."""
+
+
+class DocumentResponse(DocumentBody):
+    """A document, and the version of the index that holds it."""
+
+    version: int
+    """Version of the index that was read."""
+
+
+class ListRequest(_Body):
+    """A page of the documents, in the order of their ids, which are compared byte by byte."""
+
+    after: Annotated[str, AfterValidator(check_text)] = ""
+    """Id after which the page begins: `next` of the page before; empty for the first page."""
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    """Most documents of the page."""
+
+
+class ListResponse(_Body):
+    """A page of the documents, in the order of their ids."""
+
+    documents: list[DocumentBody]
+    next: str | None
+    """Value of `after` for the next page; null where no document follows."""
+    version: int
+    """Version of the index that was read."""
+
+
 class Result(_Body):
     """A document that is a result of a search."""
 

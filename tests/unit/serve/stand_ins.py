@@ -12,6 +12,7 @@ from rayhier.search.answer import Answer, Hit
 from rayhier.search.request import Rules
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.routes import Routes
+from rayhier.search.stored import Lookup, Stored
 from rayhier.serve.application import check_index
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.backend.admission import Admission
@@ -55,12 +56,15 @@ RULES = Rules(SearchSpec(k=7, beam=2), 9, 10, {"year": "int"}, 3, groups=2)
 HIT = Hit("d1", 0.5, 3, "a title", "a text", {"year": 1999})
 
 
+STORED = Stored("d1", "a title", "a text", None, {"year": 1999}, [3])
+
+
 class Canned:
     """An engine that answers everything with one hit and notes what it was asked."""
 
     def __init__(self):
         self.asked, self.filters, self.modes, self.budgets = [], [], [], []
-        self.gone, self.error, self.enough = [], None, True
+        self.gone, self.error, self.enough, self.stored = [], None, True, [STORED]
         self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
         self.admission = Admission(math.inf)
 
@@ -78,6 +82,12 @@ class Canned:
         self.asked.append((request.queries, None, request.beam))
         encoded = Encoded.of(np.zeros((1, 3)))
         return Routes(encoded, np.array([self.leaves]), np.array([self.log_prob]), self.log_density)
+
+    async def documents(self, work):
+        self.asked.append(work)
+        if isinstance(work, Lookup):
+            return [document for document in self.stored if document.id in work.ids], self.gone
+        return [document for document in self.stored if document.id > work.after][: work.count], self.gone
 
     async def unavailable(self):
         return self.gone

@@ -15,6 +15,7 @@ from openapi_spec_validator import validate
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.routes import Routes
+from rayhier.search.stored import Listing, Lookup
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.engine import Answers
 from rayhier.serve.errors import overloaded
@@ -23,7 +24,7 @@ from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
-from .stand_ins import HIT, INDEX, LIMITS, RULES, Canned, app_of, error
+from .stand_ins import HIT, INDEX, LIMITS, RULES, STORED, Canned, app_of, error
 
 TOKEN = "sesame-1"
 
@@ -459,6 +460,8 @@ def test_the_schema_is_whole(locked, client):
         "/v1/search:batch",
         "/v1/route",
         "/v1/index",
+        "/v1/documents",
+        "/v1/documents/{document_id}",
         "/healthz",
         "/readyz",
     }
@@ -613,3 +616,66 @@ def test_the_schema_says_exactly_one_of_two(client, asked, allowed):
         part = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         valid = jsonschema.Draft202012Validator({**part, "components": schema["components"]}).is_valid(body)
         assert valid is allowed is (client.post(path, json=body).status_code == 200)
+
+
+BODY = {"id": "d1", "title": "a title", "text": "a text", "passages": None, "fields": {"year": 1999}, "leaves": [3]}
+
+
+def test_a_document_is_read_by_its_id(client, engine):
+    assert client.get("/v1/documents/d1").json() == {**BODY, "version": 4}
+    assert error(client.get("/v1/documents/d2")) == (404, "no_document", "d2: no document of the index has this id")
+    engine.stored = [replace(STORED, id="a/b ?#<b>é")]
+    assert client.get("/v1/documents/a%2Fb%20%3F%23%3Cb%3E%C3%A9").json()["id"] == "a/b ?#<b>é"
+    assert engine.asked == [Lookup(("d1",)), Lookup(("d2",)), Lookup(("a/b ?#<b>é",))]
+
+
+def test_documents_are_listed_page_by_page(client, engine):
+    engine.stored = [replace(STORED, id=f"d{n}") for n in range(5)]
+    first = client.get("/v1/documents", params={"limit": 2}).json()
+    assert ([document["id"] for document in first["documents"]], first["next"], first["version"]) == (
+        ["d0", "d1"],
+        "d1",
+        4,
+    )
+    assert first["documents"][0] == {**BODY, "id": "d0"}
+    last = client.get("/v1/documents", params={"limit": 2, "after": "d2"}).json()
+    assert ([document["id"] for document in last["documents"]], last["next"]) == (["d3", "d4"], None)
+    assert client.get("/v1/documents").json()["next"] is None
+    assert engine.asked == [Listing("", 3), Listing("d2", 3), Listing("", 101)]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("limit=0", "limit: got '0'; allowed: at least 1"),
+        ("limit=1001", "limit: got '1001'; allowed: at most 1000"),
+        ("limit=x", "limit: "),
+        ("aftr=d1", "aftr: "),
+    ],
+)
+def test_pages_that_are_not_there_are_refused(client, query, said):
+    status, code, message = error(client.get(f"/v1/documents?{query}"))
+    assert (status, code) == (422, "invalid")
+    assert said in message
+
+
+def test_a_document_that_a_lost_group_may_hold_is_unknown(client, engine):
+    engine.gone = ["shards-1"]
+    assert client.get("/v1/documents/d1").status_code == 200
+    for path in ("/v1/documents/d2", "/v1/documents"):
+        refused = client.get(path)
+        assert error(refused)[:2] == (503, "shards_lost")
+        assert "shards-1" in error(refused)[2]
+        assert refused.headers["Retry-After"] == "1"
+
+
+def test_documents_too_large_for_an_answer_are_refused(engine):
+    engine.stored = [replace(STORED, text="x" * 5_000)]
+    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 4_000})))
+    assert error(client.get("/v1/documents/d1"))[:2] == (422, "answer_too_large")
+
+
+def test_documents_need_the_token(locked):
+    for path in ("/v1/documents", "/v1/documents/d1"):
+        assert error(locked.get(path))[:2] == (401, "unauthorized")
+        assert locked.get(path, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200

@@ -382,3 +382,29 @@ import rayhier.serve.client
 
 def test_a_client_needs_no_server_installed():
     subprocess.run([sys.executable, "-c", LIGHT], check=True)
+
+
+def test_documents(server, client):
+    body = {"id": "a/b", "title": "", "text": None, "passages": ["x"], "fields": {}, "leaves": [1]}
+    server.answer = (200, {}, json.dumps({**body, "version": 2}).encode())
+    assert (client.document("a/b?").passages, client.document("é").version) == (["x"], 2)
+    server.answer = (200, {}, json.dumps({"documents": [body], "next": "a/b", "version": 2}).encode())
+    assert (client.documents("a&b", 3).next, client.documents().documents[0].id) == ("a/b", "a/b")
+    paths = [path for path, _, _ in server.asked]
+    asked = ["/v1/documents/a%2Fb%3F", "/v1/documents/%C3%A9"]
+    assert paths == [*asked, "/v1/documents?after=a%26b&limit=3", "/v1/documents?after=&limit=100"]
+    with pytest.raises(ValueError, match="empty text"):
+        client.document("")
+    with pytest.raises(ValueError, match=r"limit: got 1\.5"):
+        client.documents(limit=1.5)
+
+
+def test_documents_of_the_other_client(server):
+    body = {"id": "d", "title": "", "text": "x", "passages": None, "fields": {}, "leaves": [1], "version": 2}
+    server.answer = (200, {}, json.dumps(body).encode())
+
+    async def read():
+        async with AsyncClient(f"http://127.0.0.1:{server.server_port}") as other:
+            return await other.document("d")
+
+    assert asyncio.run(read()).text == "x"

@@ -11,6 +11,7 @@ from rayhier.serve.client import Client
 
 from .stand_ins import Canned, app_of
 
+DOCUMENT = "/v1/documents/{document_id}"
 CALLS = {
     ("post", "/v1/search"): (
         Client.search,
@@ -22,6 +23,8 @@ CALLS = {
     ),
     ("post", "/v1/route"): (Client.route, [("oak",), ("oak", 2), ((1, 0, 0),)]),
     ("get", "/v1/index"): (Client.index, [()]),
+    ("get", "/v1/documents"): (Client.documents, [(), ("d0", 5)]),
+    ("get", DOCUMENT): (Client.document, [("d1",)]),
 }
 """Every path of the server that a client asks, and calls of each kind."""
 
@@ -40,7 +43,8 @@ def sent(monkeypatch):
         method, path = request.method, str(request.url).removeprefix("http://here")
         answer = server.request(method, path, content=request.content, headers=dict(request.headers))
         assert answer.status_code == 200, answer.text
-        noted.append((method.lower(), path, json.loads(request.content) if request.content else None))
+        asked = DOCUMENT if path.startswith("/v1/documents/") else path.partition("?")[0]
+        noted.append((method.lower(), asked, json.loads(request.content) if request.content else None))
         return answer
 
     monkeypatch.setattr(Client, "_answer", answered)
@@ -68,7 +72,7 @@ def test_requests_are_valid(schema, sent, call):
     assert [(one, other) for one, other, _ in sent] == [call] * len(calls)
     operation = schema["paths"][path][method]
     if "requestBody" not in operation:
-        assert [body for *_, body in sent] == [None]
+        assert {body for *_, body in sent} == {None}
         return
     accepted = resolved(schema, operation["requestBody"]["content"]["application/json"]["schema"])
     for *_, body in sent:

@@ -11,6 +11,7 @@ from rayhier.model.router import route_all
 from rayhier.search import routes
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
+from rayhier.search.stored import Listing, Lookup
 from rayhier.serve.backend import batching
 from rayhier.serve.backend import engine as module
 from rayhier.serve.backend.shards import ShardGroup
@@ -204,3 +205,20 @@ def test_rows_are_those_of_the_visited_leaves_alone(engine, searcher):
     found = asyncio.run(ask(engine, TEXTS, 5, 1, parse({"year": {"gte": 1900 + N // 2}}, {"year": "int"})))
     assert len({len(answer.leaves) for answer in found.answers}) > 1
     assert found.rows == [sum(counts[leaf] for leaf in answer.leaves) for answer in found.answers]
+
+
+def test_documents_are_those_of_all_groups(engine, groups, searcher):
+    everything, lost = asyncio.run(engine.documents(Listing("", 1_000)))
+    assert lost == []
+    assert everything == searcher.documents(Listing("", 1_000))
+    assert [document.id for document in everything] == sorted(f"d{n}" for n in range(N))
+    assert {document.id: document.text for document in everything} == {f"d{n}": TEXTS[n] for n in range(N)}
+    found, _ = asyncio.run(engine.documents(Lookup(("d3", "none"))))
+    assert found == [document for document in everything if document.id == "d3"]
+
+
+def test_documents_of_a_lost_group_are_missing(engine, groups):
+    groups[0].gone = True
+    everything, lost = asyncio.run(engine.documents(Listing("", 1_000)))
+    assert lost == [groups[0].name]
+    assert len(everything) < N

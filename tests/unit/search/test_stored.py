@@ -1,0 +1,121 @@
+"""Documents by their ids: some by name, and pages of all, whole and in parts of an index."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.index import change
+from rayhier.search.scan import LeafScan
+from rayhier.search.segment import MemorySegment
+from rayhier.search.stored import Listing, Lookup, Stored, documents, read
+from rayhier.storage import columns, schemas
+from rayhier.storage.leaf_map import LeafMap
+
+N, M, LEAVES = 30, 4, 5
+IDS = [f"{name}{n:02d}" for n, name in zip(range(N), "Zaé" * N, strict=False)]
+
+
+def made_of(n):
+    return {"title": f"title {n}", "text": f"text {n}", "year": 2000 + n}
+
+
+@pytest.fixture(params=[False, True], ids=["documents", "passages"])
+def passages(request):
+    return request.param
+
+
+@pytest.fixture
+def leaf_map(unit, tmp_path, write_map, passages):
+    """Thirty documents, every other one in two leaves; as passages, a document for every three rows."""
+    rng = np.random.default_rng(0)
+    vector_NM, leaf_N = unit(rng, N, M), rng.integers(LEAVES, size=N)
+    both = {n: [int(leaf_N[n]), int(leaf_N[n] + 1) % LEAVES][: 1 + n % 2] for n in range(N)}
+    rows = sorted(((n, leaf, rank) for n in range(N) for rank, leaf in enumerate(both[n])), key=lambda row: row[1])
+    numbers = [n for n, _, _ in rows]
+    table = pa.table(
+        {
+            "doc_id": [f"{IDS[n // 3]}#{n:04d}" if passages else IDS[n] for n in numbers],
+            "leaf": pa.array([leaf for _, leaf, _ in rows], pa.int32()),
+            "rank": pa.array([rank for _, _, rank in rows], pa.int8()),
+            "leaves": pa.array([both[n] for n in numbers], pa.list_(pa.int32())),
+            "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
+            "vector": columns.vector_column(vector_NM[numbers], pa.float16()),
+            "title": [made_of(n)["title"] for n in numbers],
+            "text": [made_of(n)["text"] for n in numbers],
+            "year": pa.array([made_of(n)["year"] for n in numbers], pa.int64()),
+            **({"parent": [IDS[n // 3] for n in numbers]} if passages else {}),
+        }
+    )
+    declared = [pa.field("year", pa.int64()), *([schemas.PARENT] if passages else [])]
+    schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
+    write_map(tmp_path / "map", table.select(schema.names).cast(schema), LEAVES, 2, leaves_per_document=2)
+    there = LeafMap.open(tmp_path / "map")
+    assert len(there.manifest.shards) == 2
+    return there, both
+
+
+def expected(both, passages):
+    """All documents, written out by hand, in the order of their ids' bytes."""
+    made = {}
+    for n in range(N):
+        own, leaf = made_of(n), both[n][0]
+        if not passages:
+            made[IDS[n]] = Stored(IDS[n], own["title"], own["text"], None, {"year": own["year"]}, [leaf])
+            continue
+        name = IDS[n // 3]
+        first = made.setdefault(name, Stored(name, own["title"], None, [], {"year": own["year"]}, []))
+        made[name] = replace(first, passages=[*first.passages, own["text"]], leaves=sorted({*first.leaves, leaf}))
+    return [made[name] for name in sorted(made, key=str.encode)]
+
+
+def answered(leaf_map, work, parts=(None,)):
+    return documents([read(LeafScan.mapped(leaf_map, None, leaves), work) for leaves in parts], work)
+
+
+PARTS = [(None,), (range(1), range(1, 3), range(3, LEAVES))]
+
+
+@pytest.mark.parametrize("parts", PARTS, ids=["whole", "parts"])
+@pytest.mark.parametrize("count", [1, 4, 100])
+def test_pages_are_all_documents_in_the_order_of_ids(leaf_map, passages, parts, count):
+    there, both = leaf_map
+    everything, after, pages = expected(both, passages), "", []
+    while page := answered(there, Listing(after, count), parts):
+        assert len(page) <= count
+        pages += page
+        after = page[-1].id
+    assert pages == everything
+
+
+@pytest.mark.parametrize("parts", PARTS, ids=["whole", "parts"])
+def test_documents_are_read_in_the_order_asked(leaf_map, passages, parts):
+    there, both = leaf_map
+    by_id = {document.id: document for document in expected(both, passages)}
+    asked = [IDS[7], "unknown", IDS[2], IDS[7]]
+    assert answered(there, Lookup(tuple(asked)), parts) == [by_id[IDS[7]], by_id[IDS[2]]]
+    assert answered(there, Lookup(("unknown", "")), parts) == []
+
+
+def test_deleted_documents_are_gone(leaf_map, passages):
+    there, both = leaf_map
+    change.delete(there.root, [IDS[4]])
+    newer = LeafMap.open(there.root)
+    assert answered(newer, Lookup((IDS[4],))) == []
+    left = [document for document in expected(both, passages) if document.id != IDS[4]]
+    assert answered(newer, Listing("", 100)) == left
+
+
+def test_after_is_any_text(leaf_map, passages):
+    there, both = leaf_map
+    everything = expected(both, passages)
+    for after in ("a", "zz", "\x01", "Z06x", "漢"):
+        wanted = [document for document in everything if document.id.encode() > after.encode()]
+        assert answered(there, Listing(after, 100)) == wanted
+
+
+def test_rows_in_memory_are_refused():
+    segment = MemorySegment.of(pa.array(["a"]), np.ones((1, M), np.float32), np.zeros(1, np.int64), 1, None)
+    with pytest.raises(TypeError, match="mapped files"):
+        read(LeafScan.memory(segment), Lookup(("a",)))
