@@ -17,6 +17,7 @@ from rayhier.dataset.ranking import ID
 from rayhier.search.answer import OWN
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import DOC_ID, MappedSegment
+from rayhier.spec import InputError
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class Lookup:
     """A piece of work: read the documents with these ids. The answer is a table of their first rows."""
 
     ids: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Raise InputError where an id is not UTF-8."""
+        _check(*self.ids)
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,10 @@ class Listing:
     """Id before the first; empty: begin with the first of all."""
     count: int
     """Most documents."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError where `after` is not UTF-8."""
+        _check(self.after)
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,14 @@ class Stored:
     """The corpus's declared fields, by name."""
     leaves: list[int]
     """Numbers of the leaves that hold it first: one, or those of its passages."""
+
+
+def _check(*ids: str) -> None:
+    for name in ids:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"id: got {name!r:.80}; allowed: text in UTF-8") from None
 
 
 def read(leaves: LeafScan, work: Lookup | Listing) -> pa.Table:

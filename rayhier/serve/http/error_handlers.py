@@ -32,6 +32,8 @@ def install(app: FastAPI) -> None:
     app.exception_handler(Exception)(_unexpected)
 
 
+PLACES = ("body", "query", "path")
+"""Parts of a request, by which FastAPI begins the place of an error."""
 _KINDS: dict[type, str] = {list: "a list", dict: "an object"}
 ALLOWED = {
     "string_type": "text",
@@ -76,7 +78,8 @@ async def _unexpected(_: Request, __: Exception) -> JSONResponse:
 
 def _line(problem: Mapping[str, Any]) -> str:
     """Format a problem on one line: its place, the value given, the values allowed."""
-    place = _path([part for part in problem["loc"] if part != "body"]) or "body"
+    where, *inside = problem["loc"] or ("body",)
+    place = _path(inside if where in PLACES else [where, *inside]) or "body"
     allowed = _allowed(problem["type"], problem.get("ctx") or {})
     if allowed is None:
         return f"{place}: {problem['msg'].removeprefix('Value error, ')}"

@@ -180,7 +180,7 @@ class DocumentResponse(DocumentBody):
 class ListRequest(_Body):
     """A page of the documents, in the order of their ids, which are compared byte by byte."""
 
-    after: Annotated[str, AfterValidator(check_text)] = ""
+    after: str = ""
     """Id after which the page begins: `next` of the page before; empty for the first page."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     """Most documents of the page."""

@@ -10,6 +10,7 @@ from rayhier.index import change
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment
 from rayhier.search.stored import Listing, Lookup, Stored, documents, read
+from rayhier.spec import InputError
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -119,3 +120,9 @@ def test_rows_in_memory_are_refused():
     segment = MemorySegment.of(pa.array(["a"]), np.ones((1, M), np.float32), np.zeros(1, np.int64), 1, None)
     with pytest.raises(TypeError, match="mapped files"):
         read(LeafScan.memory(segment), Lookup(("a",)))
+
+
+@pytest.mark.parametrize("make", [lambda: Lookup(("a", "\ud800")), lambda: Listing("\ud800", 1)])
+def test_ids_that_are_not_utf_8_are_refused(make):
+    with pytest.raises(InputError, match="allowed: text in UTF-8"):
+        make()
