@@ -22,6 +22,7 @@ def conforms(url: str, searcher: Searcher, built: Path, groups: list[str]) -> No
     client = Client(url, TOKEN)
     _says_what_it_serves(client, searcher, groups)
     _answers_as_offline_search_does(client, searcher, _texts(built / "corpus"))
+    _shows_documents(client, searcher, built / "corpus")
     _refuses(url)
     _is_healthy(url)
 
@@ -62,6 +63,26 @@ def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: l
         densities = [leaf.log_density for leaf in route.leaves if leaf.log_density is not None]
         assert (route.order, densities) == ("density", sorted(densities, reverse=True))
         assert all(0 >= leaf.log_prob >= (leaf.log_density or 0) for leaf in route.leaves)
+
+
+def _shows_documents(client: Client, searcher: Searcher, corpus: Path) -> None:
+    """Every document, page by page in the order of ids, as the corpus has it."""
+    listed, after = [], ""
+    while True:
+        page = client.documents(after, 100)
+        listed += page.documents
+        if page.next is None:
+            break
+        after = page.next
+    rows = [json.loads(line) for line in (corpus / "corpus.jsonl").read_text().splitlines()]
+    shown = {document.id: (document.title, document.text) for document in listed}
+    assert shown == {row["_id"]: (row["title"], row["text"]) for row in rows}
+    assert [document.id for document in listed] == sorted(shown, key=str.encode)
+    alone = client.document(listed[7].id)
+    assert (alone.model_dump(exclude={"version"}), alone.version) == (listed[7].model_dump(), 1)
+    with pytest.raises(ApiError, match="nosuch: no document of the index has this id") as caught:
+        client.document("nosuch")
+    assert caught.value.status == 404
 
 
 def _same(served: AnswerBody, expected: Answer, tolerance: float) -> None:
