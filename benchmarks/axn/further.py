@@ -332,29 +332,30 @@ TIMES = (4, 8, 16)
 def by_answers(world: World, queries: Queries, weight: float) -> Iterator[list[str]]:
     """Lines on visited leaves: the first hundred in them re-ranked, and judged by answers against those of all.
 
-    The order within the hundred is by the cross-encoder's score + weight · base.
+    The cross-encoder orders the hundred alone, and beside the base: by its score + weight · base.
     """
     base_QN, judge = world.base(queries).astype(np.float64), Judge(queries, ANSWERS)
     ids = pa.array(world.documents.results, pa.string())
+    orders = {"the base": (1.0, 0.0), "the cross-encoder alone": (0.0, 1.0), "both": (weight, 1.0)}
 
-    def judged(row_QK: Ints, value_QK: Values) -> dict[str, Values]:
-        order_QK = np.argsort(-value_QK, axis=1, kind="stable")
-        place_QK = np.broadcast_to(-np.arange(row_QK.shape[1], dtype=np.float32), row_QK.shape)
-        return judge.values(whole_scan(place_QK, np.take_along_axis(row_QK, order_QK, axis=1), ids, 0))
-
-    def reranked(row_QK: Ints) -> tuple[dict[str, Values], dict[str, Values]]:
-        base_QK = np.take_along_axis(base_QN, row_QK, axis=1)
+    def judged(row_QK: Ints) -> dict[str, dict[str, Values]]:
+        base_QK, found = np.take_along_axis(base_QN, row_QK, axis=1), {}
         score_QK = world.best_scores(queries, row_QK).astype(np.float64)
-        return judged(row_QK, base_QK), judged(row_QK, score_QK + weight * base_QK)
+        place_QK = np.broadcast_to(-np.arange(row_QK.shape[1], dtype=np.float32), row_QK.shape)
+        for name, (base, score) in orders.items():
+            order_QK = np.argsort(-(base * base_QK + score * score_QK), axis=1, kind="stable")
+            ordered = whole_scan(place_QK, np.take_along_axis(row_QK, order_QK, axis=1), ids, 0)
+            found[name] = judge.values(ordered)
+        return found
 
-    def cells(own: dict[str, Values], over: dict[str, Values] | None) -> list[str]:
-        means = [f"{own[name].mean():.3f}" for name in ANSWERS]
-        return means + ["" if over is None else paired(own[name], over[name]).shown for name in ANSWERS]
+    def lines(title: str, share: float, found: dict[str, dict[str, Values]], *, over: bool) -> Iterator[list[str]]:
+        for order, own in found.items():
+            means = [f"{own[name].mean():.3f}" for name in ANSWERS]
+            points = [paired(own[name], everywhere[order][name]).shown if over else "" for name in ANSWERS]
+            yield [f"{title}, by {order}", f"{share:.1%}", *means, *points]
 
-    best_QK = np.argsort(-base_QN, axis=1, kind="stable")[:, :FIRST]
-    untouched, everywhere = reranked(best_QK)
-    yield ["all documents, by the base alone", "100%", *cells(untouched, everywhere)]
-    yield ["all documents, re-ranked", "100%", *cells(everywhere, None)]
+    everywhere = judged(np.argsort(-base_QN, axis=1, kind="stable")[:, :FIRST])
+    yield from lines("all documents", 1.0, everywhere, over=False)
     for times in TIMES:
         pools = visited(world, queries, times * FIRST)
         inside_QK = np.stack(
@@ -363,9 +364,8 @@ def by_answers(world: World, queries: Queries, weight: float) -> Iterator[list[s
                 for base_N, pool in zip(base_QN, pools, strict=True)
             ]
         )
-        share = np.mean([len(pool) for pool in pools]) / len(world.texts)
-        told = cells(reranked(inside_QK)[1], everywhere)
-        yield [f"visited leaves, {times} times {FIRST} documents, re-ranked", f"{share:.1%}", *told]
+        share = float(np.mean([len(pool) for pool in pools])) / len(world.texts)
+        yield from lines(f"leaves with {times} times {FIRST} documents", share, judged(inside_QK), over=True)
 
 
 def shown_answers(lines: dict[str, list[list[str]]]) -> list[str]:
@@ -407,14 +407,16 @@ def part_of(name: str, place: Path) -> Path:
     return place
 
 
-def other_answers(workdir: Path, trained: Path, more: Sequence[str]) -> list[list[str]]:
-    """Lines on visited leaves of a part of acl_title2abs, by a cross-encoder that its own train pairs taught on."""
+def other_answers(workdir: Path, scifact: World, more: Sequence[str]) -> list[list[str]]:
+    """Lines on visited leaves of a part of acl_title2abs, by SciFact's cross-encoder that its train pairs taught on."""
+    reads = scifact.plan.spec.cross_encoder
+    assert reads is not None
     own = [
         *more,
         f"corpus.path={part_of(OTHER, workdir / 'part')}",
-        # Texts are encoded as far as pairs are read, 128 tokens, which is twice as fast.
-        "encoder.max_length=128",
-        f"cross_encoder.model={trained}",
+        # Texts are encoded as far as pairs are read, which is faster.
+        f"encoder.max_length={reads.max_length}",
+        f"cross_encoder.model={scifact.cross_encoder.local('model')}",
         "cross_encoder.train={epochs: 1, groups: {base: 2, bm25: 1, others: 0}}",
         "cross_encoder.beside=0",
         *(f"{part}=null" for part in ("scores", "factors", "search.rerank")),
@@ -454,7 +456,7 @@ def main() -> None:
     kept = given.workdir / "acl" / f"answers-{world.cross_encoder.folder.name}.json"
     if given.large and not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(other_answers(kept.parent, world.cross_encoder.local("model"), given.set)))
+        kept.write_text(json.dumps(other_answers(kept.parent, world, given.set)))
     if kept.is_file():
         answers[OTHER] = json.loads(kept.read_text())
     parts.append(("Visited leaves, judged by answers", shown_answers(answers)))
