@@ -8,8 +8,9 @@ section is kept in further.md, with which the page ends.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,7 @@ from rayhier.dataset.ranking import whole_scan
 from rayhier.scores.call_budget import Asked
 from rayhier.scores.estimators import Fit, Ridge
 
+T = TypeVar("T")
 TITLE = "Further rows"
 SECTION = Path(__file__).with_name("further.md")
 BATCH = 16
@@ -425,6 +427,25 @@ def other_answers(workdir: Path, scifact: World, more: Sequence[str]) -> list[li
     return list(by_answers(world, world.queries("test"), world.beside))
 
 
+def two_tables(world: World, base_weight: float, report: Callable[[str], None]) -> tuple[list[str], list[str]]:
+    """Tables of all rows and of the settings that were chosen, for score + base_weight · base."""
+    vector_NM: Floats = world.documents.vector_NM
+    near_NK = np.asarray(nearest(vector_NM, vector_NM, 1 + NEAR)[0])[:, 1:]
+    chooses = Orders(Setting(world, world.chooses, base_weight, leave_one_out=True), near_NK)
+    tested = Orders(Setting(world, world.tested, base_weight, leave_one_out=False), near_NK)
+    every = list(measured_all(systems(len(world.held)), chooses, tested, report))
+    return shown_rows(every, len(world.texts)), shown_grids(every)
+
+
+def once(path: Path, make: Callable[[], T]) -> T:
+    """What JSON can hold, made now or kept from an earlier run."""
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(make()))
+    found: T = json.loads(path.read_text())
+    return found
+
+
 def main() -> None:
     """Measure, write the section, put it into the page and print it."""
     parser = Options("Further rows of budgeted search.", "axn", "docs")
@@ -440,25 +461,24 @@ def main() -> None:
     for queries in (world.held, world.tested):
         world.truth.fill(dict(zip(queries.ids, queries.texts, strict=True)))
     weight = world.beside if given.weight is None else given.weight
-    vector_NM: Floats = world.documents.vector_NM
-    near_NK = np.asarray(nearest(vector_NM, vector_NM, 1 + NEAR)[0])[:, 1:]
+    place, asked = given.workdir / "further", f"{world.cross_encoder.folder.name}-{len(world.tested)}-{len(world.held)}"
     parts: list[tuple[str, list[str]]] = []
     for base_weight, title in (
         (0.0, "The cross-encoder alone"),
         (weight, f"Beside the base: score + {weight:g} · base"),
     ):
-        chooses = Orders(Setting(world, world.chooses, base_weight, leave_one_out=True), near_NK)
-        tested = Orders(Setting(world, world.tested, base_weight, leave_one_out=False), near_NK)
-        every = list(measured_all(systems(len(world.held)), chooses, tested, report))
-        parts.append((title, shown_rows(every, len(world.texts))))
-        parts.append((f"Settings that were chosen: {title[0].lower()}{title[1:]}", shown_grids(every)))
-    answers = {"scifact": list(by_answers(world, world.tested, weight))}
-    kept = given.workdir / "acl" / f"answers-{world.cross_encoder.folder.name}.json"
-    if given.large and not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(other_answers(kept.parent, world, given.set)))
-    if kept.is_file():
-        answers[OTHER] = json.loads(kept.read_text())
+        rows, grids = once(
+            place / f"rows-{asked}-{base_weight:g}.json", partial(two_tables, world, base_weight, report)
+        )
+        parts += [(title, rows), (f"Settings that were chosen: {title[0].lower()}{title[1:]}", grids)]
+    answers = {
+        "scifact": once(
+            place / f"scifact-{asked}-{weight:g}.json", lambda: list(by_answers(world, world.tested, weight))
+        )
+    }
+    if given.large:
+        other = place / f"{OTHER}-{world.cross_encoder.folder.name}.json"
+        answers[OTHER] = once(other, lambda: other_answers(given.workdir / OTHER, world, given.set))
     parts.append(("Visited leaves, judged by answers", shown_answers(answers)))
     told = pages.prose("axn/further_preface.md", tests=len(world.tested), keeps=len(world.held))
     SECTION.write_text("\n".join(["", f"## {TITLE}", "", *told, *pages.sections(parts, 3)]) + "\n")
