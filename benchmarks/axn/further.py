@@ -42,7 +42,7 @@ NEAR = 128
 TESTED, HELD = 25, 15
 """Test queries that are measured, and train queries on which settings are chosen: fewer than the page's, for time."""
 NEIGHBOURS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-MUS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0)
+MUS = (0.0001, 0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0)
 ANCHOR_MUS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 """Scores of anchors are no unit vectors: a penalty of the same effect is larger."""
 ONE, TEN, DEEP = (named(*asked) for asked in ASKED)
@@ -376,9 +376,9 @@ def shown_answers(lines: dict[str, list[list[str]]]) -> list[str]:
     return table(head, [[f"{name}: {title}", *cells] for name, own in lines.items() for title, *cells in own])
 
 
-SMALL = {"train": 500, "dev": 40, "test": 80}
+SMALL = {"train": 300, "dev": 20, "test": 60}
 """Queries of acl_title2abs that are read, of each split the first by a hash of their ids."""
-DOCUMENTS = 6000
+DOCUMENTS = 4000
 """Documents of acl_title2abs that are searched: the answers of these queries, and others by a hash of their ids."""
 OTHER = "acl_title2abs"
 
