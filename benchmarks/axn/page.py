@@ -1,4 +1,4 @@
-"""docs/axn.md: goals, tables and plots."""
+"""docs/axn.md: goals, tables and plots, and further rows as they are kept."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +41,8 @@ def write_page(found: Findings, docs: Path) -> str:
         ("Seconds", _values("seconds", seconds | found.steps, ".3g")),
         ("Plots", [_plot(name, rows, docs / "images") for name, rows in found.curves.items()]),
     ]
-    return pages.write(docs, "axn.md", [*pages.prose("axn/preface.md"), *pages.sections(titled)])
+    told = [*pages.prose("axn/preface.md"), *pages.sections(titled), *pages.prose("axn/further.md")]
+    return pages.write(docs, "axn.md", told)
 
 
 def _values(head: str, values: Mapping[str, float], form: str) -> list[str]:
