@@ -11,6 +11,8 @@ from benchmarks import goals, pages
 from benchmarks.goals import Goal
 from benchmarks.hce.bench import Comparison, Row
 from benchmarks.hce.rows import PLAIN, UNTOUCHED, J, S, U
+from benchmarks.hce.twins import Twins
+from benchmarks.hce.twins import lines as twins_lines
 from benchmarks.hce.visited import PAIRS, PLAIN_LEARNED, PLAIN_LISTS, SHARES, Visits
 from benchmarks.hce.visited import lines as visited_lines
 from benchmarks.pages import curves, link, plot
@@ -32,6 +34,8 @@ class Findings:
     """Rows by how they were trained: judged, alone (by documents alone), layered (the last layer), branchings."""
     visits: Visits | None
     """Recall at documents visited."""
+    twins: Twins | None = None
+    """Queries with a near-twin among train queries, and the others."""
 
 
 TITLES = {
@@ -56,6 +60,8 @@ def sections(found: Findings, images: Path) -> list[str]:
         for kind, (title, control) in TITLES.items()
         if kind in found.told
     ]
+    if found.twins is not None:
+        titled.append(("Near-twins of train queries", twins_lines(found.twins)))
     if "branchings" in found.told:
         drawn = _branchings(found.told["branchings"], images / "hce_branching.png")
         titled.append(("Branching", [*lines(found.told["branchings"], PLAIN, FIGURE_4), "", drawn]))

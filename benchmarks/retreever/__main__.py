@@ -5,11 +5,12 @@ from collections.abc import Callable
 from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
 from benchmarks.retreever import rows
+from benchmarks.retreever.attending import Attending
 from benchmarks.retreever.attention import Attended
 from benchmarks.retreever.bench import Bench, Sized, sized
 from benchmarks.retreever.leaves import best_leaf, curve, similar
 from benchmarks.retreever.levels import Shortlist, finished, speeds, stored_values
-from benchmarks.retreever.page import Findings, write_page
+from benchmarks.retreever.page import Findings, told_alike, write_page
 
 COLLECTIONS = ("acl_title2abs", "oewn_examples")
 LARGE = "oewn_examples"
@@ -22,9 +23,16 @@ def main() -> None:
     parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     parser.add_argument("--split", choices=("dev", "test"), default="test", help="dev with --rows")
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="train and measure these rows alone, and no page")
+    parser.add_argument(
+        "--attending", action="store_true", help="only the table of rows that attend to the same tokens"
+    )
     given = parser.parse_args()
     set_threads(1)
     report = clock()
+    if given.attending:
+        bench = Bench(LARGE, given.quality, given.workdir, given.split)
+        print("\n".join(told_alike(attend(bench, Attended(bench), report))))
+        return
     benches = [Bench(name, given.quality, given.workdir, given.split) for name in given.collections]
     if given.rows:
         for bench in benches:
@@ -69,7 +77,20 @@ def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Finding
     attending = Sized([rows.ATTENDING, *others.rows], found)
     report(f"{bench.name}: attention")
     far = attended.distances(rows.ATTENDING)
-    return Findings(bench.name, about, told, leaves, curves, similarities, stored, shortlists, times, attending, far)
+    alike = attend(bench, attended, report)
+    return Findings(
+        bench.name, about, told, leaves, curves, similarities, stored, shortlists, times, attending, far, alike
+    )
+
+
+def attend(bench: Bench, tokens: Attended, report: Callable[[str], None]) -> Sized:
+    """What a tree and its controls find that attend to the same tokens, and rows of vectors with as many steps."""
+    attending, found = Attending(tokens), {}
+    for row in rows.ATTEND:
+        found[row.name] = attending.values(row)
+        report(f"{bench.name}: {row.name}")
+    vectors = sized(bench, [(row, 1) for row in rows.READ_VECTORS], report)
+    return Sized([*rows.ATTEND, *vectors.rows], {**found, **vectors.found})
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.lib.format import open_memmap
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -13,7 +14,7 @@ from benchmarks.training import train
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.documents import texts_of
 from rayhier.embed.encode import TextEncoder
-from rayhier.model.retreever import AttentionSplits, RetreeverRouter
+from rayhier.model.retreever import AttentionSplits, Representations, RetreeverRouter
 from rayhier.spec.router import RetreeverRouting
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.grow import grow
@@ -46,14 +47,22 @@ class Attended:
             tower = TextTower(encoder, "all", arrays, torch.float32)
             unfinished = folder.with_name(f"{folder.name}-unfinished")
             unfinished.mkdir(parents=True, exist_ok=True)
-            for side in sides:
-                parts, counts = [], [0]
-                for rows in np.array_split(np.arange(tower.size(side)), -(-tower.size(side) // CHUNK)):
+            for side, texts in sides.items():
+                if (unfinished / f"{side}-begins.npy").is_file():  # of a run that was cut off
+                    continue
+                tokens = [np.zeros((0, 0), np.float16)] * len(texts)
+                order_N = np.argsort([len(text) for text in texts], kind="stable")  # like lengths need little padding
+                for rows in np.array_split(order_N, -(-len(texts) // CHUNK)):
                     token_NTM, mask_NT = tower.read(side, rows)
-                    parts.append(token_NTM[mask_NT.bool()].numpy().astype(np.float16))
-                    counts += mask_NT.sum(dim=1).tolist()
-                np.save(unfinished / f"{side}.npy", np.concatenate(parts))
-                np.save(unfinished / f"{side}-begins.npy", np.cumsum(counts))
+                    for row, token_TM, mask_T in zip(rows.tolist(), token_NTM, mask_NT.bool(), strict=True):
+                        tokens[row] = token_TM[mask_T].numpy().astype(np.float16)
+                begin_N = np.cumsum([0, *map(len, tokens)])
+                shape = (int(begin_N[-1]), encoder.dimension)
+                stored_AM = open_memmap(unfinished / f"{side}.npy", "w+", np.float16, shape)
+                for begin, token_TM in zip(begin_N.tolist(), tokens, strict=False):
+                    stored_AM[begin : begin + len(token_TM)] = token_TM
+                stored_AM.flush()
+                np.save(unfinished / f"{side}-begins.npy", begin_N)
             unfinished.rename(folder)
         self._stored = {
             side: (np.load(folder / f"{side}.npy", mmap_mode="r"), np.load(folder / f"{side}-begins.npy"))
@@ -80,10 +89,15 @@ class Attended:
         return grow(own.tower, own.examples, router, spec, own.seed, own.measure, run, self.read).eval()
 
     @torch.no_grad()
-    def scores(self, router: RetreeverRouter, side: Side, row_N: Ints) -> Floats:
-        """Scores [n, s] of the splits for rows of a side."""
-        parts = np.array_split(row_N, len(row_N) // AT_ONCE + 1)
-        return np.concatenate([router.representations.scores(*self.read(side, part)).numpy() for part in parts])
+    def scores(self, representations: Representations, side: Side, row_N: Ints) -> Floats:
+        """Scores [n, w] for rows of a side; texts of like length are read together."""
+        begin_N = self._stored[side][1]
+        order_N = np.argsort(begin_N[row_N + 1] - begin_N[row_N], kind="stable")
+        parts = np.array_split(row_N[order_N], len(row_N) // AT_ONCE + 1)
+        sorted_NW = np.concatenate([representations.scores(*self.read(side, part)).numpy() for part in parts])
+        score_NW = np.empty_like(sorted_NW)
+        score_NW[order_N] = sorted_NW
+        return score_NW
 
     def values(self, row: Row) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size, size -> measure -> [1, q]."""
@@ -91,8 +105,8 @@ class Attended:
         def make() -> Sizes:
             router, asked = self.router(row), self.asked_row + np.arange(len(self.bench.queries))
             documents = np.arange(len(self.setting.examples.document_NM))
-            own, scores = router.representations, [self.scores(router, "document", documents)]
-            scores.append(self.scores(router, "dev", asked))
+            own = router.representations
+            scores = [self.scores(own, "document", documents), self.scores(own, "dev", asked)]
             return self.bench.judged_sizes(own.similarity, (size_all(own, score_NS) for score_NS in scores))
 
         sizes = self.setting.kept_sizes(make, "attention", self.bench.split, row.train, row.router)

@@ -299,6 +299,13 @@ class Sized:
         own_Q, control_Q = (self.found[one][self.full(one)][measure].mean(axis=0) for one in (name, control))
         return paired(own_Q, control_Q)
 
+    def coarse_difference(self, name: str, control: str, measure: str) -> Estimate:
+        """Points by which a row is above a control, mean over the coarse sizes, with a 95% interval over queries."""
+        own_Q, control_Q = (
+            np.mean([self.found[one][size][measure].mean(axis=0) for size in COARSE], axis=0) for one in (name, control)
+        )
+        return paired(own_Q, control_Q)
+
 
 def sized(bench: Bench, rows: Sequence[tuple[Row, int]], report: Callable[[str], None]) -> Sized:
     """Measure rows, each with its number of seeds."""

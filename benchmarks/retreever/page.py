@@ -45,6 +45,8 @@ class Findings:
     """Splits by attention beside others, of as many steps."""
     distances: Mapping[str, Values] | None = None
     """Cosines of the embeddings of splits by their distance."""
+    alike: Sized | None = None
+    """A tree and its controls that attend to the same tokens, trained alike, and rows of vectors."""
 
     @property
     def exact(self) -> Mapping[str, Values]:
@@ -80,7 +82,8 @@ def sections(found: Findings, images: Path) -> list[str]:
         titled.append(("Time", [*times(found.times), "", _plot_speeds(found.times, images / "retreever_speed.png")]))
     if found.attending is not None and found.distances is not None:
         apart = _plot_distances(found.distances, images / "retreever_distances.png")
-        titled.append(("Attention to tokens", [*attending(found.attending), "", apart]))
+        shared = ["", *told_alike(found.alike)] if found.alike is not None else []
+        titled.append(("Attention to tokens", [*attending(found.attending), *shared, "", apart]))
     return pages.sections(titled, 3)
 
 
@@ -164,6 +167,17 @@ def attending(told: Sized) -> list[str]:
         body.append([name, *cells, *_means(told.found[name][told.full(name)]), f"{told.full(name):,}"])
     head = [*(f"{measure}, 4 to 32" for measure in MEASURES), *(f"{measure}, all" for measure in MEASURES), "numbers"]
     return table(["", *head], body)
+
+
+def told_alike(told: Sized) -> list[str]:
+    """Rows trained alike, and points by which the first, the tree that attends to tokens, is above each other one."""
+    first, body = told.rows[0].name, []
+    for name in told.found:
+        cells = [mean(list(told.coarse(name, measure))) for measure in MEASURES]
+        over = [told.coarse_difference(first, name, one).shown if name != first else "" for one in (RECALL, NDCG)]
+        body.append([name, *cells, *over, *_means(told.found[name][told.full(name)]), f"{told.full(name):,}"])
+    head = [*(f"{one}, 4 to 32" for one in MEASURES), *(f"{one}: the first row over it" for one in (RECALL, NDCG))]
+    return table(["one pass", *head, *(f"{measure}, all" for measure in MEASURES), "numbers"], body)
 
 
 def _plot_sizes(told: Sized, names: Sequence[str], measures: Sequence[str], path: Path) -> str:
