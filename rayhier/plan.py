@@ -353,7 +353,8 @@ class _Steps:
             parts["depth"] = search.hybrid.depth
         if self.spec.chooses_beside:
             rerank = search.reranking
-            parts |= {"searched": _fields(search, "codec", "cache_gb", "rerank"), **self._codes()}
+            beam = {} if search.promise is None else {"beam": "auto"}
+            parts |= {"searched": _fields(search, "codec", "cache_gb", "rerank") | beam, **self._codes()}
             parts["read"] = [] if rerank is None else [min(CHOSEN_DEPTH, rerank.budget), rerank.pool == "all"]
         return self._step("calibrate", inputs, size, seed, **parts)
 

@@ -152,7 +152,6 @@ class Attending:
         """All that tells what a row is from what others are."""
         return ["attending", row.kind, row.router, resolved(training(row), "attention"), SEARCHED]
 
-    @torch.no_grad()
     def values(self, row: Row) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size, size -> measure -> [1, q]; made now or read from before."""
         bench = self.tokens.bench
@@ -160,8 +159,9 @@ class Attending:
         def make() -> Sizes:
             made, asked = self.trained(row), self.tokens.asked_row + np.arange(len(bench.queries))
             documents = np.arange(len(self.setting.examples.document_NM))
-            scores = [self.tokens.scores(made, "document", documents), self.tokens.scores(made, "dev", asked)]
-            return bench.judged_sizes(made.similarity, (size_all(made, score_NW) for score_NW in scores))
+            with torch.no_grad():
+                scores = [self.tokens.scores(made, "document", documents), self.tokens.scores(made, "dev", asked)]
+                return bench.judged_sizes(made.similarity, (size_all(made, score_NW) for score_NW in scores))
 
         sizes = self.setting.kept_sizes(make, "values", bench.split, *self.settings(row))
         return {size: {name: own_Q[None] for name, own_Q in own.items()} for size, own in sizes.items()}

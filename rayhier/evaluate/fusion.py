@@ -38,7 +38,7 @@ def choose_weight(
 ) -> FusionWeight:
     """Choose the weight of BM25 for a model and the index that it built; `dev` has base vectors of the dev queries.
 
-    `adoption` is the model's, whose train queries in folds choose too.
+    `adoption` is the model's, whose train queries in folds choose too, where the depth is the one they had.
     """
     if not dev.answered:  # nothing that is judged can have taught it
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
@@ -56,7 +56,7 @@ def choose_weight(
         return judge.values(ranking)[MEASURE]
 
     value_WQ = np.stack([measured(weight) for weight in WEIGHTS])
-    folded, sum_W = _in_folds(adoption)
+    folded, sum_W = _in_folds(adoption if depth == HybridSpec().depth else None)
     mean_W = (value_WQ.sum(axis=1) + sum_W) / (len(dev) + folded)
     means = {f"{weight:g}": round(float(mean), 6) for weight, mean in zip(WEIGHTS, mean_W, strict=True)}
     chosen = best(value_WQ, sum_W)

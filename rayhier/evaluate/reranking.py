@@ -25,6 +25,7 @@ from rayhier.search.searcher import Searcher
 from rayhier.search.segment import VECTOR
 from rayhier.spec import JobSpec
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
+from rayhier.spec.search import LOSSLESS
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
@@ -37,19 +38,26 @@ MEASURE, MOST = "nDCG@10", 200
 def choose_beside(
     spec: JobSpec, dev: Queries, model: Artifact, leaf_map: LeafMap, cross_encoder: Artifact
 ) -> RerankWeight | None:
-    """Choose the weight of the search's score for a spec whose mode and BM25's weight are settled; None without dev."""
+    """Choose the weight of the search's score for a spec whose mode and BM25's weight are settled.
+
+    None where there are no dev queries, or nothing is found for them.
+    """
     rerank, reads = spec.search.reranking, spec.cross_encoder
     if rerank is None or reads is None or not dev.answered:
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST)))
     if spec.search.promise is not None:
-        spec = spec.model_copy(update={"search": spec.search.model_copy(update={"beam": "auto"})})
+        codec = LOSSLESS[spec.index.vectors] if spec.search.codec == "auto" else spec.search.codec
+        promised = spec.search.model_copy(update={"beam": "auto", "codec": codec})
+        spec = spec.model_copy(update={"search": promised})
     opened = Model.open(model, spec)
     reader = Reader.open(spec, leaf_map, opened.flat_similarity, None)
     searcher = Searcher(opened.load(), reader, leaf_map.manifest)
     depth, texts = min(CHOSEN_DEPTH, rerank.budget), list(dev.texts)
     request = replace(searcher.rules.request(texts, depth), pool=None, needs="vectors")
     ranking = searcher.retrieve(request).ranking
+    if not ranking.documents.num_rows:
+        return None
     query_X, place_X = np.nonzero(ranking.row_QK >= 0)
     bodies = document_texts(ranking.documents)
     score_X = open_scorer(cross_encoder, reads)(

@@ -153,7 +153,9 @@ def _cheaper(spec: JobSpec, report: Report) -> list[str]:
     measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")
     if exact is None or report.router not in report.curves:
         return []
-    goal, encoder = SHARE * exact.measures[measure], f"{'base' if report.keeps_base else 'trained'} encoder"
+    goal, encoder = SHARE * exact.measures[measure], "encoder"
+    if report.encoders:
+        encoder = f"{'base' if report.keeps_base else 'trained'} encoder"
     costs = {name: _cost(report.points(name), measure, goal) for name in report.curves if name != "faiss_ivf"}
     cost = costs.pop(report.router)
     best = min(costs, key=lambda name: costs[name], default=None)

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns exit code 2 after a user's mistake or a file that cannot be read or written, else 0."""
     options = _parser().parse_args(arguments)
-    return run_command(lambda: print("\n".join(_run(options))), unfinished="; no version was published")
+    return run_command(lambda: _print(_run(options)), unfinished="; no version was published")
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -109,7 +114,8 @@ def _run(options: argparse.Namespace) -> list[str]:
         case "compact":
             return _compact(now.spec, opened)
         case "get" | "list":
-            return _stored(options, now.spec, opened)
+            with reading_leaf_map(workdir, now, opened.manifest.version) as pinned:
+                return _stored(options, pinned)
         case "stats":
             return _stats(opened.manifest)
         case "verify":
@@ -148,15 +154,12 @@ def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
     return _changed(opened.manifest, compact(spec, opened.root).manifest)
 
 
-def _stored(options: argparse.Namespace, spec: JobSpec, opened: "LeafMap") -> list[str]:
+def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
     """Documents by their ids, as lines of JSON."""
-    from rayhier.search.scan import LeafScan
-    from rayhier.search.stored import Listing, Lookup, documents, read
+    from rayhier.search.stored import Listing, Lookup, documents, read_shards
 
     work = Lookup(tuple(_ids(options))) if options.command == "get" else Listing(options.after, options.limit)
-    codec = spec.search.row_codec(opened.manifest.size)
-    leaves = LeafScan.mapped(opened, codec, cache_bytes=spec.search.cache_gb * 1e9)
-    found = documents([read(leaves, work)], work)
+    found = documents(read_shards(opened, work), work)
     if isinstance(work, Lookup) and (missing := sorted(set(work.ids) - {document.id for document in found})):
         raise InputError(f"ids: got {missing[0]!r:.80}; allowed: ids of documents in the index")
     return [json.dumps(dataclasses.asdict(document), ensure_ascii=False, default=str) for document in found]

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Self
 
 import pyarrow as pa
@@ -15,8 +15,7 @@ from rayhier.search.retrieve import Coded, Flat, Reading, Scan, Words
 from rayhier.search.row_codes import CodeScan
 from rayhier.search.scan import LeafScan
 from rayhier.search.shortlist import Shortlist
-from rayhier.search.stored import Listing, Lookup
-from rayhier.search.stored import read as read_stored
+from rayhier.search.stored import Listing, Lookup, StoredDocuments
 from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import LeafMap
 
@@ -32,6 +31,11 @@ class Reader:
     words: WordScan | None = None
     flat: FlatScan | None = None
     codes: CodeScan | None = None
+
+    @cached_property
+    def documents(self) -> StoredDocuments:
+        """The documents whose first rows are in the leaves, by their ids."""
+        return StoredDocuments(self.leaves)
 
     @classmethod
     def open(
@@ -78,7 +82,7 @@ class Reader:
                     raise ValueError("codes: got a query for an index whose spec does not search by codes")
                 return self.codes.scan(work.query_QM, work.k, work.where, needs=work.needs)
             case Lookup() | Listing():
-                return read_stored(self.leaves, work)
+                return self.documents.read(work)
 
     def open_files(self) -> None:
         """Open every file that searches read now, as a server does; InputError where one is not as published.

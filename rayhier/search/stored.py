@@ -1,10 +1,13 @@
 """Documents of an index by their ids: some by name, or a page of all in the order of ids.
 
-Shapes: N rows of a segment, R rows chosen.
+A document's first row is that in its best leaf; a passage is a row of its own. Ids are compared byte by byte.
+Shapes: N first rows of a segment, R rows chosen.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -12,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.arrays import Bools, Ints
+from rayhier.arrays import Ints
 from rayhier.dataset.ranking import ID
 from rayhier.search.answer import OWN
 from rayhier.search.scan import LeafScan
-from rayhier.search.segment import DOC_ID, MappedSegment
+from rayhier.search.segment import DOC_ID, INNER, MappedSegment
 from rayhier.spec import InputError
+from rayhier.storage.leaf_map import LeafMap, key_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Lookup:
     ids: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Raise InputError where an id is not UTF-8."""
+        """Raise InputError where an id is not text in UTF-8."""
         _check(*self.ids)
 
 
@@ -41,7 +45,7 @@ class Listing:
     """Most documents."""
 
     def __post_init__(self) -> None:
-        """Raise InputError where `after` is not UTF-8."""
+        """Raise InputError where `after` is not text in UTF-8."""
         _check(self.after)
 
 
@@ -58,72 +62,130 @@ class Stored:
     fields: dict[str, Any]
     """The corpus's declared fields, by name."""
     leaves: list[int]
-    """Numbers of the leaves that hold it first: one, or those of its passages."""
+    """Numbers of the leaves of its first rows: one, or those of its passages."""
 
 
 def _check(*ids: str) -> None:
     for name in ids:
         try:
             name.encode()
-        except UnicodeEncodeError:
+        except (AttributeError, UnicodeEncodeError):
             raise InputError(f"id: got {name!r:.80}; allowed: text in UTF-8") from None
 
 
-def read(leaves: LeafScan, work: Lookup | Listing) -> pa.Table:
-    """Do a piece of work over the documents whose first leaf is among those of a scan of mapped files.
+class StoredDocuments:
+    """Reads documents whose first rows are in the leaves of a scan of mapped files.
 
-    Columns are `id`, `doc_id`, `leaf`, `title`, `text` and the declared fields; a passage is a row.
+    At first use it sorts the ids of each file, in four bytes a row; a page then costs what it shows.
     """
-    segments = [segment for segment in leaves.segments if isinstance(segment, MappedSegment)]
-    if len(segments) < len(leaves.segments):
-        raise TypeError("documents: got rows in memory; allowed: of mapped files")
-    found = [(segment, _rows(segment, leaves.leaves, work)) for segment in segments]
-    if isinstance(work, Listing) and found:
-        names = pa.chunked_array([segment.ids().take(pa.array(rows)).combine_chunks() for segment, rows in found])
-        kept = _first(names, work.count)
-        found = [(segment, rows[_among(segment.ids().take(pa.array(rows)), kept)]) for segment, rows in found]
-    tables = [_shown(segment, rows) for segment, rows in found if len(rows)]
-    return pa.concat_tables(tables) if tables else pa.table({ID: pa.array([], pa.string())})
+
+    def __init__(self, leaves: LeafScan) -> None:
+        """Take the scan of the leaves; TypeError at first use where it has rows in memory."""
+        self._leaves = leaves
+
+    @cached_property
+    def _sorted(self) -> list["_Sorted"]:
+        segments = [segment for segment in self._leaves.segments if isinstance(segment, MappedSegment)]
+        if len(segments) < len(self._leaves.segments):
+            raise TypeError("documents: got rows in memory; allowed: of mapped files")
+        return [_Sorted.of(segment, self._leaves.leaves) for segment in segments]
+
+    def read(self, work: Lookup | Listing) -> pa.Table:
+        """Read first rows: columns `id`, `doc_id`, `leaf`, `title`, `text` and the declared fields."""
+        if isinstance(work, Lookup):
+            chosen = [[ordered.with_id(name) for name in dict.fromkeys(work.ids)] for ordered in self._sorted]
+        else:
+            names = {name for ordered in self._sorted for name in ordered.after(work.after, work.count)}
+            kept = sorted(names)[: work.count]
+            chosen = [[ordered.with_id(name) for name in kept] for ordered in self._sorted]
+        tables = [
+            ordered.shown(np.concatenate(rows))
+            for ordered, rows in zip(self._sorted, chosen, strict=True)
+            if any(map(len, rows))
+        ]
+        return pa.concat_tables(tables) if tables else pa.table({ID: pa.array([], pa.string())})
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """First rows of a segment in the order of their ids."""
+
+    segment: MappedSegment
+    row_N: Ints
+    """Rows [n], 32 bits each."""
+
+    @classmethod
+    def of(cls, segment: MappedSegment, leaves: range) -> "_Sorted":
+        first_N = segment.first_rows(leaves)
+        order_N = pc.sort_indices(segment.ids().take(pa.array(first_N))).to_numpy()
+        return cls(segment, first_N[order_N].astype(np.int32))
+
+    def _id(self, row: int) -> str:
+        return str(self.segment.ids()[int(row)].as_py())
+
+    def with_id(self, name: str) -> Ints:
+        """Return the rows [r] of the document with an id."""
+        begin = bisect_left(self.row_N, name, key=self._id)
+        return self.row_N[begin : bisect_right(self.row_N, name, lo=begin, key=self._id)]
+
+    def after(self, name: str, count: int) -> Iterator[str]:
+        """Yield at most `count` ids after one, in their order."""
+        place = bisect_right(self.row_N, name, key=self._id)
+        while count and place < len(self.row_N):
+            name, count = self._id(self.row_N[place]), count - 1
+            yield name
+            place += 1
+            if self.segment.holds_passages:
+                place = bisect_right(self.row_N, name, lo=place, key=self._id)
+
+    def shown(self, rows: Ints) -> pa.Table:
+        """Read the columns of rows [r]."""
+        return self.segment.take(rows).append_column(DOC_ID, self.segment.table[DOC_ID].take(pa.array(rows)))
+
+
+def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
+    """Do a piece of work by reading a leaf map's shards: all ids, and all columns only where a document is shown."""
+    shards = [shard for shard in leaf_map.manifest.shards if shard.rows]
+    kept = list(work.ids) if isinstance(work, Lookup) else []
+    if isinstance(work, Listing):
+        for shard in shards:
+            ids = leaf_map.read(shard, [leaf_map.key(shard)], verify=False)[leaf_map.key(shard)]
+            later = pc.unique(ids.filter(pc.greater(ids, work.after)) if work.after else ids)
+            kept = sorted({*kept, *later.take(_least(later, work.count)).to_pylist()})[: work.count]
+    wanted, tables = pa.array(kept, pa.string()), list[pa.Table]()
+    for shard in shards:
+        key = leaf_map.key(shard)
+        if not pc.any(pc.is_in(leaf_map.read(shard, [key], verify=False)[key], wanted)).as_py():
+            continue
+        rows = leaf_map.read(shard, without=("vector",))
+        rows = rows.filter(pc.and_(pc.equal(rows["rank"], 0), pc.is_in(rows[key], wanted)))
+        key, names = key_of(rows.column_names), [name for name in rows.column_names if name not in INNER]
+        tables.append(rows.select(names).append_column(ID, rows[key]).append_column(DOC_ID, rows[DOC_ID]))
+    return tables
+
+
+def _least(ids: pa.Array, count: int) -> pa.Array:
+    """Return the places of the `count` least ids, in any order."""
+    return pc.select_k_unstable(pa.table({ID: ids}), count, [(ID, "ascending")])
 
 
 def documents(tables: Sequence[pa.Table], work: Lookup | Listing) -> list[Stored]:
     """Make the documents of the answers of all parts of an index: in the order of the ids asked, or of all ids."""
     rows = [row for table in tables for row in table.to_pylist()]
-    rows.sort(key=lambda row: (row[ID], row[DOC_ID]))
+    rows.sort(key=lambda row: (row[ID], _passage(row)))
     made = {name: _document(name, list(parts)) for name, parts in groupby(rows, key=lambda row: str(row[ID]))}
     if isinstance(work, Lookup):
         return [made[name] for name in dict.fromkeys(work.ids) if name in made]
     return list(made.values())[: work.count]
 
 
-def _rows(segment: MappedSegment, leaves: range, work: Lookup | Listing) -> Ints:
-    """Return the first rows [r] of the documents that a piece of work asks for, of a listing those of all after one."""
-    ids = segment.ids()
-    wanted = pc.is_in(ids, value_set=pa.array(work.ids, pa.string())) if isinstance(work, Lookup) else None
-    if isinstance(work, Listing) and work.after:
-        wanted = pc.greater(ids, work.after)
-    first_R = segment.first_rows(leaves)
-    return first_R if wanted is None else first_R[wanted.to_numpy()[first_R]]
-
-
-def _first(names: pa.ChunkedArray, count: int) -> pa.Array:
-    """Return the first `count` distinct ids in their order, by bytes."""
-    table = pa.table({ID: pc.unique(names)})
-    return table.take(pc.select_k_unstable(table, count, [(ID, "ascending")]))[ID].combine_chunks()
-
-
-def _among(names: pa.ChunkedArray, kept: pa.Array) -> Bools:
-    return np.asarray(pc.is_in(names, value_set=kept).to_numpy())
-
-
-def _shown(segment: MappedSegment, rows: Ints) -> pa.Table:
-    shown = segment.take(rows)
-    doc_ids = shown[ID] if not segment.holds_passages else segment.table[DOC_ID].take(pa.array(rows))
-    return shown.append_column(DOC_ID, doc_ids)
+def _passage(row: dict[str, Any]) -> int:
+    """Return the number of a passage, which ends its id after a `#`; 0 for a whole document."""
+    return 0 if row[DOC_ID] == row[ID] else int(row[DOC_ID].rpartition("#")[2])
 
 
 def _document(name: str, parts: Sequence[dict[str, Any]]) -> Stored:
-    """Make a document from its rows: one, or those of its passages in the order of their ids."""
+    """Make a document from its first rows: one, or those of its passages in their order."""
     first, is_cut = parts[0], any(part[DOC_ID] != name for part in parts)
     texts = [str(part["text"]) for part in parts]
     fields = {key: value for key, value in first.items() if key not in (*OWN, DOC_ID)}

@@ -133,12 +133,13 @@ class _Server:
         return _Call(IndexResponse, "/v1/index")
 
     def document(self, id_: str) -> _Call[DocumentResponse]:
-        if not id_:
-            raise ValueError("id: got an empty text; allowed: the id of a document")
+        if _text("id", id_) in ("", ".", ".."):  # dots are parts of a path that say where it goes
+            raise ValueError(f"id: got {id_!r}; allowed: the id of a document, but for '.' and '..'")
         return _Call(DocumentResponse, f"/v1/documents/{quote(id_, safe='')}")
 
     def documents(self, after: str, limit: SupportsIndex) -> _Call[ListResponse]:
-        return _Call(ListResponse, f"/v1/documents?{urlencode({'after': after, 'limit': _count('limit', limit)})}")
+        asked = urlencode({"after": _text("after", after), "limit": _count("limit", limit)})
+        return _Call(ListResponse, f"/v1/documents?{asked}")
 
 
 class Client:
@@ -344,6 +345,15 @@ def _asked(
     }
     parts = {name: _json(value, name) for name, value in optional.items() if value is not None}
     return {"k": _count("k", k), "beam": _count("beam", beam), **parts, "strict": bool(options.get("strict"))}
+
+
+def _text(name: str, value: str) -> str:
+    """Return a text; ValueError where the value is none, or no UTF-8."""
+    try:
+        value.encode()
+    except (AttributeError, UnicodeEncodeError):
+        raise ValueError(f"{name}: got {_shown(value)}; allowed: text in UTF-8") from None
+    return value
 
 
 def _kind(question: Question, text: str, vector: str) -> str:

@@ -56,7 +56,7 @@ def joined(first: Examples, other: Examples) -> Examples:
         pair_P2=np.concatenate([first.pair_P2, other.pair_P2 + moved_2]),
         query_texts=[*first.query_texts, *other.query_texts],
         spared_S2=np.concatenate([spared, more + moved_2]),
-        judged=len(first.query_QM),
+        judged=len(first.query_QM) if first.judged is None else first.judged,
     )
 
 

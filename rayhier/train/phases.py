@@ -91,6 +91,8 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
         counts = (lambda: Words(document_texts(material.titled()))) if spec.index.words and is_judged else None
         searches = Searches(documents, counts, cosines=spec.encoder.similarity == "cosine")
         adoption = decide(phase, dev, searches, material.source, make, run)
+        if material.sampled:  # among fewer documents other weights are best
+            adoption = adoption.model_copy(update={"measured": {}})
         if not adoption.adopted:
             restore(phase, before)
         return adoption

@@ -65,6 +65,7 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     assert listed == sorted({*(f"d{n}" for n in range(240)), *(f"n{n}" for n in range(30))} - {"d7", "n4"})
     after_d3 = [json.loads(line)["id"] for line in ok(capsys, "list", work, "--after", "d3", "--limit", 2).splitlines()]
     assert after_d3 == listed[listed.index("d3") + 1 :][:2]
+    assert ok(capsys, "list", work, "--after", "z") == ""
     before = {hit.id: hit.score for hit in Searcher.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
     assert "d3" in before
     assert not {"d7", "n4"} & before.keys()

@@ -138,8 +138,12 @@ class Engine:
             return await self._routes(request)
 
     async def documents(self, work: Lookup | Listing) -> tuple[list[Stored], list[str]]:
-        """Read some documents by their ids; returns them, and the names of the groups that did not answer."""
-        tables = await asyncio.gather(*(_or_lost(group, work) for group in self.groups))
+        """Read some documents by their ids; returns them, and the names of the groups that did not answer.
+
+        ApiError 503 where too many requests wait.
+        """
+        with self.admission(1):
+            tables = await asyncio.gather(*(_or_lost(group, work) for group in self.groups))
         lost = [group.name for group, table in zip(self.groups, tables, strict=True) if table is None]
         there = [table for table in tables if table is not None]
         size = sum(table.num_rows for table in there)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
@@ -21,6 +22,7 @@ from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Coded, Flat, Reading, Scan
 from rayhier.search.shortlist import Shortlist
+from rayhier.search.stored import Listing, Lookup
 from rayhier.search.threads import single_thread
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
@@ -50,13 +52,19 @@ class ShardGroup:
         self._load()
         # One thread, so that a replica takes one core. Its loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan", single_thread)
+        self._documents = ThreadPoolExecutor(1, "documents", single_thread)
 
     def __del__(self) -> None:
         """Release the version, which vacuum may then remove; called by Ray Serve when it stops the replica."""
         self._pins.close()
 
-    async def read(self, work: Reading) -> Ranking | Lexical | Shortlist:
-        """Do a piece of a search's work, such as a scan, in the leaves of this group."""
+    async def read(self, work: Reading) -> Ranking | Lexical | Shortlist | pa.Table:
+        """Do a piece of work, such as a scan, in the leaves of this group.
+
+        Documents are read by their ids in a thread of their own, so that no search waits for them.
+        """
+        if isinstance(work, Lookup | Listing):
+            return await asyncio.get_running_loop().run_in_executor(self._documents, self._reader.read, work)
         return await self._work(lambda: self._reader.read(work), small=self._is_small(work))
 
     async def ping(self) -> None:

@@ -2,15 +2,18 @@
 
 import json
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Protocol
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 from fastapi import FastAPI, Query, Response
+from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware import Middleware
 
 from rayhier.arrays import Floats
@@ -21,7 +24,7 @@ from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.engine import Answers
-from rayhier.serve.errors import RETRY, ApiError
+from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
@@ -236,12 +239,15 @@ def _searches(
 
 
 def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> None:
-    async def read(work: Lookup | Listing) -> list[DocumentBody]:
-        found, lost = await engine.documents(work)
-        if lost and (isinstance(work, Listing) or not found):
+    async def read(request: HttpRequest, work: Callable[[], Lookup | Listing]) -> list[Stored]:
+        _check_utf_8(request)
+        asked = work()
+        found, lost = await engine.documents(asked)
+        # Passages of one document may lie in several groups.
+        whole = isinstance(asked, Lookup) and bool(found) and found[0].passages is None
+        if lost and not whole:
             raise ApiError(503, "shards_lost", f"{', '.join(lost)} did not answer; retry later", RETRY)
-        writer = ResultWriter(None, most_bytes)
-        return [writer.document(document) for document in found]
+        return found
 
     @app.get(
         "/v1/documents",
@@ -249,23 +255,66 @@ def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> 
         tags=["documents"],
         response_model=ListResponse,
     )
-    async def listed(page: Annotated[ListRequest, Query()]) -> Response:
-        found = await read(Listing(page.after, page.limit + 1))  # one more says whether any follows
-        shown = found[: page.limit]
-        follows = shown[-1].id if len(found) > page.limit else None
+    async def listed(request: HttpRequest, page: Annotated[ListRequest, Query()]) -> Response:
+        # One more says whether any follows.
+        found = await read(request, lambda: Listing(page.after, page.limit + 1))
+        shown = await run_in_thread(len(found), _within, found[: page.limit], most_bytes)
+        follows = shown[-1].id if len(found) > len(shown) else None
         return _sent(ListResponse(documents=shown, next=follows, version=version))
 
     @app.get(
-        "/v1/documents/{document_id:path}",
+        "/v1/documents/{document_id:any_text}",
         summary="Read a document",
         tags=["documents"],
         response_model=DocumentResponse,
     )
-    async def document(document_id: str) -> Response:
-        found = await read(Lookup((document_id,)))
+    async def document(request: HttpRequest, document_id: str) -> Response:
+        found = await read(request, lambda: Lookup((document_id,)))
         if not found:
             raise ApiError(404, "no_document", f"{document_id[:NAME_SHOWN]}: no document of the index has this id")
-        return _sent(DocumentResponse(**dict(found[0]), version=version))
+        (body,) = _within(found, most_bytes)
+        return _sent(DocumentResponse(**dict(body), version=version))
+
+
+def _check_utf_8(request: HttpRequest) -> None:
+    """Raise ApiError 422 where the path or the query of a request is not UTF-8: other bytes would stand for others."""
+    for name in ("raw_path", "query_string"):
+        try:
+            unquote_to_bytes(request.scope.get(name) or b"").decode()
+        except UnicodeDecodeError:
+            raise invalid(f"{name}: got bytes that are not UTF-8; allowed: UTF-8") from None
+
+
+def _within(found: Sequence[Stored], most: int) -> list[DocumentBody]:
+    """Make bodies of documents until the answer has `most` bytes; ApiError 422 where the first alone has more."""
+    bodies, size = list[DocumentBody](), 0
+    for stored in found:
+        texts = [stored.id, stored.title, stored.text or "", *(stored.passages or [])]
+        size += NUMBERS + sum(len(part.encode()) for part in texts) + len(json.dumps(stored.fields, default=str))
+        if size > most and not bodies:
+            message = (
+                f"{stored.id[:NAME_SHOWN]}: got a document of {size} bytes; allowed: {most}, limits.max_answer_bytes"
+            )
+            raise ApiError(422, "answer_too_large", message)
+        if size > most:
+            break
+        bodies.append(DocumentBody(**asdict(stored)))
+    return bodies
+
+
+class _AnyText(Convertor[str]):
+    """A part of a path that is any text: slashes and ends of lines too."""
+
+    regex = r"[\s\S]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("any_text", _AnyText())
 
 
 def _sent(body: BaseModel) -> Response:
@@ -305,13 +354,6 @@ class ResultWriter:
             allowed = "ask for fewer results, fewer leaves, fewer questions at once, or less of each by include"
             message = f"answer: got more than {self._most} bytes, limits.max_answer_bytes; allowed: {allowed}"
             raise ApiError(422, "answer_too_large", message)
-
-    def document(self, stored: Stored) -> DocumentBody:
-        """Make the body of a document."""
-        texts = [stored.text or "", *(stored.passages or [])]
-        size = NUMBERS + sum(len(part.encode()) for part in (stored.id, stored.title, *texts))
-        self.spend(size + len(json.dumps(stored.fields, default=str)))
-        return DocumentBody(**asdict(stored))
 
     def __call__(self, hit: Hit) -> Result:
         """Make a result from a found document; parts that are not included are None."""

@@ -38,6 +38,7 @@ _KINDS: dict[type, str] = {list: "a list", dict: "an object"}
 ALLOWED = {
     "string_type": "text",
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "finite_number": "a finite number",

@@ -123,6 +123,8 @@ def test_other_queries_that_decided_do_not_choose_again(world):
         assert chosen(world, dev, told(best=0.4, source=source)) == chosen(world, dev)
     dense = told(best=0.4).model_copy(update={"measured": {}})
     assert chosen(world, dev, dense) == chosen(world, dev)
+    depth = {"hybrid": {"depth": 30}}  # in folds it was 100
+    assert chosen(world, dev, told(best=0.4), **depth) == chosen(world, dev, **depth)
 
 
 def test_one_dev_query_moves_little(world):

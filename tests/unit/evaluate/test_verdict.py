@@ -81,9 +81,20 @@ def test_a_control_that_costs_less_is_named(spec, report):
     curves = report.curves | {"hnsw": cheap}
     lines = verdict(spec, report.model_copy(update={"curves": curves}))
     assert lines[-1] == (
-        "Instead: hnsw reaches 95% of exact R@100 at 1.0% of its cost, this index at 12.0%: use the trained encoder "
-        "with it."
+        "Instead: hnsw reaches 95% of exact R@100 at 1.0% of its cost, this index at 12.0%: use the encoder with it."
     )
+
+
+@pytest.mark.parametrize(("adopted", "encoder"), [(True, "trained"), (False, "base")])
+def test_advice_names_the_encoder_that_was_kept(adopted, encoder, spec, trained, report):
+    for one in trained.seeds:
+        one.adoption = adoption(adopted=adopted)
+    made = Report.of(spec, trained)
+    updated = {"encoders": made.encoders, "adoptions": made.adoptions, "significance": made.significance}
+    shown = report.model_copy(update={**updated, "curves": report.curves | {"hnsw": [row(1, 0.05, 0.01, 0.77)]}})
+    assert verdict(spec, shown)[-1].endswith(f"use the {encoder} encoder with it.")
+    few = verdict(spec, shown.model_copy(update={"documents": 500}))[-1]
+    assert few.endswith("keep the encoder.") == adopted
 
 
 def test_an_index_that_costs_as_much_as_exact_search(spec, report):

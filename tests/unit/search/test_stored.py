@@ -9,7 +9,7 @@ import pytest
 from rayhier.index import change
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment
-from rayhier.search.stored import Listing, Lookup, Stored, documents, read
+from rayhier.search.stored import Listing, Lookup, Stored, StoredDocuments, documents, read_shards
 from rayhier.spec import InputError
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -72,13 +72,15 @@ def expected(both, passages):
 
 
 def answered(leaf_map, work, parts=(None,)):
-    return documents([read(LeafScan.mapped(leaf_map, None, leaves), work) for leaves in parts], work)
+    if parts == "files":
+        return documents(read_shards(leaf_map, work), work)
+    return documents([StoredDocuments(LeafScan.mapped(leaf_map, None, leaves)).read(work) for leaves in parts], work)
 
 
-PARTS = [(None,), (range(1), range(1, 3), range(3, LEAVES))]
+PARTS = [(None,), (range(1), range(1, 3), range(3, LEAVES)), "files"]
 
 
-@pytest.mark.parametrize("parts", PARTS, ids=["whole", "parts"])
+@pytest.mark.parametrize("parts", PARTS, ids=["whole", "parts", "files"])
 @pytest.mark.parametrize("count", [1, 4, 100])
 def test_pages_are_all_documents_in_the_order_of_ids(leaf_map, passages, parts, count):
     there, both = leaf_map
@@ -90,7 +92,7 @@ def test_pages_are_all_documents_in_the_order_of_ids(leaf_map, passages, parts, 
     assert pages == everything
 
 
-@pytest.mark.parametrize("parts", PARTS, ids=["whole", "parts"])
+@pytest.mark.parametrize("parts", PARTS, ids=["whole", "parts", "files"])
 def test_documents_are_read_in_the_order_asked(leaf_map, passages, parts):
     there, both = leaf_map
     by_id = {document.id: document for document in expected(both, passages)}
@@ -103,9 +105,10 @@ def test_deleted_documents_are_gone(leaf_map, passages):
     there, both = leaf_map
     change.delete(there.root, [IDS[4]])
     newer = LeafMap.open(there.root)
-    assert answered(newer, Lookup((IDS[4],))) == []
     left = [document for document in expected(both, passages) if document.id != IDS[4]]
-    assert answered(newer, Listing("", 100)) == left
+    for parts in PARTS:
+        assert answered(newer, Lookup((IDS[4],)), parts) == []
+        assert answered(newer, Listing("", 100), parts) == left
 
 
 def test_after_is_any_text(leaf_map, passages):
@@ -113,16 +116,23 @@ def test_after_is_any_text(leaf_map, passages):
     everything = expected(both, passages)
     for after in ("a", "zz", "\x01", "Z06x", "漢"):
         wanted = [document for document in everything if document.id.encode() > after.encode()]
-        assert answered(there, Listing(after, 100)) == wanted
+        assert answered(there, Listing(after, 100)) == answered(there, Listing(after, 100), "files") == wanted
 
 
 def test_rows_in_memory_are_refused():
     segment = MemorySegment.of(pa.array(["a"]), np.ones((1, M), np.float32), np.zeros(1, np.int64), 1, None)
     with pytest.raises(TypeError, match="mapped files"):
-        read(LeafScan.memory(segment), Lookup(("a",)))
+        StoredDocuments(LeafScan.memory(segment)).read(Lookup(("a",)))
 
 
-@pytest.mark.parametrize("make", [lambda: Lookup(("a", "\ud800")), lambda: Listing("\ud800", 1)])
+def test_passages_are_in_the_order_of_their_numbers():
+    numbers = [1, 2, 1000, 1001, 9999, 10000, 10001]
+    rows = [{"id": "a", "doc_id": f"a#{n:04d}", "leaf": 1, "title": "", "text": str(n)} for n in numbers[::-1]]
+    (document,) = documents([pa.Table.from_pylist(rows)], Lookup(("a",)))
+    assert document.passages == [str(n) for n in numbers]
+
+
+@pytest.mark.parametrize("make", [lambda: Lookup(("a", "\ud800")), lambda: Listing("\ud800", 1), lambda: Lookup((5,))])
 def test_ids_that_are_not_utf_8_are_refused(make):
     with pytest.raises(InputError, match="allowed: text in UTF-8"):
         make()

@@ -624,9 +624,15 @@ BODY = {"id": "d1", "title": "a title", "text": "a text", "passages": None, "fie
 def test_a_document_is_read_by_its_id(client, engine):
     assert client.get("/v1/documents/d1").json() == {**BODY, "version": 4}
     assert error(client.get("/v1/documents/d2")) == (404, "no_document", "d2: no document of the index has this id")
-    engine.stored = [replace(STORED, id="a/b ?#<b>é")]
-    assert client.get("/v1/documents/a%2Fb%20%3F%23%3Cb%3E%C3%A9").json()["id"] == "a/b ?#<b>é"
-    assert engine.asked == [Lookup(("d1",)), Lookup(("d2",)), Lookup(("a/b ?#<b>é",))]
+    odd = "a/b ?#<b>é\n"
+    engine.stored = [replace(STORED, id=odd)]
+    assert client.get("/v1/documents/a%2Fb%20%3F%23%3Cb%3E%C3%A9%0A").json()["id"] == odd
+    assert engine.asked == [Lookup(("d1",)), Lookup(("d2",)), Lookup((odd,))]
+    assert error(client.get("/v1/documents/"))[:2] == (404, "not_found")
+    for path in ("/v1/documents/%FF", "/v1/documents?after=%FF"):
+        status, code, message = error(client.get(path))
+        assert (status, code) == (422, "invalid")
+        assert "UTF-8" in message
 
 
 def test_documents_are_listed_page_by_page(client, engine):
@@ -649,8 +655,8 @@ def test_documents_are_listed_page_by_page(client, engine):
     [
         ("limit=0", "limit: got '0'; allowed: at least 1"),
         ("limit=1001", "limit: got '1001'; allowed: at most 1000"),
-        ("limit=x", "limit: "),
-        ("limit=1.5", "limit: "),
+        ("limit=x", "limit: got 'x'; allowed: a whole number"),
+        ("limit=1.5", "limit: got '1.5'; allowed: a whole number"),
         ("aftr=d1", "aftr: "),
     ],
 )
@@ -668,12 +674,29 @@ def test_a_document_that_a_lost_group_may_hold_is_unknown(client, engine):
         assert error(refused)[:2] == (503, "shards_lost")
         assert "shards-1" in error(refused)[2]
         assert refused.headers["Retry-After"] == "1"
+    engine.stored = [replace(STORED, text=None, passages=["one of several"])]
+    assert error(client.get("/v1/documents/d1"))[:2] == (503, "shards_lost")
 
 
 def test_documents_too_large_for_an_answer_are_refused(engine):
     engine.stored = [replace(STORED, text="x" * 5_000)]
     client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 4_000})))
-    assert error(client.get("/v1/documents/d1"))[:2] == (422, "answer_too_large")
+    refused = error(client.get("/v1/documents/d1"))
+    assert refused[:2] == (422, "answer_too_large")
+    assert refused[2].startswith("d1: got a document of 51")
+
+
+def test_a_page_ends_before_the_document_that_does_not_fit(engine):
+    engine.stored = [replace(STORED, id=f"d{n}", text="x" * length) for n, length in enumerate([10, 3_800, 10, 10])]
+    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 4_000})))
+    first = client.get("/v1/documents", params={"limit": 1}).json()
+    assert ([document["id"] for document in first["documents"]], first["next"]) == (["d0"], "d0")
+    shown, after = [], ""
+    while after is not None:
+        page = client.get("/v1/documents", params={"after": after}).json()
+        shown.append([document["id"] for document in page["documents"]])
+        after = page["next"]
+    assert shown == [["d0"], ["d1"], ["d2", "d3"]]
 
 
 def test_documents_need_the_token(locked):

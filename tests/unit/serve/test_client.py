@@ -393,8 +393,11 @@ def test_documents(server, client):
     paths = [path for path, _, _ in server.asked]
     asked = ["/v1/documents/a%2Fb%3F", "/v1/documents/%C3%A9"]
     assert paths == [*asked, "/v1/documents?after=a%26b&limit=3", "/v1/documents?after=&limit=100"]
-    with pytest.raises(ValueError, match="empty text"):
-        client.document("")
+    for name in ("", ".", "..", 5, "\ud800"):
+        with pytest.raises(ValueError, match=r"^id: got "):
+            client.document(name)
+    with pytest.raises(ValueError, match=r"^after: got None"):
+        client.documents(None)
     with pytest.raises(ValueError, match=r"limit: got 1\.5"):
         client.documents(limit=1.5)
 

@@ -124,7 +124,8 @@ def test_generated_queries_are_not_asked(named, problem):
 
 
 def test_joined_pairs_know_which_queries_were_judged(named):
-    assert joined(named, named).judged == len(named.query_QM)
+    once = joined(named, named)
+    assert once.judged == joined(once, named).judged == len(named.query_QM)
 
 
 def test_few_dev_queries_need_folds(named, problem):
