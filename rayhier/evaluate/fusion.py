@@ -40,7 +40,7 @@ def choose_weight(
 
     `adoption` is the model's, whose train queries in folds choose too, where the depth is the one they had.
     """
-    if not dev.answered:  # nothing that is judged can have taught it
+    if not dev.answered:
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
     dev, depth = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST))), spec.search.hybrid.depth
     codec = spec.search.row_codec(leaf_map.manifest.size)
