@@ -178,11 +178,11 @@ class Index:
             raise InputError(f"id: got {id!r:.80}; allowed: the id of a document in the index")
         return found[0]
 
-    def documents(self, after: str = "", limit: int = 100) -> list[Stored]:
-        """List at most `limit` documents in the order of their ids, after the one with the id `after`."""
-        if limit < 1:
-            raise InputError(f"limit: got {limit}; allowed: 1 or more")
-        return self._stored(Listing(after, limit))
+    def documents(self, after: str | None = None, limit: int = 100) -> list[Stored]:
+        """List at most `limit` documents in the order of their ids, after the one with the id `after`, if given."""
+        if not isinstance(limit, int | np.integer) or isinstance(limit, bool) or limit < 1:
+            raise InputError(f"limit: got {limit!r:.80}; allowed: a whole number, 1 or more")
+        return self._stored(Listing("" if after is None else after, int(limit)))
 
     def _stored(self, work: Lookup | Listing) -> list[Stored]:
         if self._is_closed:

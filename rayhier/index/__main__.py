@@ -158,10 +158,17 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
     """Documents by their ids, as lines of JSON."""
     from rayhier.search.stored import Listing, Lookup, documents, read_shards
 
-    work = Lookup(tuple(_ids(options))) if options.command == "get" else Listing(options.after, options.limit)
-    found = documents(read_shards(opened, work), work)
-    if isinstance(work, Lookup) and (missing := sorted(set(work.ids) - {document.id for document in found})):
-        raise InputError(f"ids: got {missing[0]!r:.80}; allowed: ids of documents in the index")
+    if options.command == "get":
+        asked = Lookup(tuple(_ids(options)))
+        found = documents(read_shards(opened, asked), asked)
+        if missing := sorted(set(asked.ids) - {document.id for document in found}):
+            raise InputError(f"id: got {missing[0]!r:.80}; allowed: the id of a document in the index")
+    else:
+        page = Listing(options.after, options.limit + 1)
+        found = documents(read_shards(opened, page), page)
+        if len(found) > options.limit:
+            say(f"{options.limit:,} documents; others follow: give --limit, or --after {found[options.limit - 1].id}")
+            found = found[: options.limit]
     return [json.dumps(dataclasses.asdict(document), ensure_ascii=False, default=str) for document in found]
 
 

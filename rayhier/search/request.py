@@ -75,9 +75,9 @@ class Limits(Protocol):
 
 @dataclass(frozen=True)
 class Unlimited:
-    """Limits that are infinite, for searches in the caller's process."""
+    """Limits of searches in the caller's process: none, but for results that would fill memory."""
 
-    max_k: float = math.inf
+    max_k: float = 1_000_000
     max_beam: float = math.inf
     max_budget: float = math.inf
     max_calls: float = math.inf

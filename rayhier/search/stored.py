@@ -32,7 +32,7 @@ class Lookup:
 
     def __post_init__(self) -> None:
         """Raise InputError where an id is not text in UTF-8."""
-        _check(*self.ids)
+        _check("id", *self.ids)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Listing:
 
     def __post_init__(self) -> None:
         """Raise InputError where `after` is not text in UTF-8."""
-        _check(self.after)
+        _check("after", self.after)
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,16 @@ class Stored:
     """Texts of its passages, in their order; None where the corpus is not cut."""
     fields: dict[str, Any]
     """The corpus's declared fields, by name."""
-    leaves: list[int]
-    """Numbers of the leaves of its first rows: one, or those of its passages."""
+    first_leaves: list[int]
+    """Numbers of the leaves of its first rows: its best leaf, or those of its passages."""
 
 
-def _check(*ids: str) -> None:
-    for name in ids:
+def _check(name: str, *ids: str) -> None:
+    for given in ids:
         try:
-            name.encode()
+            given.encode()
         except (AttributeError, UnicodeEncodeError):
-            raise InputError(f"id: got {name!r:.80}; allowed: text in UTF-8") from None
+            raise InputError(f"{name}: got {given!r:.80}; allowed: an id, text in UTF-8") from None
 
 
 class StoredDocuments:
@@ -160,7 +160,8 @@ def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
         rows = leaf_map.read(shard, without=("vector",))
         rows = rows.filter(pc.and_(pc.equal(rows["rank"], 0), pc.is_in(rows[key], wanted)))
         key, names = key_of(rows.column_names), [name for name in rows.column_names if name not in INNER]
-        tables.append(rows.select(names).append_column(ID, rows[key]).append_column(DOC_ID, rows[DOC_ID]))
+        inner = {ID: rows[key], DOC_ID: rows[DOC_ID]}
+        tables.append(pa.table({**inner, **{name: rows[name] for name in names}}))
     return tables
 
 

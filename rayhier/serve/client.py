@@ -137,8 +137,8 @@ class _Server:
             raise ValueError(f"id: got {id_!r}; allowed: the id of a document, but for '.' and '..'")
         return _Call(DocumentResponse, f"/v1/documents/{quote(id_, safe='')}")
 
-    def documents(self, after: str, limit: SupportsIndex) -> _Call[ListResponse]:
-        asked = urlencode({"after": _text("after", after), "limit": _count("limit", limit)})
+    def documents(self, after: str | None, limit: SupportsIndex) -> _Call[ListResponse]:
+        asked = urlencode({"after": _text("after", "" if after is None else after), "limit": _count("limit", limit)})
         return _Call(ListResponse, f"/v1/documents?{asked}")
 
 
@@ -201,8 +201,11 @@ class Client:
         """Read the document with an id; ApiError 404 where there is none."""
         return self._send(self._server.document(id))
 
-    def documents(self, after: str = "", limit: SupportsIndex = 100) -> ListResponse:
-        """List at most `limit` documents, up to 1,000, in the order of ids, after the one with the id `after`."""
+    def documents(self, after: str | None = None, limit: SupportsIndex = 100) -> ListResponse:
+        """List at most `limit` documents, up to 1,000, in the order of ids, after the one with the id `after`, if any.
+
+        `next` of the answer is `after` of the next page, None after the last.
+        """
         return self._send(self._server.documents(after, limit))
 
     def _send(self, call: _Call[T]) -> T:
@@ -283,7 +286,7 @@ class AsyncClient:
         """Read the document with an id; ApiError 404 where there is none."""
         return await self._send(self._server.document(id))
 
-    async def documents(self, after: str = "", limit: SupportsIndex = 100) -> ListResponse:
+    async def documents(self, after: str | None = None, limit: SupportsIndex = 100) -> ListResponse:
         """List documents in the order of ids, like `Client.documents`."""
         return await self._send(self._server.documents(after, limit))
 

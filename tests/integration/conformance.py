@@ -67,7 +67,7 @@ def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: l
 
 def _shows_documents(client: Client, searcher: Searcher, corpus: Path) -> None:
     """Every document, page by page in the order of ids, as the corpus has it."""
-    listed, after = [], ""
+    listed, after = [], None
     while True:
         page = client.documents(after, 100)
         listed += page.documents
@@ -80,7 +80,7 @@ def _shows_documents(client: Client, searcher: Searcher, corpus: Path) -> None:
     assert [document.id for document in listed] == sorted(shown, key=str.encode)
     alone = client.document(listed[7].id)
     assert (alone.model_dump(exclude={"version"}), alone.version) == (listed[7].model_dump(), 1)
-    with pytest.raises(ApiError, match="nosuch: no document of the index has this id") as caught:
+    with pytest.raises(ApiError, match="id: got 'nosuch'; allowed: the id of a document in the index") as caught:
         client.document("nosuch")
     assert caught.value.status == 404
 

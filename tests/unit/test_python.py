@@ -47,7 +47,7 @@ def test_filters_modes_and_mistakes(index):
         ({"mode": "sparse"}, "mode: got 'sparse'; allowed: dense, bm25, hybrid"),
         ({"filter": {"yeer": 1}}, "filter.yeer: got no declared field"),
         ({"budget": 3}, "budget: this index has no cross-encoder"),
-        ({"k": 0}, "k: got 0; allowed: 1 or more"),
+        ({"k": 0}, "k: got 0; allowed: 1 to 1000000"),
     ):
         with pytest.raises(rayhier.InputError, match=said):
             index.search(TEXTS[0], **options)
@@ -156,7 +156,10 @@ def test_documents_are_read_by_their_ids(index):
     assert index.documents("d0", 1) == [index.document("d1")]
     for call, said in (
         (lambda: index.document("none"), "id: got 'none'; allowed: the id of a document"),
-        (lambda: index.documents(limit=0), "limit: got 0; allowed: 1 or more"),
+        (lambda: index.documents(limit=0), "limit: got 0; allowed: a whole number, 1 or more"),
+        (lambda: index.documents(limit="a"), "limit: got 'a'; allowed: a whole number, 1 or more"),
+        (lambda: index.documents(after=3), "after: got 3; allowed: an id, text in UTF-8"),
+        (lambda: index.search("oak", k=10**9), "k: got 1000000000; allowed: 1 to 1000000"),
     ):
         with pytest.raises(rayhier.InputError, match=said):
             call()

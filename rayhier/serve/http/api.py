@@ -271,16 +271,17 @@ def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> 
     async def document(request: HttpRequest, document_id: str) -> Response:
         found = await read(request, lambda: Lookup((document_id,)))
         if not found:
-            raise ApiError(404, "no_document", f"{document_id[:NAME_SHOWN]}: no document of the index has this id")
+            message = f"id: got {document_id[:NAME_SHOWN]!r}; allowed: the id of a document in the index"
+            raise ApiError(404, "no_document", message)
         (body,) = _within(found, most_bytes)
         return _sent(DocumentResponse(**dict(body), version=version))
 
 
 def _check_utf_8(request: HttpRequest) -> None:
     """Raise ApiError 422 where the path or the query of a request is not UTF-8: other bytes would stand for others."""
-    for name in ("raw_path", "query_string"):
+    for part, name in {"raw_path": "id", "query_string": "after"}.items():
         try:
-            unquote_to_bytes(request.scope.get(name) or b"").decode()
+            unquote_to_bytes(request.scope.get(part) or b"").decode()
         except UnicodeDecodeError:
             raise invalid(f"{name}: got bytes that are not UTF-8; allowed: UTF-8") from None
 

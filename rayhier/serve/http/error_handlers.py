@@ -80,7 +80,7 @@ async def _unexpected(_: Request, __: Exception) -> JSONResponse:
 def _line(problem: Mapping[str, Any]) -> str:
     """Format a problem on one line: its place, the value given, the values allowed."""
     where, *inside = problem["loc"] or ("body",)
-    place = _path(inside if where in PLACES else [where, *inside]) or "body"
+    place = _path(inside if where in PLACES else [where, *inside]) or str(where)
     allowed = _allowed(problem["type"], problem.get("ctx") or {})
     if allowed is None:
         return f"{place}: {problem['msg'].removeprefix('Value error, ')}"

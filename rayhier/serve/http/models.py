@@ -49,16 +49,21 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+def check_keys(model: type[BaseModel], given: Any) -> Any:
+    """Return what a model is made of; ValueError where it has a key that the model does not."""
+    unknown = [key for key in given if key not in model.model_fields] if isinstance(given, dict) else []
+    if unknown:
+        raise ValueError(f"got key {unknown[0][:NAME_SHOWN]!r}; allowed: {', '.join(model.model_fields)}")
+    return given
+
+
 class _Request(_Body):
     model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, body: Any) -> Any:
-        unknown = [key for key in body if key not in cls.model_fields] if isinstance(body, dict) else []
-        if unknown:
-            raise ValueError(f"got key {unknown[0][:NAME_SHOWN]!r}; allowed: {', '.join(cls.model_fields)}")
-        return body
+        return check_keys(cls, body)
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -166,8 +171,9 @@ class DocumentBody(_Body):
     """Texts of its passages, in their order; null where the corpus is not cut."""
     fields: dict[str, Any]
     """Values of the fields that the corpus declares."""
-    leaves: list[int]
-    """Numbers of the leaves that hold it first: one, or those of its passages."""
+    first_leaves: list[int]
+    """Numbers of the leaves of its first rows: its best leaf, or those of its passages. A search may find a document in
+    its second leaf."""
 
 
 class DocumentResponse(DocumentBody):
@@ -184,6 +190,11 @@ class ListRequest(_Body):
     """Id after which the page begins: `next` of the page before; empty for the first page."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     """Most documents of the page."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, given: Any) -> Any:
+        return check_keys(cls, given)
 
 
 class ListResponse(_Body):

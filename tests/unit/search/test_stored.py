@@ -67,7 +67,9 @@ def expected(both, passages):
             continue
         name = IDS[n // 3]
         first = made.setdefault(name, Stored(name, own["title"], None, [], {"year": own["year"]}, []))
-        made[name] = replace(first, passages=[*first.passages, own["text"]], leaves=sorted({*first.leaves, leaf}))
+        made[name] = replace(
+            first, passages=[*first.passages, own["text"]], first_leaves=sorted({*first.first_leaves, leaf})
+        )
     return [made[name] for name in sorted(made, key=str.encode)]
 
 
@@ -134,5 +136,5 @@ def test_passages_are_in_the_order_of_their_numbers():
 
 @pytest.mark.parametrize("make", [lambda: Lookup(("a", "\ud800")), lambda: Listing("\ud800", 1), lambda: Lookup((5,))])
 def test_ids_that_are_not_utf_8_are_refused(make):
-    with pytest.raises(InputError, match="allowed: text in UTF-8"):
+    with pytest.raises(InputError, match="allowed: an id, text in UTF-8"):
         make()

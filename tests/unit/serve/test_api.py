@@ -618,12 +618,20 @@ def test_the_schema_says_exactly_one_of_two(client, asked, allowed):
         assert valid is allowed is (client.post(path, json=body).status_code == 200)
 
 
-BODY = {"id": "d1", "title": "a title", "text": "a text", "passages": None, "fields": {"year": 1999}, "leaves": [3]}
+BODY = {
+    "id": "d1",
+    "title": "a title",
+    "text": "a text",
+    "passages": None,
+    "fields": {"year": 1999},
+    "first_leaves": [3],
+}
 
 
 def test_a_document_is_read_by_its_id(client, engine):
     assert client.get("/v1/documents/d1").json() == {**BODY, "version": 4}
-    assert error(client.get("/v1/documents/d2")) == (404, "no_document", "d2: no document of the index has this id")
+    no_document = "id: got 'd2'; allowed: the id of a document in the index"
+    assert error(client.get("/v1/documents/d2")) == (404, "no_document", no_document)
     odd = "a/b ?#<b>é\n"
     engine.stored = [replace(STORED, id=odd)]
     assert client.get("/v1/documents/a%2Fb%20%3F%23%3Cb%3E%C3%A9%0A").json()["id"] == odd
@@ -657,7 +665,7 @@ def test_documents_are_listed_page_by_page(client, engine):
         ("limit=1001", "limit: got '1001'; allowed: at most 1000"),
         ("limit=x", "limit: got 'x'; allowed: a whole number"),
         ("limit=1.5", "limit: got '1.5'; allowed: a whole number"),
-        ("aftr=d1", "aftr: "),
+        ("aftr=d1", "query: got key 'aftr'; allowed: after, limit"),
     ],
 )
 def test_pages_that_are_not_there_are_refused(client, query, said):

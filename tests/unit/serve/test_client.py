@@ -385,7 +385,7 @@ def test_a_client_needs_no_server_installed():
 
 
 def test_documents(server, client):
-    body = {"id": "a/b", "title": "", "text": None, "passages": ["x"], "fields": {}, "leaves": [1]}
+    body = {"id": "a/b", "title": "", "text": None, "passages": ["x"], "fields": {}, "first_leaves": [1]}
     server.answer = (200, {}, json.dumps({**body, "version": 2}).encode())
     assert (client.document("a/b?").passages, client.document("é").version) == (["x"], 2)
     server.answer = (200, {}, json.dumps({"documents": [body], "next": "a/b", "version": 2}).encode())
@@ -396,14 +396,14 @@ def test_documents(server, client):
     for name in ("", ".", "..", 5, "\ud800"):
         with pytest.raises(ValueError, match=r"^id: got "):
             client.document(name)
-    with pytest.raises(ValueError, match=r"^after: got None"):
-        client.documents(None)
+    with pytest.raises(ValueError, match=r"^after: got 5"):
+        client.documents(5)
     with pytest.raises(ValueError, match=r"limit: got 1\.5"):
         client.documents(limit=1.5)
 
 
 def test_documents_of_the_other_client(server):
-    body = {"id": "d", "title": "", "text": "x", "passages": None, "fields": {}, "leaves": [1], "version": 2}
+    body = {"id": "d", "title": "", "text": "x", "passages": None, "fields": {}, "first_leaves": [1], "version": 2}
     server.answer = (200, {}, json.dumps(body).encode())
 
     async def read():
