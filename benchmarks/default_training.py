@@ -22,6 +22,7 @@ from benchmarks.commands import Options, clock
 from benchmarks.fusion import DEPTH, Listed, listed
 from benchmarks.hce.bench import Bench, validated
 from benchmarks.machine import set_threads
+from benchmarks.teacher import Lessons, Taught, lessons
 from benchmarks.training import encode, train
 from benchmarks.weight_rules import Measured, pages
 from rayhier.arrays import Bools, Floats, Ints
@@ -61,6 +62,8 @@ class Variant:
     change: Change = "none"
     """`queries`: documents keep their base vectors. `every document`: documents that are a step's negatives are asked
     for by pseudo-queries too."""
+    taught: float = 0.0
+    """Weight of what a cross-encoder teaches (benchmarks/teacher.py); 0: nothing."""
 
 
 JOINT = {"type": "hce", "objective": "joint"}
@@ -79,7 +82,11 @@ VARIANTS = (
     Variant("J, every document, pseudo weight 2", {**JOINT, "pseudo_weight": 2}, "every document"),
     Variant("query head", {"type": "contrast", "anchor": 0}, "queries"),
     Variant("query head, pseudo-queries", {**PSEUDO, "anchor": 0, "start": "base"}, "queries"),
+    Variant("contrast, taught .25", {"type": "contrast"}, taught=0.25),
+    Variant("contrast, taught 1", {"type": "contrast"}, taught=1.0),
 )
+USUAL = [variant.name for variant in VARIANTS if not variant.taught]
+"""Variants that are measured where none is named: a cross-encoder takes minutes to hours to train on a fold."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +191,8 @@ class Study:
     def listed(self, variant: Variant, fold: Fold, seed: int) -> Listed:
         """List what a variant's vectors and BM25 find for the queries of a fold, now or from an earlier run."""
         settings = None if variant.train is None else validated(variant.train).model_dump(mode="json")
-        key = cache.key(settings, variant.change, fold.name, seed if variant.train else 0)
+        taught = [variant.taught] if variant.taught else []
+        key = cache.key(settings, variant.change, fold.name, seed if variant.train else 0, *taught)
 
         def make() -> Mapping[str, Any]:
             document_NM, queries = self.vectors(variant, fold, seed)
@@ -192,6 +200,12 @@ class Study:
             return vars(listed(dense, self.lexical(fold), document_NM, queries, self.place, self.name_N))
 
         return Listed.read(cache.kept(self.kept / f"{key}.npz", make))
+
+    def lessons(self, fold: Fold) -> Lessons:
+        """What a cross-encoder teaches that learned from the pairs of the other folds."""
+        data, folder = self.bench.collection, self.kept / f"cross-encoder-{cache.key(fold.name)}"
+        texts = document_texts(load_titled(data.corpus, self.documents.ids))
+        return lessons(fold.examples, self.documents, texts, data.model, folder)
 
     def vectors(self, variant: Variant, fold: Fold, seed: int) -> tuple[Floats, Queries]:
         """Vectors of the documents, and the queries of a fold with theirs, by a variant's encoder."""
@@ -211,6 +225,8 @@ class Study:
             tower = QueryTower(tower.module, tower.stored, tower.device)
         dev = ExactMeasure(fold.dev, self.documents, examples.answers(self.documents.results))
         if isinstance(spec, ContrastTraining):
+            if variant.taught:
+                return Taught(tower, examples, spec, seed, dev, self.lessons(fold), variant.taught)
             return Contrast(tower, examples, spec, seed, dev)
         titled = partial(load_titled, data.corpus, self.documents.ids)
         pseudo = pseudo_pairs(spec.pseudo_queries, tower, spans, titled)
@@ -269,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
     parser.add_argument("--random", action="store_true", help="folds at random, not by families")
     parser.add_argument("--folds", type=int, default=FOLDS, help=f"measure so many of the {FOLDS} folds")
-    parser.add_argument("--variants", nargs="+", default=[variant.name for variant in VARIANTS], help="default: all")
+    parser.add_argument("--variants", nargs="+", default=USUAL, help="default: all that no cross-encoder teaches")
     given = parser.parse_args(arguments)
     set_threads(1)
     chosen = [variant for variant in VARIANTS if variant.name in given.variants]
