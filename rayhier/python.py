@@ -173,10 +173,10 @@ class Index:
 
     def document(self, id: str) -> Stored:  # noqa: A002 the name in every interface
         """Read the document with an id: title, text, declared fields, leaves; InputError where there is none."""
-        found = self._stored(Lookup((id,)))
-        if not found:
+        documents = self._stored(Lookup((id,)))
+        if not documents:
             raise InputError(f"id: got {id!r:.80}; allowed: the id of a document in the index")
-        return found[0]
+        return documents[0]
 
     def documents(self, after: str | None = None, limit: int = 100) -> list[Stored]:
         """List at most `limit` documents in the order of their ids, after the one with the id `after`, if given."""

@@ -159,17 +159,17 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
     from rayhier.search.stored import Listing, Lookup, documents, read_shards
 
     if options.command == "get":
-        asked = Lookup(tuple(_ids(options)))
-        found = documents(read_shards(opened, asked), asked)
-        if missing := sorted(set(asked.ids) - {document.id for document in found}):
+        lookup = Lookup(tuple(_ids(options)))
+        shown = documents(read_shards(opened, lookup), lookup)
+        if missing := sorted(set(lookup.ids) - {document.id for document in shown}):
             raise InputError(f"id: got {missing[0]!r:.80}; allowed: the id of a document in the index")
     else:
         page = Listing(options.after, options.limit + 1)
-        found = documents(read_shards(opened, page), page)
-        if len(found) > options.limit:
-            say(f"{options.limit:,} documents; others follow: give --limit, or --after {found[options.limit - 1].id}")
-            found = found[: options.limit]
-    return [json.dumps(dataclasses.asdict(document), ensure_ascii=False, default=str) for document in found]
+        shown = documents(read_shards(opened, page), page)
+        if len(shown) > options.limit:
+            shown = shown[: options.limit]
+            say(f"{options.limit:,} documents; others follow: give --limit, or --after {shown[-1].id}")
+    return [json.dumps(dataclasses.asdict(document), ensure_ascii=False, default=str) for document in shown]
 
 
 def _ids(options: argparse.Namespace) -> list[str]:

@@ -66,11 +66,11 @@ class Stored:
 
 
 def _check(name: str, *ids: str) -> None:
-    for given in ids:
+    for id_ in ids:
         try:
-            given.encode()
+            id_.encode()
         except (AttributeError, UnicodeEncodeError):
-            raise InputError(f"{name}: got {given!r:.80}; allowed: an id, text in UTF-8") from None
+            raise InputError(f"{name}: got {id_!r:.80}; allowed: an id, text in UTF-8") from None
 
 
 class StoredDocuments:

@@ -138,8 +138,8 @@ class _Server:
         return _Call(DocumentResponse, f"/v1/documents/{quote(id_, safe='')}")
 
     def documents(self, after: str | None, limit: SupportsIndex) -> _Call[ListResponse]:
-        asked = urlencode({"after": _text("after", "" if after is None else after), "limit": _count("limit", limit)})
-        return _Call(ListResponse, f"/v1/documents?{asked}")
+        page = urlencode({"after": _text("after", "" if after is None else after), "limit": _count("limit", limit)})
+        return _Call(ListResponse, f"/v1/documents?{page}")
 
 
 class Client:

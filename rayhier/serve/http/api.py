@@ -241,13 +241,13 @@ def _searches(
 def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> None:
     async def read(request: HttpRequest, work: Callable[[], Lookup | Listing]) -> list[Stored]:
         _check_utf_8(request)
-        asked = work()
-        found, lost = await engine.documents(asked)
+        piece = work()
+        documents, lost = await engine.documents(piece)
         # Passages of one document may lie in several groups.
-        whole = isinstance(asked, Lookup) and bool(found) and found[0].passages is None
+        whole = isinstance(piece, Lookup) and bool(documents) and documents[0].passages is None
         if lost and not whole:
             raise ApiError(503, "shards_lost", f"{', '.join(lost)} did not answer; retry later", RETRY)
-        return found
+        return documents
 
     @app.get(
         "/v1/documents",
@@ -257,9 +257,9 @@ def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> 
     )
     async def listed(request: HttpRequest, page: Annotated[ListRequest, Query()]) -> Response:
         # One more says whether any follows.
-        found = await read(request, lambda: Listing(page.after, page.limit + 1))
-        shown = await run_in_thread(len(found), _within, found[: page.limit], most_bytes)
-        follows = shown[-1].id if len(found) > len(shown) else None
+        documents = await read(request, lambda: Listing(page.after, page.limit + 1))
+        shown = await run_in_thread(len(documents), _within, documents[: page.limit], most_bytes)
+        follows = shown[-1].id if len(documents) > len(shown) else None
         return _sent(ListResponse(documents=shown, next=follows, version=version))
 
     @app.get(
@@ -269,11 +269,11 @@ def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> 
         response_model=DocumentResponse,
     )
     async def document(request: HttpRequest, document_id: str) -> Response:
-        found = await read(request, lambda: Lookup((document_id,)))
-        if not found:
+        documents = await read(request, lambda: Lookup((document_id,)))
+        if not documents:
             message = f"id: got {document_id[:NAME_SHOWN]!r}; allowed: the id of a document in the index"
             raise ApiError(404, "no_document", message)
-        (body,) = _within(found, most_bytes)
+        (body,) = _within(documents, most_bytes)
         return _sent(DocumentResponse(**dict(body), version=version))
 
 
@@ -286,10 +286,10 @@ def _check_utf_8(request: HttpRequest) -> None:
             raise invalid(f"{name}: got bytes that are not UTF-8; allowed: UTF-8") from None
 
 
-def _within(found: Sequence[Stored], most: int) -> list[DocumentBody]:
+def _within(documents: Sequence[Stored], most: int) -> list[DocumentBody]:
     """Make bodies of documents until the answer has `most` bytes; ApiError 422 where the first alone has more."""
     bodies, size = list[DocumentBody](), 0
-    for stored in found:
+    for stored in documents:
         texts = [stored.id, stored.title, stored.text or "", *(stored.passages or [])]
         size += NUMBERS + sum(len(part.encode()) for part in texts) + len(json.dumps(stored.fields, default=str))
         if size > most and not bodies:

@@ -49,12 +49,12 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-def check_keys(model: type[BaseModel], given: Any) -> Any:
+def check_keys(model: type[BaseModel], body: Any) -> Any:
     """Return what a model is made of; ValueError where it has a key that the model does not."""
-    unknown = [key for key in given if key not in model.model_fields] if isinstance(given, dict) else []
+    unknown = [key for key in body if key not in model.model_fields] if isinstance(body, dict) else []
     if unknown:
         raise ValueError(f"got key {unknown[0][:NAME_SHOWN]!r}; allowed: {', '.join(model.model_fields)}")
-    return given
+    return body
 
 
 class _Request(_Body):
@@ -193,8 +193,8 @@ class ListRequest(_Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, given: Any) -> Any:
-        return check_keys(cls, given)
+    def _known_keys(cls, page: Any) -> Any:
+        return check_keys(cls, page)
 
 
 class ListResponse(_Body):
