@@ -50,26 +50,26 @@ def family(queries: Queries) -> Ints:
     return families([words(text) for text in queries.texts], answers)
 
 
-def lines(found: Twins) -> list[str]:
+def lines(twins: Twins) -> list[str]:
     """A table of every group and row, points above the rows before it with intervals that resample families."""
     controls = TOLD[:-1]
     over = [f"over {control.name.partition(',')[0]}" for control in controls]
     head = ["", "queries", *chain(*([measure, *over] for measure in MEASURES))]
     body = []
-    for (group, in_Q), (place, row) in product(found.groups.items(), enumerate(TOLD)):
+    for (group, in_Q), (place, row) in product(twins.groups.items(), enumerate(TOLD)):
         cells = [f"{group}: {row.name}", f"{in_Q.sum():,}"]
         for measure in MEASURES:
-            value_Q = partial(_values, found, measure, in_Q)
-            seeds = found.told.found[row.name][measure][:, in_Q].mean(axis=1).tolist()
+            value_Q = partial(_values, twins, measure, in_Q)
+            seeds = twins.told.found[row.name][measure][:, in_Q].mean(axis=1).tolist()
             cells.append(spread(seeds) if len(seeds) > 1 else mean(seeds))
             for before, control in enumerate(controls):
-                above = by_family(value_Q(row.name), value_Q(control.name), found.family_Q[in_Q])
+                above = by_family(value_Q(row.name), value_Q(control.name), twins.family_Q[in_Q])
                 cells.append(above.shown if before < place else "")
         body.append(cells)
-    asked_by = f"{len(found.family_Q)} queries in {len(np.unique(found.family_Q))} families"
-    seeds_told = f"{found.told.seeds} seeds" if found.told.seeds > 1 else "one seed"
+    asked_by = f"{len(twins.family_Q)} queries in {len(np.unique(twins.family_Q))} families"
+    seeds_told = f"{twins.told.seeds} seeds" if twins.told.seeds > 1 else "one seed"
     return [f"{asked_by}, {seeds_told}; intervals resample families.", "", *table(head, body)]
 
 
-def _values(found: Twins, measure: str, in_Q: Bools, row: str) -> Values:
-    return np.asarray(found.told.found[row][measure].mean(axis=0)[in_Q])
+def _values(twins: Twins, measure: str, in_Q: Bools, row: str) -> Values:
+    return np.asarray(twins.told.found[row][measure].mean(axis=0)[in_Q])

@@ -85,12 +85,12 @@ def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Finding
 
 def attend(bench: Bench, tokens: Attended, report: Callable[[str], None]) -> Sized:
     """What a tree and its controls find that attend to the same tokens, and rows of vectors with as many steps."""
-    attending, found = Attending(tokens), {}
+    attending, values = Attending(tokens), {}
     for row in rows.ATTEND:
-        found[row.name] = attending.values(row)
+        values[row.name] = attending.values(row)
         report(f"{bench.name}: {row.name}")
     vectors = sized(bench, [(row, 1) for row in rows.READ_VECTORS], report)
-    return Sized([*rows.ATTEND, *vectors.rows], {**found, **vectors.found})
+    return Sized([*rows.ATTEND, *vectors.rows], {**values, **vectors.found})
 
 
 if __name__ == "__main__":

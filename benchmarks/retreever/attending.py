@@ -39,7 +39,7 @@ class Grouped(AttentionSplits):
         order_N = count_N.argsort()
         parts = [part for part in order_N.chunk(GROUPS) if len(part)]
         scores = [
-            super(Grouped, self).forward(*(own[part, : int(count_N[part].max())] for own in (token_NTM, mask_NT)))
+            super(Grouped, self).forward(*(tensor[part, : int(count_N[part].max())] for tensor in (token_NTM, mask_NT)))
             for part in parts
         ]
         return torch.cat(scores)[order_N.argsort()]
@@ -139,13 +139,13 @@ class Attending:
 
     def trained(self, row: Row) -> Representations:
         """The trained representations of a row."""
-        spec, own, made = training(row), self.setting, self.begun(row)
-        examples, asking_too = with_documents(own.examples, own.examples.document_NM, spec, own.seed)
-        read, vectors = asking_too(self.tokens.read), asking_too(from_tower(own.tower))
+        spec, setting, made = training(row), self.setting, self.begun(row)
+        examples, asking_too = with_documents(setting.examples, setting.examples.document_NM, spec, setting.seed)
+        read, vectors = asking_too(self.tokens.read), asking_too(from_tower(setting.tower))
         phase = Matching(
-            made, own.tower, examples, spec, own.seed, self.measure, read=read, vectors=vectors, at_once=READ
+            made, setting.tower, examples, spec, setting.seed, self.measure, read=read, vectors=vectors, at_once=READ
         )
-        train(phase, own.path(*self.settings(row)))
+        train(phase, setting.path(*self.settings(row)))
         return made.eval()
 
     def settings(self, row: Row) -> list[object]:
@@ -157,11 +157,11 @@ class Attending:
         bench = self.tokens.bench
 
         def make() -> Sizes:
-            made, asked = self.trained(row), self.tokens.asked_row + np.arange(len(bench.queries))
+            made, query_Q = self.trained(row), self.tokens.asked_row + np.arange(len(bench.queries))
             documents = np.arange(len(self.setting.examples.document_NM))
             with torch.no_grad():
-                scores = [self.tokens.scores(made, "document", documents), self.tokens.scores(made, "dev", asked)]
+                scores = [self.tokens.scores(made, "document", documents), self.tokens.scores(made, "dev", query_Q)]
                 return bench.judged_sizes(made.similarity, (size_all(made, score_NW) for score_NW in scores))
 
         sizes = self.setting.kept_sizes(make, "values", bench.split, *self.settings(row))
-        return {size: {name: own_Q[None] for name, own_Q in own.items()} for size, own in sizes.items()}
+        return {size: {name: value_Q[None] for name, value_Q in values.items()} for size, values in sizes.items()}

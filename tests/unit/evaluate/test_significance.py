@@ -88,19 +88,19 @@ def test_re_ranked_results_are_compared_with_the_search_that_they_re_rank(spec, 
 
 
 @pytest.mark.parametrize(
-    ("weights", "baseline", "differences_"),
+    ("weights", "baseline", "gain"),
     [((0.2, 0.3), "ehi+bm25", 0.3), ((0.0, 0.0), "ehi", 0.1), ((0.2, 0.0), "ehi+bm25 or ehi", 0.2)],
 )
-def test_what_is_re_ranked_is_searched_as_each_seed_s_weight_says(spec, trained, weights, baseline, differences_):
+def test_what_is_re_ranked_is_searched_as_each_seed_s_weight_says(spec, trained, weights, baseline, gain):
     """Where BM25's weight is 0, the cross-encoder reads what vectors alone find."""
     reads = {"cross_encoder": {"model": "package:none"}, "search": {"rerank": {"type": "rnr"}}}
     reranked = JobSpec.model_validate({**spec.model_dump(mode="json", by_alias=True), **reads})
     zero = {measure: np.zeros(2) for measure in spec.evaluate.measures}
-    for one, weight in zip(trained.seeds, weights, strict=True):
-        one.weight = FusionWeight(weight=weight, queries=70, measure="nDCG@10", measured={})
-        one.served_values |= {"ehi": zero, "ehi+bm25": {name: value - 0.2 for name, value in zero.items()}}
-        one.served_values["ehi+rnr"] = {name: value + 0.1 for name, value in zero.items()}
-        one.values["bm25"] = zero
-    found = [row for row in differences(reranked, trained) if row.system == "ehi+rnr"]
-    assert {row.baseline for row in found} == {baseline}
-    assert {row.difference for row in found} == {differences_}
+    for result, weight in zip(trained.seeds, weights, strict=True):
+        result.weight = FusionWeight(weight=weight, queries=70, measure="nDCG@10", measured={})
+        result.served_values |= {"ehi": zero, "ehi+bm25": {name: value - 0.2 for name, value in zero.items()}}
+        result.served_values["ehi+rnr"] = {name: value + 0.1 for name, value in zero.items()}
+        result.values["bm25"] = zero
+    rows = [row for row in differences(reranked, trained) if row.system == "ehi+rnr"]
+    assert {row.baseline for row in rows} == {baseline}
+    assert {row.difference for row in rows} == {gain}
