@@ -45,7 +45,7 @@ NEIGHBOURS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 MUS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0)
 ANCHOR_MUS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 """Scores of anchors are no unit vectors: a penalty of the same effect is larger."""
-ONE, TEN, DEEP = (named(*asked) for asked in ASKED)
+ONE, TEN, DEEP = (named(*wanted) for wanted in ASKED)
 Spend = Literal["rounds", "half", "gar"]
 """Equal rounds; half of the calls in the first round, the others in equal ones; or GAR's batches."""
 Key = Literal["lam", "rate", "mu", "neighbours"]
@@ -92,12 +92,12 @@ def sizes(budget: int, rounds: int, *, half: bool = False) -> list[int]:
     return [first, *[each] * (rounds - 2), budget - first - each * (rounds - 2)] if rounds > 1 else [budget]
 
 
-def in_rounds(score_P: Values, asked: Asked, calls: Sequence[int]) -> Ints:
+def in_rounds(score_P: Values, pool: Asked, calls: Sequence[int]) -> Ints:
     """Rows of a query's pool, best first: those read, in rounds of so many calls, by score; the others by estimate."""
-    read_S, estimate_P = np.zeros(0, np.int64), asked.first_P
+    read_S, estimate_P = np.zeros(0, np.int64), pool.first_P
     for count in calls:
         if len(read_S):
-            estimate_P = asked.fit.estimate(read_S, score_P[read_S])
+            estimate_P = pool.fit.estimate(read_S, score_P[read_S])
         read_S = np.append(read_S, _unread(estimate_P, read_S)[:count])
     order_S = np.lexsort((read_S, -score_P[read_S]))
     return np.concatenate([read_S[order_S], _unread(estimate_P, read_S)])
@@ -142,13 +142,13 @@ def gar(score_N: Values, first_N: Values, near_NK: Ints, budget: int, batch: int
     return np.array([*best, *(row for row in order if row not in read)])
 
 
-def middle_best(found: Sequence[float]) -> int:
+def middle_best(values: Sequence[float]) -> int:
     """Place of the best of several values; of equal ones the middle, so that an end is chosen where it alone is best.
 
     >>> middle_best([0.5, 0.7, 0.7, 0.7]), middle_best([0.5, 0.4])
     (2, 0)
     """
-    best = np.flatnonzero(np.asarray(found) >= max(found) - 1e-12)
+    best = np.flatnonzero(np.asarray(values) >= max(values) - 1e-12)
     return int(best[len(best) // 2])
 
 
@@ -166,13 +166,13 @@ class Orders:
 
     def _order(self, system: System, query: int, budget: int) -> Ints:
         row, score_N = system.row, self.setting.score_QN[query]
-        asked = self.setting.asked(row, query, self.every)
+        pool = self.setting.asked(row, query, self.every)
         if system.spend == "gar":
-            return gar(score_N, asked.first_P, self.near_NK[:, : system.neighbours], budget)
-        if system.mixed and isinstance(asked.fit, Ridge):
-            asked = replace(asked, fit=self._mixed(asked.fit, row))
+            return gar(score_N, pool.first_P, self.near_NK[:, : system.neighbours], budget)
+        if system.mixed and isinstance(pool.fit, Ridge):
+            pool = replace(pool, fit=self._mixed(pool.fit, row))
         rounds = 1 if row.fit in ("none", "all-scores") else min(row.rounds, budget)
-        return in_rounds(score_N, asked, sizes(budget, rounds, half=system.spend == "half"))
+        return in_rounds(score_N, pool, sizes(budget, rounds, half=system.spend == "half"))
 
     def _mixed(self, fit: Ridge, row: Row) -> Fit:
         """A ridge over base vectors and anchors' scores, the latter of the same mean square as the former."""
@@ -180,12 +180,12 @@ class Orders:
         scaled_NA = centred_NA / max(float(np.sqrt((centred_NA**2).sum(axis=1).mean())), 1e-9)
         return Ridge(fit.prior_P, np.hstack([self.setting.world.documents.vector_NM, scaled_NA]), row.mu)
 
-    def measured(self, system: System, asked: Sequence[tuple[int, int]] = ASKED) -> Found:
+    def measured(self, system: System, wanted: Sequence[tuple[int, int]] = ASKED) -> Found:
         """Measure a system for some numbers of best documents and calls; nDCG at each number of calls."""
         values: dict[str, Values] = {}
-        for calls in dict.fromkeys(calls for _, calls in asked):
+        for calls in dict.fromkeys(calls for _, calls in wanted):
             order = self(system, calls)
-            values |= {named(k, own): recall(order, self.setting.score_QN, k) for k, own in asked if own == calls}
+            values |= {named(k, most): recall(order, self.setting.score_QN, k) for k, most in wanted if most == calls}
             values[f"{NDCG}@{calls}"] = ndcg(self.setting.world, self.setting.queries, order)
         return Found(system.row, values)
 
@@ -196,12 +196,12 @@ class Chosen:
 
     system: System
     measure: str
-    found: tuple[float, ...]
+    means: tuple[float, ...]
 
     @property
     def place(self) -> int:
         """Place of the chosen value."""
-        return middle_best(self.found)
+        return middle_best(self.means)
 
     @property
     def value(self) -> float:
@@ -212,7 +212,7 @@ class Chosen:
 def choose(orders: Orders, system: System) -> list[Chosen]:
     """The setting of a system for each measure, by the held-out queries."""
     tried = [orders.measured(system.having(value)) for value in system.values]
-    return [Chosen(system, named(*asked), tuple(own.mean(named(*asked)) for own in tried)) for asked in ASKED]
+    return [Chosen(system, measure, tuple(result.mean(measure) for result in tried)) for measure in (ONE, TEN, DEEP)]
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Measured:
     """What a system found, and how its setting was chosen."""
 
     system: System
-    found: Found
+    result: Found
     chosen: Sequence[Chosen] = ()
 
 
@@ -232,8 +232,8 @@ def measured_all(
         chosen = choose(chooses, system) if system.key else []
         values: dict[str, Values] = {}
         if chosen:
-            for own, asked in zip(chosen, ASKED, strict=True):
-                values |= tested.measured(system.having(own.value), [asked]).values
+            for setting, wanted in zip(chosen, ASKED, strict=True):
+                values |= tested.measured(system.having(setting.value), [wanted]).values
         else:
             values = tested.measured(system).values
         report(system.row.name)
@@ -282,23 +282,21 @@ def _tuned(name: str, held: int) -> System:
 
 def shown_rows(every: Sequence[Measured], documents: int) -> list[str]:
     """A table of what systems find, over re-ranking and ridge in the same first order."""
-    by_name = {own.found.row.name: own.found for own in every}
+    by_name = {measured.result.row.name: measured.result for measured in every}
     head = ["", ONE, TEN, DEEP]
     head += [f"{measure} over {control}" for control in ("re-ranking", "ridge") for measure in (TEN, DEEP)]
     lines = []
-    for own in every:
-        both = own.found.row.first == "both"
+    for result in by_name.values():
+        both = result.row.first == "both"
         controls = (
             by_name["re-rank: base + BM25" if both else "re-rank: base"],
             by_name[f"ridge{', base + BM25' * both}"],
         )
-        cells = [f"{own.found.mean(measure):.3f}" for measure in (ONE, TEN, DEEP)]
+        cells = [f"{result.mean(measure):.3f}" for measure in (ONE, TEN, DEEP)]
         for control in controls:
-            cells += ["" if own.found is control else own.found.over(control, name).shown for name in (TEN, DEEP)]
-        ahead = own.found.row.calls(documents)
-        lines.append(
-            [own.found.row.name, *cells, f"{own.found.mean(f'{NDCG}@100'):.3f}", f"{ahead:,}" if ahead else ""]
-        )
+            cells += ["" if result is control else result.over(control, name).shown for name in (TEN, DEEP)]
+        ahead = result.row.calls(documents)
+        lines.append([result.row.name, *cells, f"{result.mean(f'{NDCG}@100'):.3f}", f"{ahead:,}" if ahead else ""])
     return table([*head, f"{NDCG}, 100 calls", "calls ahead"], lines)
 
 
@@ -308,17 +306,17 @@ SIGNS: dict[Key, str] = {"lam": "λ", "rate": "rate", "mu": "μ", "neighbours": 
 def shown_grids(every: Sequence[Measured]) -> list[str]:
     """A table of the settings that were chosen: what they and both ends of the grid find for the held-out queries."""
     lines = []
-    for chosen in (chosen for own in every for chosen in own.chosen):
-        tried, found = chosen.system.values, chosen.found
+    for chosen in (chosen for measured in every for chosen in measured.chosen):
+        tried, means = chosen.system.values, chosen.means
         end = chosen.place in (0, len(tried) - 1) and not (chosen.system.key == "lam" and chosen.value in (0, 1))
         lines.append(
             [
                 chosen.system.row.name,
                 chosen.measure,
                 f"{SIGNS[chosen.system.key or 'mu']} {chosen.value:g}{'*' * end}",
-                *(f"{value:g}: {own:.3f}" for value, own in ((tried[0], found[0]), (tried[1], found[1]))),
-                f"{found[chosen.place]:.3f}",
-                *(f"{value:g}: {own:.3f}" for value, own in ((tried[-2], found[-2]), (tried[-1], found[-1]))),
+                *(f"{value:g}: {mean:.3f}" for value, mean in zip(tried[:2], means[:2], strict=True)),
+                f"{means[chosen.place]:.3f}",
+                *(f"{value:g}: {mean:.3f}" for value, mean in zip(tried[-2:], means[-2:], strict=True)),
             ]
         )
     return table(["", "measure", "chosen", "first", "second", "found by the chosen", "last but one", "last"], lines)
@@ -341,19 +339,19 @@ def by_answers(world: World, queries: Queries, weight: float) -> Iterator[list[s
     orders = {"the base": (1.0, 0.0), "the cross-encoder alone": (0.0, 1.0), "both": (weight, 1.0)}
 
     def judged(row_QK: Ints) -> dict[str, dict[str, Values]]:
-        base_QK, found = np.take_along_axis(base_QN, row_QK, axis=1), {}
+        base_QK, values = np.take_along_axis(base_QN, row_QK, axis=1), {}
         score_QK = world.best_scores(queries, row_QK).astype(np.float64)
         place_QK = np.broadcast_to(-np.arange(row_QK.shape[1], dtype=np.float32), row_QK.shape)
         for name, (base, score) in orders.items():
             order_QK = np.argsort(-(base * base_QK + score * score_QK), axis=1, kind="stable")
             ordered = whole_scan(place_QK, np.take_along_axis(row_QK, order_QK, axis=1), ids, 0)
-            found[name] = judge.values(ordered)
-        return found
+            values[name] = judge.values(ordered)
+        return values
 
-    def lines(title: str, share: float, found: dict[str, dict[str, Values]], *, over: bool) -> Iterator[list[str]]:
-        for order, own in found.items():
-            means = [f"{own[name].mean():.3f}" for name in ANSWERS]
-            points = [paired(own[name], everywhere[order][name]).shown if over else "" for name in ANSWERS]
+    def lines(title: str, share: float, judged_as: dict[str, dict[str, Values]], *, over: bool) -> Iterator[list[str]]:
+        for order, values in judged_as.items():
+            means = [f"{values[name].mean():.3f}" for name in ANSWERS]
+            points = [paired(values[name], everywhere[order][name]).shown if over else "" for name in ANSWERS]
             yield [f"{title}, by {order}", f"{share:.1%}", *means, *points]
 
     everywhere = judged(np.argsort(-base_QN, axis=1, kind="stable")[:, :FIRST])
@@ -373,7 +371,7 @@ def by_answers(world: World, queries: Queries, weight: float) -> Iterator[list[s
 def shown_answers(lines: dict[str, list[list[str]]]) -> list[str]:
     """A table of visited leaves, by collection."""
     head = ["", "documents in visited leaves", *ANSWERS, *(f"{name} over all documents, points" for name in ANSWERS)]
-    return table(head, [[f"{name}: {title}", *cells] for name, own in lines.items() for title, *cells in own])
+    return table(head, [[f"{name}: {title}", *cells] for name, rows in lines.items() for title, *cells in rows])
 
 
 SMALL = {"train": 300, "dev": 20, "test": 60}
@@ -393,14 +391,14 @@ def part_of(name: str, place: Path) -> Path:
         queries = set(held_queries(sorted({query for query, _, _ in pairs}), count))
         judged[split] = [pair for pair in pairs if pair[0] in queries]
     read = [pair for pairs in judged.values() for pair in pairs]
-    asked, answers = {query for query, _, _ in read}, {document for _, document, _ in read}
+    queried, answers = {query for query, _, _ in read}, {document for _, document, _ in read}
     documents = collection.rows(whole / "corpus.jsonl")
     others = sorted({row["_id"] for row in documents} - answers)
     kept = answers | set(held_queries(others, DOCUMENTS - len(answers)))
     (place / "qrels").mkdir(parents=True, exist_ok=True)
     for file, rows, ids in (
         ("corpus.jsonl", documents, kept),
-        ("queries.jsonl", collection.rows(whole / "queries.jsonl"), asked),
+        ("queries.jsonl", collection.rows(whole / "queries.jsonl"), queried),
     ):
         (place / file).write_text("".join(f"{json.dumps(row)}\n" for row in rows if row["_id"] in ids))
     for split, pairs in judged.items():
@@ -413,7 +411,7 @@ def other_answers(workdir: Path, scifact: World, more: Sequence[str]) -> list[li
     """Lines on visited leaves of a part of acl_title2abs, by SciFact's cross-encoder that its train pairs taught on."""
     reads = scifact.plan.spec.cross_encoder
     assert reads is not None
-    own = [
+    overrides = [
         *more,
         f"corpus.path={part_of(OTHER, workdir / 'part')}",
         # Texts are encoded as far as pairs are read, which is faster.
@@ -423,7 +421,7 @@ def other_answers(workdir: Path, scifact: World, more: Sequence[str]) -> list[li
         "cross_encoder.beside=0",
         *(f"{part}=null" for part in ("scores", "factors", "search.rerank")),
     ]
-    world = World(workdir, OTHER, own)
+    world = World(workdir, OTHER, overrides)
     return list(by_answers(world, world.queries("test"), world.beside))
 
 
@@ -442,8 +440,8 @@ def once(path: Path, make: Callable[[], T]) -> T:
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(make()))
-    found: T = json.loads(path.read_text())
-    return found
+    kept: T = json.loads(path.read_text())
+    return kept
 
 
 def main() -> None:
@@ -454,35 +452,38 @@ def main() -> None:
     parser.add_argument("--weight", type=float, help="weight of the base beside; without it dev queries choose")
     parser.add_argument("--set", action="append", default=[], help="override of the spec, such as cluster.train.cpus=1")
     parser.add_argument("--large", action="store_true", help=f"a part of {OTHER} too")
-    given = parser.parse_args()
+    options = parser.parse_args()
     set_threads(1)
     report = clock()
-    world = World(given.workdir, more=given.set, tests=given.tests, keeps=given.keeps)
+    world = World(options.workdir, more=options.set, tests=options.tests, keeps=options.keeps)
     for queries in (world.held, world.tested):
         world.truth.fill(dict(zip(queries.ids, queries.texts, strict=True)))
-    weight = world.beside if given.weight is None else given.weight
-    place, asked = given.workdir / "further", f"{world.cross_encoder.folder.name}-{len(world.tested)}-{len(world.held)}"
+    weight = world.beside if options.weight is None else options.weight
+    place, sample = (
+        options.workdir / "further",
+        f"{world.cross_encoder.folder.name}-{len(world.tested)}-{len(world.held)}",
+    )
     parts: list[tuple[str, list[str]]] = []
     for base_weight, title in (
         (0.0, "The cross-encoder alone"),
         (weight, f"Beside the base: score + {weight:g} · base"),
     ):
         rows, grids = once(
-            place / f"rows-{asked}-{base_weight:g}.json", partial(two_tables, world, base_weight, report)
+            place / f"rows-{sample}-{base_weight:g}.json", partial(two_tables, world, base_weight, report)
         )
         parts += [(title, rows), (f"Settings that were chosen: {title[0].lower()}{title[1:]}", grids)]
     answers = {
         "scifact": once(
-            place / f"scifact-{asked}-{weight:g}.json", lambda: list(by_answers(world, world.tested, weight))
+            place / f"scifact-{sample}-{weight:g}.json", lambda: list(by_answers(world, world.tested, weight))
         )
     }
-    if given.large:
+    if options.large:
         other = place / f"{OTHER}-{world.cross_encoder.folder.name}.json"
-        answers[OTHER] = once(other, lambda: other_answers(given.workdir / OTHER, world, given.set))
+        answers[OTHER] = once(other, lambda: other_answers(options.workdir / OTHER, world, options.set))
     parts.append(("Visited leaves, judged by answers", shown_answers(answers)))
     told = pages.prose("axn/further_preface.md", tests=len(world.tested), keeps=len(world.held))
     SECTION.write_text("\n".join(["", f"## {TITLE}", "", *told, *pages.sections(parts, 3)]) + "\n")
-    page = given.docs / "axn.md"
+    page = options.docs / "axn.md"
     page.write_text(page.read_text().split(f"\n## {TITLE}\n")[0] + SECTION.read_text())
     print(SECTION.read_text())
 

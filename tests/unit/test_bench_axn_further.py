@@ -55,9 +55,9 @@ def test_rounds_of_equal_size_are_those_of_the_product():
     rng = np.random.default_rng(0)
     vector_PM = rng.normal(size=(80, 4)).astype(np.float32)
     score_P, first_P = vector_PM @ rng.normal(size=4), rng.normal(size=80)
-    asked = Asked(first_P, Ridge(first_P, vector_PM))
-    spent = Spending(23, 5)(lambda _, row_N: score_P[row_N], [asked])[0]
-    order = in_rounds(score_P, asked, sizes(23, 5))
+    pool = Asked(first_P, Ridge(first_P, vector_PM))
+    spent = Spending(23, 5)(lambda _, row_N: score_P[row_N], [pool])[0]
+    order = in_rounds(score_P, pool, sizes(23, 5))
     assert order[:23].tolist() == spent.row_P[:23].tolist()
     assert sorted(order.tolist()) == list(range(80))
 
@@ -69,7 +69,7 @@ def test_one_round_reads_the_first_order():
 
 
 def test_an_end_is_chosen_where_it_alone_is_best():
-    assert [middle_best(found) for found in ([1.0, 1.0, 1.0], [0.1, 0.3], [0.2, 0.4, 0.4, 0.4, 0.3])] == [1, 1, 2]
+    assert [middle_best(values) for values in ([1.0, 1.0, 1.0], [0.1, 0.3], [0.2, 0.4, 0.4, 0.4, 0.3])] == [1, 1, 2]
     system = System(Row("ridge"), key="mu", values=(0.1, 1.0, 10.0))
     chosen = Chosen(system, "Top-1@100", (0.5, 0.7, 0.6))
     assert (chosen.value, system.having(chosen.value).row.mu) == (1.0, 1.0)
