@@ -15,7 +15,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
-from rayhier.search.postings import PostingLists, Postings
+from rayhier.search.postings import Further, PostingLists, Postings
 from rayhier.search.rows import RankedRows, lacks
 from rayhier.search.scan import LeafScan
 from rayhier.spec.filter import Filter
@@ -70,18 +70,25 @@ class WordScan:
         return "_words" not in self.__dict__ or self._words.intact()
 
     def scan(
-        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, needs: Needs = "texts"
+        self,
+        texts: Sequence[str],
+        query_QM: Floats,
+        k: int,
+        where: Filter | None = None,
+        *,
+        needs: Needs = "texts",
+        further: Further | None = None,
     ) -> Lexical:
         """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
 
         `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. The
-        ranking's documents have the columns that `needs` names.
+        ranking's documents have the columns that `needs` names. `further` documents count for how rare words are.
         """
         words, rows, mask_N = self.words, self._leaves.rows, None if where is None else self._leaves.mask(where)
         all_ = int(rows.begin_S[-1])
         fetch = 2 * k if self._leaves.holds_passages else k
         while True:
-            ranked = RankedRows(*words.best(texts, min(fetch, all_), mask_N))
+            ranked = RankedRows(*words.best(texts, min(fetch, all_), mask_N, further))
             score_QK, row_QK, table, place_QT = rows.results(ranked, k, needs=needs)
             some_Q = (ranked.row_QT >= 0).sum(axis=1) >= fetch
             # Many of the best passages may belong to few documents.

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,19 @@ FORMAT = 1
 TIES = 4
 """Results that are found for each one asked, at most, where scores tie."""
 KIND, ABOUT = "postings", "about.json"
+Weighted = tuple[npt.NDArray[np.uint64], Floats]
+"""Hashes of a text's words [t], and what each weighs: its rarity times how often the text has it."""
+
+
+class Further(Protocol):
+    """Documents beside those of the shards, which count for how rare words are."""
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+
+    def frequency(self, hash_T: npt.NDArray[np.uint64]) -> Ints:
+        """Count the documents [t] that have each word."""
 
 
 class Postings:
@@ -166,16 +179,19 @@ class PostingLists:
         """Return True if the mapped files are unchanged since they were opened."""
         return all(postings.intact() for postings in (*self._searched, *self._others))
 
-    def best(self, texts: Sequence[str], k: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
+    def best(
+        self, texts: Sequence[str], k: int, mask_N: Bools | None = None, further: Further | None = None
+    ) -> tuple[Floats, Ints]:
         """Return scores and rows [q, t] of the best k documents that share a word with each text, best first.
 
         Documents whose scores tie with the last follow, TIES times k in all at most, so that it does not depend on the
         division of an index which of them are found. Scores are -inf and rows -1 where there are fewer. With a mask
-        [n], only rows where it is True are results; rarity is counted over all documents either way.
+        [n], only rows where it is True are results; rarity is counted over all documents either way, and over
+        `further` ones.
         """
         if not k:
             return np.zeros((len(texts), 0), np.float32), np.zeros((len(texts), 0), np.int64)
-        ranked = [_first(*self._best(text, k, mask_N), k) for text in texts]
+        ranked = [_first(*self._best(text, k, mask_N, further), k) for text in texts]
         most = max((len(row_T) for _, row_T in ranked), default=0)
         score_QT, row_QT = np.full((len(texts), most), -np.inf, np.float32), np.full((len(texts), most), -1)
         for query, (score_T, row_T) in enumerate(ranked):
@@ -184,12 +200,20 @@ class PostingLists:
 
     def part(self, count_X: Ints, row_X: Ints) -> Floats:
         """Return f / (f + …) of rows [x] that have a word so often."""
-        return _part(count_X, self.length_N[row_X], self.mean)
+        return self.share(count_X, self.length_N[row_X])
 
-    def _best(self, text: str, k: int, mask_N: Bools | None) -> tuple[Floats, Ints]:
+    def share(self, count_X: Ints, length_X: Floats) -> Floats:
+        """Return f / (f + …) of documents [x] of given lengths that have a word so often."""
+        return _part(count_X, length_X, self.mean)
+
+    def weighted(self, text: str, further: Further | None = None) -> Weighted:
+        """Weigh a text's words by their rarity in all documents, and `further` ones; 0 where none has a word."""
+        return self._weighted(text, further)[0]
+
+    def _best(self, text: str, k: int, mask_N: Bools | None, further: Further | None = None) -> tuple[Floats, Ints]:
         """Return scores and rows [c] of at least the best k documents, if there are as many, in any order."""
         try:
-            return self._summed(self._query(text), k, mask_N)
+            return self._summed(self._query(text, further), k, mask_N)
         except BaseException:
             self._memory.__dict__.clear()  # sums that were begun would count for the next query
             raise
@@ -213,17 +237,19 @@ class PostingLists:
                 threshold = max(threshold, _kth(score_N[first], k))
         return _taken(parts, score_N)
 
-    def _weighted(self, text: str) -> tuple[Floats, list[tuple[Ints, Ints]]]:
+    def _weighted(self, text: str, further: Further | None) -> tuple[Weighted, list[tuple[Ints, Ints]]]:
         """Weigh a text's words [t], 0 where no document has one; returns too what `find` returns of searched shards."""
         hash_T, times_T = np.unique(word_hashes(words(text)), return_counts=True)
         places = [postings.find(hash_T) for postings in (*self._searched, *self._others)]
-        frequency_T = sum((has_T for _, has_T in places), np.zeros(len(hash_T)))
-        rarity_T = np.log(1 + (self.documents - frequency_T + 0.5) / (frequency_T + 0.5))
+        frequency_T, documents = sum((has_T for _, has_T in places), np.zeros(len(hash_T))), self.documents
+        if further is not None:
+            frequency_T, documents = frequency_T + further.frequency(hash_T), documents + further.documents
+        rarity_T = np.log(1 + (documents - frequency_T + 0.5) / (frequency_T + 0.5))
         weight_T = np.where(frequency_T > 0, times_T * rarity_T, 0).astype(np.float32)
-        return weight_T, places[: len(self._searched)]
+        return (hash_T, weight_T), places[: len(self._searched)]
 
-    def _query(self, text: str) -> "_Query":
-        weight_T, places = self._weighted(text)
+    def _query(self, text: str, further: Further | None) -> "_Query":
+        (_, weight_T), places = self._weighted(text, further)
         # The rarest words come first, by how often the query has them.
         order_T = np.argsort(-weight_T, kind="stable")
         order_T = order_T[weight_T[order_T] > 0]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Ints
-from rayhier.dataset.ranking import ID
+from rayhier.dataset.ranking import ID, Needs
 from rayhier.search.answer import OWN
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import DOC_ID, INNER, MappedSegment
@@ -29,6 +29,8 @@ class Lookup:
     """A piece of work: read the documents with these ids. The answer is a table of their first rows."""
 
     ids: tuple[str, ...]
+    needs: Needs = "texts"
+    """Columns that are read: `ids` tells only which of the ids are there."""
 
     def __post_init__(self) -> None:
         """Raise InputError where an id is not text in UTF-8."""
@@ -98,8 +100,9 @@ class StoredDocuments:
             names = {name for ordered in self._sorted for name in ordered.after(work.after, work.count)}
             kept = sorted(names)[: work.count]
             chosen = [[ordered.with_id(name) for name in kept] for ordered in self._sorted]
+        needs: Needs = work.needs if isinstance(work, Lookup) else "texts"
         tables = [
-            ordered.shown(np.concatenate(rows))
+            ordered.shown(np.concatenate(rows), needs=needs)
             for ordered, rows in zip(self._sorted, chosen, strict=True)
             if any(map(len, rows))
         ]
@@ -138,9 +141,12 @@ class _Sorted:
             if self.segment.holds_passages:
                 place = bisect_right(self.row_N, name, lo=place, key=self._id)
 
-    def shown(self, rows: Ints) -> pa.Table:
-        """Read the columns of rows [r]."""
-        return self.segment.take(rows).append_column(DOC_ID, self.segment.table[DOC_ID].take(pa.array(rows)))
+    def shown(self, rows: Ints, *, needs: Needs) -> pa.Table:
+        """Read the columns of rows [r] that `needs` names."""
+        shown = self.segment.take(rows, needs=needs)
+        if needs == "ids":
+            return shown
+        return shown.append_column(DOC_ID, self.segment.table[DOC_ID].take(pa.array(rows)))
 
 
 def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:

@@ -121,8 +121,8 @@ def test_lookups_leave_nothing_out(world, monkeypatch):
     some = lists.best(queries, 5)
     assert looked_up
 
-    def endless(lists, text):
-        query_words = query(lists, text)
+    def endless(lists, text, further):
+        query_words = query(lists, text, further)
         return replace(query_words, left_T=np.full(query_words.words, np.inf))
 
     monkeypatch.setattr(PostingLists, "_query", endless)

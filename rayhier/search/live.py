@@ -1,0 +1,138 @@
+"""A version's reader and its tail together: what a search sees after a change of the log.
+
+Documents that the tail's changes name no longer count in leaf files; those that it holds are compared one and all,
+whichever leaves a query visits. Shapes: Q queries, K results.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Bools
+from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, merge, ordered, take
+from rayhier.search.hybrid import Lexical
+from rayhier.search.reader import Reader
+from rayhier.search.retrieve import Coded, Flat, Reading, Scan, Words
+from rayhier.search.stored import Listing, Lookup
+from rayhier.search.tail import Tail, TailView
+
+SPARE = 16
+"""Results that are read at first in place of those that changes take away, at most."""
+P = TypeVar("P", Ranking, Lexical)
+
+
+@dataclass(frozen=True)
+class LiveReader:
+    """A reader of a version, or of a range of its leaves, and the version's tail."""
+
+    reader: Reader
+    tail: Tail
+
+    def read(self, work: Reading, number: int) -> Any:
+        """Do a piece of work as of a change of the log; ValueError where the tail does not have that change."""
+        view = self.tail.at(number)
+        if view.is_empty:
+            return self.reader.read(work)
+        match work:
+            case Scan() | Coded():
+                return self._near(work, view)
+            case Words():
+                return self._far(work, view)
+            case Flat():
+                raise ValueError("flat: got a query for a version with a tail, which levels do not have")
+            case Lookup():
+                return self._looked_up(work, view)
+            case Listing():
+                return self._listed(work, view)
+
+    def _near(self, work: Scan | Coded, view: TailView) -> Ranking:
+        def fetched(k: int) -> Ranking:
+            part: Any = self.reader.read(replace(work, k=k))
+            return cast("Ranking", part)
+
+        stored = _without(fetched, lambda part: part, work.k, view)
+        tail = view.scan(work.query_QM, self._leaves, work.k, work.where, needs=work.needs)
+        return merge([stored, tail], work.k)
+
+    def _far(self, work: Words, view: TailView) -> Lexical:
+        scan = self.reader.words
+        if scan is None:
+            raise ValueError("words: got a query for an index that counts no words")
+
+        def fetched(k: int) -> Lexical:
+            return scan.scan(work.texts, work.query_QM, k, work.where, needs=work.needs, further=view)
+
+        stored = _without(fetched, lambda part: part.ranking, work.k, view)
+        weighted = [scan.words.weighted(text, view) for text in work.texts]
+        share, query_QM = scan.words.share, work.query_QM
+        tail = view.words(weighted, share, query_QM, self._leaves, work.k, work.where, needs=work.needs)
+        return _joined([stored, tail], work.k)
+
+    def _looked_up(self, work: Lookup, view: TailView) -> pa.Table:
+        stored = tuple(name for name in work.ids if not view.hides(name))
+        tables = [self.reader.read(replace(work, ids=stored))] if stored else []
+        rows = view.with_ids(work.ids, self._leaves)
+        if len(rows):
+            tables.append(view.shown(rows, needs="ids") if work.needs == "ids" else view.stored(rows))
+        return _together(tables)
+
+    def _listed(self, work: Listing, view: TailView) -> pa.Table:
+        hidden = [name for name in view.hidden if name > work.after]
+        stored: Any = self.reader.read(replace(work, count=work.count + len(hidden)))
+        kept = stored.filter(pa.array([not view.hides(name) for name in stored[ID].to_pylist()], pa.bool_()))
+        rows = view.with_ids(view.ids_after(work.after, work.count, self._leaves), self._leaves)
+        return _together([kept, *([view.stored(rows)] if len(rows) else [])])
+
+    @property
+    def _leaves(self) -> range:
+        return self.reader.leaves.leaves
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    tables = [table for table in tables if len(table)]
+    return pa.concat_tables(tables, promote_options="default") if tables else pa.table({ID: pa.array([], pa.string())})
+
+
+def _without(read: Callable[[int], P], ranking_of: Callable[[P], Ranking], k: int, view: TailView) -> P:
+    """Read k results of each query without documents that changes name: more are read where these took places."""
+    most = len(view.hidden)
+    spare = min(most, SPARE)
+    while True:
+        part = read(k + spare)
+        ranking = ranking_of(part)
+        hidden_N = np.array([view.hides(name) for name in ranking.ids.tolist()], dtype=bool)
+        there_QK = ranking.row_QK >= 0
+        gone_QK = there_QK & np.append(hidden_N, False)[ranking.row_QK]
+        full_Q, left_Q = there_QK.sum(axis=1) >= k + spare, (there_QK & ~gone_QK).sum(axis=1)
+        if spare >= most or not (full_Q & (left_Q < k)).any():
+            return _dropped(part, gone_QK | ~there_QK, k)
+        spare = min(most, 4 * spare)
+
+
+def _dropped(part: P, gone_QK: Bools, k: int) -> P:
+    """Drop results [q, k] of a part, and keep the best k of the others."""
+    ranking = part.ranking if isinstance(part, Lexical) else part
+    order_QK = np.argsort(gone_QK, axis=1, kind="stable")[:, :k]
+    missing_QK = take(gone_QK, order_QK)
+    score_QK = np.where(missing_QK, -np.inf, take(ranking.score_QK, order_QK)).astype(np.float32)
+    row_QK = np.where(missing_QK, -1, take(ranking.row_QK, order_QK))
+    score_QK, row_QK, documents = compact(score_QK, row_QK, ranking.documents)
+    kept = replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
+    if not isinstance(part, Lexical):
+        return cast("P", kept)
+    base_QK = np.where(missing_QK, -np.inf, take(part.base_QK, order_QK)).astype(np.float32)
+    return cast("P", Lexical(kept, base_QK))
+
+
+def _joined(parts: list[Lexical], k: int) -> Lexical:
+    """Join the results by BM25 of two parts without a document in common: the best k, ties by id."""
+    documents, row_QF = joined([(part.ranking.documents, part.ranking.row_QK) for part in parts])
+    score_QF = np.concatenate([part.ranking.score_QK for part in parts], axis=1)
+    base_QF = np.concatenate([part.base_QK for part in parts], axis=1)
+    order_QK = ordered(score_QF, row_QF, by_name(documents[ID]))[:, :k]
+    score_QK, row_QK, documents = compact(take(score_QF, order_QK), take(row_QF, order_QK), documents)
+    ranking = replace(parts[0].ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
+    return Lexical(ranking, take(base_QF, order_QK))

@@ -1,0 +1,299 @@
+"""A version and its tail: after any history of changes a search finds what plain loops over all documents find."""
+
+import math
+from collections import Counter
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.dataset.words import words
+from rayhier.search.hybrid import WordScan
+from rayhier.search.live import LiveReader
+from rayhier.search.reader import Reader
+from rayhier.search.retrieve import Flat, Scan, Words
+from rayhier.search.scan import LeafScan
+from rayhier.search.stored import Listing, Lookup, documents
+from rayhier.search.tail import Tail
+from rayhier.spec.filter import parse
+from rayhier.storage import columns, schemas
+from rayhier.storage.change_log import Change
+from rayhier.storage.leaf_map import LeafMap
+
+N, M, LEAVES = 60, 6, 5
+ALL = np.arange(LEAVES)[None]
+WORDS = ["ash", "birch", "cedar", "elm", "fir", "oak", "pine", "yew"]
+
+
+def made_of(name, rng, vector_M):
+    return {
+        "id": name,
+        "title": f"title {name}",
+        "text": " ".join(rng.choice(WORDS, size=rng.integers(1, 9))),
+        "year": int(rng.integers(2000, 2010)),
+        "vector": vector_M,
+    }
+
+
+class World:
+    """Documents as a dictionary, the same as a leaf map, and a tail that changes are added to."""
+
+    def __init__(self, root, write_map, unit, passages, seed=0):
+        self.rng, self.unit, self.passages = np.random.default_rng(seed), unit, passages
+        self.now = {f"d{n:02d}": self.new(f"d{n:02d}") for n in range(N)}
+        declared = [pa.field("year", pa.int64()), *([schemas.PARENT] if passages else [])]
+        self.schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
+        write_map(root, self.rows(list(self.now.values())), LEAVES, 2, leaves_per_document=2)
+        leaf_map = LeafMap.open(root)
+        leaves = LeafScan.mapped(leaf_map, "fp16")
+        self.reader = Reader(leaves, WordScan.mapped(leaf_map, leaves))
+        self.stored = dict(self.now)
+        self.tail, self.history = Tail(0), [dict(self.now)]
+        self.live = LiveReader(self.reader, self.tail)
+
+    def new(self, name):
+        return made_of(name, self.rng, self.unit(self.rng, 1, M)[0].astype(np.float16).astype(np.float32))
+
+    def rows(self, entries):
+        """Rows of the leaf map: two leaves for every other document; two passages a document, the second unlike."""
+        rows = []
+        for entry in entries:
+            first = crc32(entry["id"].encode()) % LEAVES
+            leaves = [first, (first + 1) % LEAVES][: 1 + len(entry["text"]) % 2]
+            parts = [(entry["id"], entry["vector"])]
+            if self.passages:
+                parts = [(f"{entry['id']}#0000", entry["vector"]), (f"{entry['id']}#0001", -entry["vector"])]
+            for doc_id, vector in parts:
+                for rank, leaf in enumerate(leaves):
+                    rows.append({**entry, "doc_id": doc_id, "leaf": leaf, "rank": rank, "leaves": leaves, "v": vector})
+        rows.sort(key=lambda row: row["leaf"])
+        table = pa.table(
+            {
+                "doc_id": [row["doc_id"] for row in rows],
+                "leaf": pa.array([row["leaf"] for row in rows], pa.int32()),
+                "rank": pa.array([row["rank"] for row in rows], pa.int8()),
+                "leaves": pa.array([row["leaves"] for row in rows], pa.list_(pa.int32())),
+                "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
+                "vector": columns.vector_column(np.array([row["v"] for row in rows]), pa.float16()),
+                "title": [row["title"] for row in rows],
+                "text": [row["text"] for row in rows],
+                "year": pa.array([row["year"] for row in rows], pa.int64()),
+                **({"parent": [row["id"] for row in rows]} if self.passages else {}),
+            }
+        )
+        return table.select(self.schema.names).cast(self.schema)
+
+    def put(self, *names):
+        entries = [self.new(name) for name in names]
+        self._add("put", self.rows(entries))
+        self.now |= {entry["id"]: entry for entry in entries}
+        self.history.append(dict(self.now))
+
+    def delete(self, *names):
+        self._add("delete", pa.table({"doc_id": list(names)}))
+        for name in names:
+            del self.now[name]
+        self.history.append(dict(self.now))
+
+    def _add(self, kind, table):
+        self.tail.add(Change(self.tail.last + 1, kind, table))
+
+    def wander(self, steps):
+        """Add, replace and delete documents at random, of leaf files and of the tail."""
+        for _ in range(steps):
+            some = self.rng.choice(sorted(self.now), size=3, replace=False).tolist()
+            fresh = [f"n{self.rng.integers(30):02d}"]
+            match self.rng.integers(4):
+                case 0:
+                    self.put(*dict.fromkeys(fresh + some[:1]))
+                case 1:
+                    self.put(*some)
+                case 2:
+                    self.put(*fresh)
+                case _:
+                    self.delete(*some[: self.rng.integers(1, 4)])
+
+
+@pytest.fixture(params=[False, True], ids=["documents", "passages"])
+def world(request, tmp_path, write_map, unit):
+    made = World(tmp_path / "map", write_map, unit, request.param)
+    made.wander(40)
+    return made
+
+
+def listed(ranking):
+    return [
+        [(ranking.ids[row], score) for row, score in zip(rows, scores, strict=True) if row >= 0]
+        for rows, scores in zip(ranking.row_QK.tolist(), ranking.score_QK.tolist(), strict=True)
+    ]
+
+
+def agrees(found, wanted):
+    assert [name for name, _ in found] == [name for name, _ in wanted]
+    np.testing.assert_allclose([score for _, score in found], [score for _, score in wanted], atol=1e-5)
+
+
+def nearest(now, query_M, k, passages):
+    sign = np.abs if passages else np.asarray
+    scores = {name: float(sign(entry["vector"] @ query_M)) for name, entry in now.items()}
+    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:k]
+
+
+def test_vectors_find_what_a_loop_finds_after_every_change(world):
+    query_QM = world.unit(world.rng, 3, M)
+    for number in (0, 1, 7, 20, 40):
+        for k in (1, 5, 100):
+            work = Scan(query_QM, np.repeat(ALL, 3, axis=0), k)
+            ranking = world.live.read(work, number)
+            for query_M, found in zip(query_QM, listed(ranking), strict=True):
+                agrees(found, nearest(world.history[number], query_M, k, world.passages))
+
+
+def test_the_tail_is_compared_whatever_leaves_are_visited(world):
+    query_QM = world.unit(world.rng, 2, M)
+    ranking = world.live.read(Scan(query_QM, np.full((2, 1), -1), 200), 40)
+    fresh = {name for name, entry in world.now.items() if entry is not world.stored.get(name)}
+    assert fresh
+    assert {name for name, _ in listed(ranking)[0]} == fresh
+    rows = len(fresh) * (2 if world.passages else 1)
+    assert ranking.visited_Q.tolist() == [rows, rows]
+
+
+def test_a_filter_holds_for_stored_and_new_documents(world):
+    where = parse({"year": {"gte": 2005}}, {"year": "int"})
+    query_QM = world.unit(world.rng, 1, M)
+    ranking = world.live.read(Scan(query_QM, ALL, 100, where), 40)
+    matching = {name: entry for name, entry in world.now.items() if entry["year"] >= 2005}
+    agrees(listed(ranking)[0], nearest(matching, query_QM[0], 100, world.passages))
+
+
+def bm25(world, number, text, k):
+    """BM25 as the library counts while a tail is there: words of removed documents count until they are folded in."""
+    copies = 2 if world.passages else 1
+    now = world.history[number]
+    fresh = {name: entry for name, entry in now.items() if entry is not world.stored.get(name)}
+    said = {name: Counter(words(f"{entry['title']} {entry['text']}")) for name, entry in world.stored.items()}
+    new = {name: Counter(words(f"{entry['title']} {entry['text']}")) for name, entry in fresh.items()}
+    total = copies * (len(said) + len(new))
+    mean = sum(sum(counts.values()) for counts in said.values()) / len(said)
+    scores = {}
+    for name in now:
+        counts = new[name] if name in new else said[name]
+        score = 0.0
+        for word in words(text):
+            n = copies * sum(counted[word] > 0 for part in (said, new) for counted in part.values())
+            if counts[word]:
+                share = counts[word] / (counts[word] + 1.5 * (0.25 + 0.75 * sum(counts.values()) / mean))
+                score += math.log(1 + (total - n + 0.5) / (n + 0.5)) * share
+        if score:
+            scores[name] = score
+    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:k]
+
+
+@pytest.mark.parametrize("text", ["oak", "birch elm elm", "title n03", "nothing"])
+def test_words_find_what_a_loop_finds(world, text):
+    query_QM = world.unit(world.rng, 1, M)
+    for number in (0, 9, 40):
+        lexical = world.live.read(Words([text], query_QM, 100), number)
+        wanted = bm25(world, number, text, 100)
+        (found,) = listed(lexical.ranking)
+        assert sorted(name for name, _ in found) == sorted(name for name, _ in wanted)
+        np.testing.assert_allclose([score for _, score in found], [score for _, score in wanted], rtol=1e-4)
+        for (name, _), base in zip(found, lexical.base_QK[0].tolist(), strict=False):
+            product = float(world.history[number][name]["vector"] @ query_QM[0])
+            assert any(abs(base - sign * product) < 1e-5 for sign in ((1, -1) if world.passages else (1,)))
+
+
+def test_a_word_that_only_a_new_document_has_is_known(world):
+    entry = world.new("fresh") | {"text": "quagga"}
+    world._add("put", world.rows([entry]))
+    lexical = world.live.read(Words(["quagga"], world.unit(world.rng, 1, M), 5), world.tail.last)
+    assert [name for name, _ in listed(lexical.ranking)[0]] == ["fresh"]
+
+
+def test_documents_by_their_ids(world):
+    names = (*sorted(world.now)[:9], "none", *(name for name in world.stored if name not in world.now))
+    for number in (0, 5, 40):
+        now = world.history[number]
+        work = Lookup(names)
+        shown = documents([world.live.read(work, number)], work)
+        assert [document.id for document in shown] == [name for name in names if name in now]
+        for document in shown:
+            wanted = now[document.id]
+            texts = document.passages if world.passages else [document.text]
+            assert set(texts) == {wanted["text"]}
+            assert document.fields == {"year": wanted["year"]}
+        present = world.live.read(Lookup(names, needs="ids"), number)
+        assert set(present["id"].to_pylist()) == {name for name in names if name in now}
+
+
+def test_pages_of_all_documents(world):
+    for number in (0, 13, 40):
+        wanted, seen, after = sorted(world.history[number]), [], ""
+        while True:
+            work = Listing(after, 7)
+            page = [document.id for document in documents([world.live.read(work, number)], work)]
+            seen += page
+            if not page:
+                break
+            after = page[-1]
+        assert seen == wanted
+
+
+def test_many_deleted_documents_take_no_places(world):
+    names = sorted(name for name in world.now if name in world.stored)
+    world.delete(*names)
+    query_QM = world.unit(world.rng, 1, M)
+    ranking = world.live.read(Scan(query_QM, ALL, 5), world.tail.last)
+    agrees(listed(ranking)[0], nearest(world.now, query_QM[0], 5, world.passages))
+    lexical = world.live.read(Words(["oak pine ash"], query_QM, 60), world.tail.last)
+    assert {name for name, _ in listed(lexical.ranking)[0]} <= set(world.now)
+
+
+def test_columns_that_re_ranking_reads(world):
+    ranking = world.live.read(Scan(world.unit(world.rng, 1, M), ALL, 100, needs="vectors"), 40)
+    table = ranking.documents
+    assert {"id", "doc_id", "vector", "title", "text", "year", "leaf"} == set(table.column_names)
+    for row in table.to_pylist():
+        np.testing.assert_allclose(np.abs(row["vector"]), np.abs(world.now[row["id"]]["vector"]), atol=1e-6)
+    ids = world.live.read(Scan(world.unit(world.rng, 1, M), ALL, 100, needs="ids"), 40).documents
+    assert ids.column_names == ["id"]
+
+
+def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
+    world = World(tmp_path / "map", write_map, unit, passages=False)
+    world.wander(30)
+    leaf_map = LeafMap.open(tmp_path / "map")
+    parts = []
+    for leaves in (range(2), range(2, LEAVES)):
+        scan = LeafScan.mapped(leaf_map, "fp16", leaves)
+        parts.append(LiveReader(Reader(scan, WordScan.mapped(leaf_map, scan)), world.tail))
+    query_QM = unit(world.rng, 1, M)
+    work = Words(["oak elm"], query_QM, 100)
+    whole = dict(listed(world.live.read(work, 30).ranking)[0])
+    halves = [dict(listed(part.read(work, 30).ranking)[0]) for part in parts]
+    assert not halves[0].keys() & halves[1].keys()
+    assert halves[0] | halves[1] == pytest.approx(whole)
+    scans = [dict(listed(part.read(Scan(query_QM, ALL, 100), 30))[0]) for part in parts]
+    assert set(scans[0]) | set(scans[1]) == set(world.now)
+    pages = [part.read(Listing("", 100), 30)["id"].to_pylist() for part in parts]
+    assert sorted(pages[0] + pages[1]) == sorted(world.now)
+
+
+def test_changes_come_in_their_order(world):
+    with pytest.raises(ValueError, match="number 43; allowed: 41"):
+        world.tail.add(Change(43, "delete", pa.table({"doc_id": ["x"]})))
+    with pytest.raises(ValueError, match="change 41; allowed: 0 to 40"):
+        world.live.read(Lookup(("x",)), 41)
+
+
+def test_levels_have_no_tail(world):
+    with pytest.raises(ValueError, match="levels do not have"):
+        world.live.read(Flat(None, 1), 40)
+
+
+def test_the_tail_counts_its_bytes(world):
+    before = world.tail.bytes
+    world.put("big")
+    assert before < world.tail.bytes < before + 10_000

@@ -1,0 +1,106 @@
+"""The change log: numbers without a gap, one writer a number, damage named, changes gathered into one object."""
+
+import pyarrow as pa
+import pytest
+
+from rayhier.spec import InputError
+from rayhier.storage.change_log import LOG, Change, ChangeLog
+
+ROWS = pa.table({"doc_id": ["a", "b", "a"], "text": ["x", "y", "z"]})
+
+
+def change(number, names=("a",), **more):
+    return Change(number, "delete", pa.table({"doc_id": list(names)}), **more)
+
+
+@pytest.fixture
+def log(folder):
+    return ChangeLog(folder)
+
+
+def test_changes_come_back_as_they_were(folder, log):
+    assert log.last() == 0
+    assert list(log.after(0)) == []
+    put = Change(1, "put", ROWS, key="k", body="b")
+    assert log.append(put)
+    assert log.append(change(2, ["c", "c"]))
+    first, second = ChangeLog(folder).after(0)
+    assert (first.kind, first.key, first.body, first.rows) == ("put", "k", "b", ROWS)
+    assert first.ids.to_pylist() == ["a", "b"]
+    assert second.ids.to_pylist() == ["c"]
+    assert second.rows is None
+    assert [found.number for found in log.after(1)] == [2]
+    assert log.last() == 2
+    assert log.last(7) == 7
+
+
+def test_passages_are_named_by_their_documents():
+    rows = pa.table({"doc_id": ["a#1", "a#2"], "parent": ["a", "a"]})
+    assert Change(1, "put", rows).ids.to_pylist() == ["a"]
+
+
+def test_a_number_is_one_writers(log):
+    assert log.append(change(1, ["a"]))
+    assert not log.append(change(1, ["b"]))
+    (only,) = log.after(0)
+    assert only.ids.to_pylist() == ["a"]
+
+
+def test_damage_is_named_and_what_came_before_is_read(folder, log):
+    for number in (1, 2, 3):
+        log.append(change(number))
+    path = folder / LOG / "000000000002.change"
+    data = path.read_bytes()
+    for damaged in (data[:-3], data[:100] + b"!" + data[101:], b"", b"x" * 200):
+        path.unlink()
+        path.write_bytes(damaged)
+        read = log.after(0)
+        assert next(read).number == 1
+        with pytest.raises(InputError, match=r"000000000002\.change: damaged"):
+            next(read)
+    path.unlink()
+    with pytest.raises(InputError, match=r"000000000002\.change: no such object, but the log goes on to change 3"):
+        list(log.after(0))
+    path.write_bytes((folder / LOG / "000000000003.change").read_bytes())
+    with pytest.raises(InputError, match="holds change 3, not 2"):
+        list(log.after(0))
+
+
+def test_gathered_changes_are_one_object(folder, log):
+    for number in range(1, 8):
+        log.append(change(number, [str(number)]))
+    log.gather(1, 5)
+    assert sorted(path.name for path in (folder / LOG).iterdir()) == [
+        "000000000001-000000000005.changes",
+        "000000000006.change",
+        "000000000007.change",
+    ]
+    assert [found.ids.to_pylist() for found in log.after(0)] == [[str(number)] for number in range(1, 8)]
+    assert [found.number for found in log.after(3)] == [4, 5, 6, 7]
+    log.gather(1, 5)  # again: they are gone
+    log.gather(6, 7)
+    assert [found.number for found in log.after(4)] == [5, 6, 7]
+    assert log.last() == 7
+    assert log.append(change(8))
+    assert [found.number for found in log.after(6)] == [7, 8]
+
+
+def test_a_gathering_that_died_between_its_steps_doubles_nothing(folder, log):
+    for number in (1, 2, 3):
+        log.append(change(number))
+    kept = (folder / LOG / "000000000002.change").read_bytes()
+    log.gather(1, 3)
+    (folder / LOG / "000000000002.change").write_bytes(kept)
+    assert [found.number for found in log.after(0)] == [1, 2, 3]
+
+
+def test_a_damaged_gathering_is_named(folder, log):
+    for number in (1, 2):
+        log.append(change(number))
+    log.gather(1, 2)
+    path = folder / LOG / "000000000001-000000000002.changes"
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[:-4])
+    with pytest.raises(InputError, match=r"000000000001-000000000002\.changes: damaged"):
+        list(log.after(0))
