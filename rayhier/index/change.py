@@ -6,6 +6,7 @@ version, or refused where it no longer fits that version.
 """
 
 import contextlib
+import math
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,16 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayhier.index import leaf_limit
 from rayhier.index.assign import IDS_SHOWN, Assigner
 from rayhier.index.assign_additions import Filling
 from rayhier.index.find import find, per_leaf, unknown
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
+from rayhier.model.router import Router
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, schemas
+from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, key_of
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
+from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]
 """Documents in the corpus's columns, and the trained encoder's output for their texts."""
@@ -50,6 +55,7 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
     named = pa.array(sorted(set(ids)), pa.string())
     if not len(named):
         raise InputError("ids: got none; allowed: one or more")
+    _settle(root)
     with _writing(root) as newest:
         _check_known(newest, named)
         file = _write_ids(root, named)
@@ -60,13 +66,73 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
         return leaf_map.commit(root, change)
 
 
+def fold(root: Location, router: Router | None = None, factor: float = math.inf) -> LeafMap | None:
+    """Write the newest version's tail, changes of the change log, to leaf files: publish a version that holds them.
+
+    With a `router`, a leaf may hold at most `factor` times the mean rows of a leaf: others go to their next-best one.
+    None where there is no tail. InputError where an object of the log is damaged; what it named stays as it was.
+    """
+    with _writing(root) as newest:
+        log = ChangeLog(root)
+        changes = list(log.after(newest.manifest.log))
+        if not changes:
+            return None
+        last, named = changes[-1].number, pa.concat_arrays([change.ids for change in changes]).unique().sort()
+        table, moved = last_rows(changes), 0
+        if table is not None and router is not None:
+            table, moved = _within_limit(newest, table, router, factor)
+        shards: list[Shard] = []
+        if table is not None:
+            name = f"data/folded-{last:012d}-{uuid.uuid4().hex[:12]}.parquet"
+            shards = [write_rows(root, name, table, words=newest.manifest.words)]
+        file = _write_ids(root, named)
+
+        def change(now: LeafMap) -> Manifest:
+            if now.manifest.log != newest.manifest.log:
+                raise InputError(
+                    f"fold: version {now.manifest.version} ({now.manifest.change}) holds the log up to change "
+                    f"{now.manifest.log} already; nothing was changed"
+                )
+            manifest = _without(now.manifest, find(now, named), file, len(named), "fold")
+            changed = _with(manifest, shards, now.manifest.version + 1, "fold")
+            return changed.model_copy(update={"moved": manifest.moved + moved, "log": last})
+
+        return leaf_map.commit(root, change)
+
+
+def last_rows(changes: Sequence[Change]) -> pa.Table | None:
+    """Return the rows of documents that changes, in their order, leave in the index; None where there are none."""
+    last = {name: change.number for change in changes for name in change.ids.to_pylist()}
+    tables = []
+    for change in changes:
+        if change.rows is not None:
+            names = change.rows[key_of(change.rows.column_names)].to_pylist()
+            kept = change.rows.filter(pa.array([last[name] == change.number for name in names], pa.bool_()))
+            tables += [kept] if len(kept) else []
+    return pa.concat_tables(tables) if tables else None
+
+
+def _within_limit(newest: LeafMap, table: pa.Table, router: Router, factor: float) -> tuple[pa.Table, int]:
+    """Move rows of over-full leaves to next-best ones; returns the rows, and how many moved."""
+    size_L = np.array(newest.manifest.counts)
+    count_L = np.bincount(table["leaf"].to_numpy(), minlength=len(size_L))
+    most = leaf_limit.most_rows(int(size_L.sum() + count_L.sum()), len(size_L), factor)
+    room_L = np.maximum(most - size_L, 0)
+    over_L = count_L > room_L
+    if not over_L.any():
+        return table, 0
+    (rows,) = leaf_limit.excess([table], count_L, room_L)
+    return leaf_limit.move(router, table, rows, np.where(over_L, 0, room_L - count_L)), len(rows)
+
+
 def rollback(root: Location, version: int) -> LeafMap:
-    """Publish the content of an older version again, as the newest version."""
+    """Publish the content of an older version again, as the newest version; the change log's tail is left behind."""
     with pinned(root, version):
-        return leaf_map.republish(root, version)
+        return leaf_map.republish(root, version, ChangeLog(root).last())
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:
+    _settle(root, assign.router, factor)
     with _writing(root) as newest:
         filling = Filling(newest, assign, factor, replace=replace)
         shards: list[Shard] = []
@@ -90,6 +156,12 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
 
         # From here on files stay whatever happens: an error may hide that they were published.
         return leaf_map.commit(root, change)
+
+
+def _settle(root: Location, router: Router | None = None, factor: float = math.inf) -> None:
+    """Fold the log's tail, which a server left, before a change; InputError where a server writes to the index now."""
+    refuse_while_written(root)
+    fold(root, router, factor)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ whichever leaves a query visits. Shapes: Q queries, K results.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,22 @@ from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Coded, Flat, Reading, Scan, Words
 from rayhier.search.stored import Listing, Lookup
 from rayhier.search.tail import Tail, TailView
+from rayhier.storage.change_log import ChangeLog
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import Location
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a request sees of an index: a version, and the log up to a change."""
+
+    model: str
+    """Fingerprint of the model."""
+    version: int
+    """Number of the version of the leaf map."""
+    log: int
+    """Number of the last change of the change log."""
+
 
 SPARE = 16
 """Results that are read at first in place of those that changes take away, at most."""
@@ -30,6 +46,23 @@ class LiveReader:
 
     reader: Reader
     tail: Tail
+
+    @classmethod
+    def open(cls, reader: Reader, leaf_map: LeafMap) -> Self:
+        """Make a reader of a version whose tail is empty yet: `follow` reads the log."""
+        return cls(reader, Tail(leaf_map.manifest.log, counts_words=leaf_map.manifest.words))
+
+    def follow(self, root: Location, number: int | None = None) -> int:
+        """Read the log's changes up to a number (None: all) into the tail; returns the number of the last one read.
+
+        InputError where an object of the log is damaged or missing; what came before it is in the tail.
+        """
+        if number is None or number > self.tail.last:
+            for change in ChangeLog(root).after(self.tail.last):
+                self.tail.add(change)
+                if change.number == number:
+                    break  # what comes after may be damaged
+        return self.tail.last
 
     def read(self, work: Reading, number: int) -> Any:
         """Do a piece of work as of a change of the log; ValueError where the tail does not have that change."""
@@ -108,11 +141,12 @@ def _without(read: Callable[[int], P], ranking_of: Callable[[P], Ranking], k: in
         gone_QK = there_QK & np.append(hidden_N, False)[ranking.row_QK]
         full_Q, left_Q = there_QK.sum(axis=1) >= k + spare, (there_QK & ~gone_QK).sum(axis=1)
         if spare >= most or not (full_Q & (left_Q < k)).any():
-            return _dropped(part, gone_QK | ~there_QK, k)
+            kept: P = _dropped(part, gone_QK | ~there_QK, k)
+            return kept
         spare = min(most, 4 * spare)
 
 
-def _dropped(part: P, gone_QK: Bools, k: int) -> P:
+def _dropped(part: Ranking | Lexical, gone_QK: Bools, k: int) -> Any:
     """Drop results [q, k] of a part, and keep the best k of the others."""
     ranking = part.ranking if isinstance(part, Lexical) else part
     order_QK = np.argsort(gone_QK, axis=1, kind="stable")[:, :k]
@@ -122,9 +156,9 @@ def _dropped(part: P, gone_QK: Bools, k: int) -> P:
     score_QK, row_QK, documents = compact(score_QK, row_QK, ranking.documents)
     kept = replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
     if not isinstance(part, Lexical):
-        return cast("P", kept)
+        return kept
     base_QK = np.where(missing_QK, -np.inf, take(part.base_QK, order_QK)).astype(np.float32)
-    return cast("P", Lexical(kept, base_QK))
+    return Lexical(kept, base_QK)
 
 
 def _joined(parts: list[Lexical], k: int) -> Lexical:

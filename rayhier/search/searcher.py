@@ -3,6 +3,7 @@
 import contextlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -13,12 +14,13 @@ from rayhier.model.encoded import Encoded
 from rayhier.scores.call_budget import run_sync
 from rayhier.search.answer import Answer, answers
 from rayhier.search.index import reading_leaf_map
+from rayhier.search.live import LiveReader
 from rayhier.search.model import Model
 from rayhier.search.reader import Reader
 from rayhier.search.request import Queries, Request, rules_of
 from rayhier.search.rerank import Reranker
 from rayhier.search.reranking import KINDS, open_reranker
-from rayhier.search.retrieve import Found, Reply, Retriever, Score, Work
+from rayhier.search.retrieve import Found, Reading, Reply, Retriever, Score, Work
 from rayhier.search.routes import Routes, find_routes
 from rayhier.search.stored import Listing, Lookup, Stored, documents
 from rayhier.spec.filter import Filter
@@ -42,13 +44,18 @@ class Searcher:
         manifest: Manifest,
         pins: contextlib.ExitStack | None = None,
         reranker: Reranker | None = None,
+        live: LiveReader | None = None,
     ) -> None:
         """Search with a model, the index that a reader has opened, and a re-ranker where the spec has one.
 
-        `pins` keep the index's version from vacuum; they are closed with the searcher.
+        `pins` keep the index's version from vacuum; they are closed with the searcher. `live` reads the version's tail
+        too.
         """
         self.model, self.reader, self.manifest, self.reranker = model, reader, manifest, reranker
         self.rules = rules_of(model.spec, manifest)
+        self._live = live
+        self.log = manifest.log if live is None else live.tail.last
+        """Number of the last change of the change log that searches see."""
         self.close = weakref.finalize(self, (pins or contextlib.ExitStack()).close)
 
     @classmethod
@@ -64,11 +71,18 @@ class Searcher:
 
     @classmethod
     def of_version(
-        cls, workdir: Location, now: Current, version: int | None = None, leaves: range | None = None
+        cls,
+        workdir: Location,
+        now: Current,
+        version: int | None = None,
+        leaves: range | None = None,
+        log: int | None = None,
     ) -> Self:
         """Open a version of the index that `now` names (None: the newest), and read a range of its leaves (None: all).
 
-        The encoder's transformer is loaded at the first text. InputError as in `open`.
+        Searches see the change log up to number `log`; None: all of it where `version` is None too, else what the
+        version's files hold. The encoder's transformer is loaded at the first text. InputError as in `open`, and where
+        an object of the log is damaged.
         """
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(reading_leaf_map(workdir, now, version))
@@ -77,7 +91,8 @@ class Searcher:
             if now.spec.search.reranking is not None:
                 for artifact in artifacts.values():
                     artifact.verify()
-            return cls.over(model, leaf_map, artifacts, pins.pop_all(), leaves)
+            follows = log is not None or version is None
+            return cls.over(model, leaf_map, artifacts, pins.pop_all(), leaves, follows=follows, log=log)
 
     @classmethod
     def over(
@@ -87,14 +102,20 @@ class Searcher:
         scored: Mapping[str, Artifact],
         pins: contextlib.ExitStack | None = None,
         leaves: range | None = None,
+        *,
+        follows: bool = False,
+        log: int | None = None,
     ) -> Self:
         """Open a leaf map, or a range of its leaves, for searches with an opened model.
 
-        `scored` are artifacts for re-ranking, by kind.
+        `scored` are artifacts for re-ranking, by kind. Where it `follows` the change log, searches see that too, up to
+        number `log`; None: all of it.
         """
         reranker = open_reranker(model.spec, scored, leaf_map)
         reader = Reader.open(model.spec, leaf_map, model.flat_similarity, leaves)
-        return cls(model, reader, leaf_map.manifest, pins, reranker)
+        live = LiveReader.open(reader, leaf_map)
+        has_tail = follows and live.follow(leaf_map.root, log) > leaf_map.manifest.log
+        return cls(model, reader, leaf_map.manifest, pins, reranker, live if has_tail else None)
 
     def search(
         self,
@@ -145,11 +166,26 @@ class Searcher:
     def answer(self, request: Request, encoded: Encoded | None = None) -> list[Answer]:
         """Answer each query of a request; `encoded` are its queries, where they are encoded already."""
         outcome = self.retrieve(request, encoded)
-        return answers(outcome.ranking, outcome.leaves_QB, self.manifest.documents, request.k)
+        return answers(outcome.ranking, outcome.leaves_QB, len(self), request.k)
 
     def documents(self, work: Lookup | Listing) -> list[Stored]:
         """Read some documents by their ids: those that are there, in the order asked, or a page of all."""
-        return documents([self.reader.read(work)], work)
+        return documents([self._read(work)], work)
+
+    def __len__(self) -> int:
+        """Return the number of documents that searches see."""
+        return self._documents
+
+    @cached_property
+    def _documents(self) -> int:
+        if self._live is None:
+            return self.manifest.documents
+        view = self._live.tail.at(self.log)
+        stored = self.reader.documents.read(Lookup(tuple(view.hidden), needs="ids"))
+        return self.manifest.documents - len(stored) + view.documents
+
+    def _read(self, work: Reading) -> Any:
+        return self.reader.read(work) if self._live is None else self._live.read(work, self.log)
 
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
         """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
@@ -171,7 +207,7 @@ class Searcher:
     def reply(self, work: Work) -> Reply:
         """Do a piece of a search's work in this process."""
         if not isinstance(work, Score):
-            return Reply([self.reader.read(work)])
+            return Reply([self._read(work)])
         if self.reranker is None:
             raise TypeError("search: got pairs to score, but no cross-encoder")
         return Reply([self.reranker.score(work.queries, work.documents)])

@@ -7,22 +7,23 @@ from dataclasses import replace
 import torch
 from fastapi import FastAPI
 
+from rayhier.index.change import last_rows
+from rayhier.progress import say
+from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
-from rayhier.search.rerank import Reranker
-from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.engine import Engine
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
-from rayhier.serve.backend.reranker import PairScores, Reranking
+from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_reranker
 from rayhier.serve.backend.version import Version, split
+from rayhier.serve.backend.writer import Versions, Writer
 from rayhier.serve.http.api import api
 from rayhier.serve.http.models import IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError
-from rayhier.storage import current
-from rayhier.storage.leaf_map import Manifest
-from rayhier.storage.paths import locate
+from rayhier.storage.change_log import Change, ChangeLog
+from rayhier.storage.leaf_map import Manifest, key_of
 
 
 def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
@@ -55,11 +56,12 @@ class ServedIndex:
 
         InputError where a file is not as published, or the token's file holds none.
         """
-        self._args, self._pins = args, contextlib.ExitStack()
+        self._args, self._pins, self._version = args, contextlib.ExitStack(), version
+        self._writer: Writer | None = None
         torch.set_num_threads(args.encoder_threads)
         self._tokens, self._metrics = Tokens(args.token_file, args.write_token_file), Metrics(instruments)
         manifest = self._pins.enter_context(version.reading()).manifest
-        model = version.model(args.encoder_precision).load()
+        self._model = model = version.model(args.encoder_precision).load()
         _ = model.search_router
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
         groups = [Group(part, opened, args.together, at_once, self._metrics) for part, opened in shards]
@@ -84,6 +86,43 @@ class ServedIndex:
         """Release the version, which vacuum may then remove."""
         self._pins.close()
 
+    def writer(self, groups: Sequence[Versions]) -> Writer:
+        """Make the Writer of the index, whose groups are in this process; InputError where another server writes."""
+        with self._version.reading() as leaf_map:
+            self._writer = Writer(
+                self._version,
+                leaf_map,
+                self._model,
+                self._engine,
+                groups,
+                self._args.writes,
+                self._metrics,
+                seconds=self._args.limits.seconds,
+            )
+        self._pins.callback(self._writer.close)
+        return self._writer
+
+    async def see_tail(self) -> None:
+        """Let requests see the log's tail that an earlier Writer left, where nobody writes here."""
+        with self._version.reading() as leaf_map:
+            manifest, last, changes = leaf_map.manifest, leaf_map.manifest.log, list[Change]()
+            try:
+                for made in ChangeLog(leaf_map.root).after(last):
+                    changes.append(made)
+            except InputError as error:
+                say(f"warning: {error}; what came before it is served")
+        if not changes:
+            return
+        if self._version.now.spec.search.how == "level":
+            raise InputError(f"{manifest.model}: search.how is level, which reads no change log; allowed: fold it")
+        engine, before = self._engine, Seen(manifest.model, self._version.number, last)
+        rows, named = last_rows(changes), list(dict.fromkeys(name for made in changes for name in made.ids.to_pylist()))
+        there = await engine.present(named, before)
+        written = 0 if rows is None else len(rows[key_of(rows.column_names)].unique())
+        seen = replace(before, log=changes[-1].number)
+        documents = engine.view.documents + written - len(there)
+        engine.view = replace(engine.view, documents=documents, seen=seen, has_tail=True)
+
     def app(self) -> FastAPI:
         """Make the HTTP application."""
         args = self._args
@@ -96,20 +135,9 @@ class ServedIndex:
             origins=args.cors_origins,
             log_queries=args.log_queries,
             metrics=self._metrics,
+            writer=self._writer,
+            write_limits=args.writes,
         )
-
-
-def open_versions_reranker(version: Version) -> Reranker | None:
-    """Open a version's re-ranker without its cross-encoder; None where the spec has none.
-
-    InputError where a file is not as published.
-    """
-    workdir, now = locate(version.workdir), version.now
-    published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
-    for artifact in published.values():
-        artifact.verify()
-    with version.reading() as leaf_map:
-        return open_reranker(now.spec, published, leaf_map, reads=False)
 
 
 def describe(
@@ -128,6 +156,7 @@ def describe(
     return IndexResponse(
         name=spec.name,
         version=version.number,
+        log=manifest.log,
         index=version.now.artifacts["index"],
         model=manifest.model,
         router=spec.router.type,

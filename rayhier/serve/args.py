@@ -52,6 +52,24 @@ class RequestLimits(_Args):
     """Seconds that a request may take from its first byte to the last of its answer; a later one is answered 504."""
 
 
+class WriteLimits(_Args):
+    """Limits of changes, and when these are folded into leaf files."""
+
+    max_documents: Count = 1_000
+    """Most documents in one request, or ids to delete."""
+    max_tail_documents: Count = 20_000
+    """Most documents of changes that are not in leaf files yet: all of them are compared in every search. Further
+    changes are answered 503 until some are folded."""
+    max_tail_bytes: Count = 200_000_000
+    """Most bytes of these documents' rows."""
+    fold_documents: Count = 2_000
+    """Documents of changes from which on they are folded into leaf files, as a new version."""
+    fold_bytes: Count = 50_000_000
+    """Bytes of their rows from which on they are folded."""
+    fold_seconds: Seconds = 60.0
+    """Seconds after which changes are folded, however few."""
+
+
 class ServeArgs(_Args):
     """Settings of a server of an index: workdir, tokens, replicas and limits."""
 
@@ -61,7 +79,8 @@ class ServeArgs(_Args):
     """File with one line, the token that requests must carry, read again when it changes; without it, requests need
     none."""
     write_token_file: str | None = None
-    """File with one line, another token, which allows writing too; without it, nobody may write."""
+    """File with one line, another token, which allows writing too; without it, nobody may write. Ray Serve does not
+    write yet: an embedded server does."""
     cors_origins: list[Origin] = []
     """Origins whose pages may send requests from a browser, like https://search.example.org; `*` is every origin."""
     log_queries: bool = False
@@ -89,3 +108,4 @@ class ServeArgs(_Args):
     encoder_threads: Count = 1
     """Threads with which torch encodes queries, in each ingress."""
     limits: RequestLimits = RequestLimits()
+    writes: WriteLimits = WriteLimits()

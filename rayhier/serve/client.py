@@ -14,6 +14,7 @@ import operator
 import random
 import re
 import time
+import uuid
 import weakref
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Generic, Self, SupportsFloat, SupportsIndex, TypedDict, TypeVar, Unpack
@@ -32,6 +33,7 @@ from rayhier.serve.http.models import (
     Part,
     RouteResponse,
     SearchResponse,
+    WrittenResponse,
 )
 from rayhier.spec.search import Mode
 
@@ -71,9 +73,17 @@ class SearchOptions(TypedDict, total=False):
 class _Call(Generic[T]):
     """A request to a path of the server, and the type of its answer."""
 
-    def __init__(self, response: type[T], path: str, body: dict[str, Any] | None = None) -> None:
-        self.response, self.path = response, path
+    def __init__(
+        self,
+        response: type[T],
+        path: str,
+        body: dict[str, Any] | None = None,
+        method: str = "POST",
+        key: str | None = None,
+    ) -> None:
+        self.response, self.path, self.method = response, path, "GET" if body is None else method
         self.content = None if body is None else json.dumps(body).encode()
+        self.headers = {} if key is None else {"Idempotency-Key": key}
 
 
 class _Server:
@@ -91,9 +101,9 @@ class _Server:
 
     def exchange(self, call: _Call[T]) -> Exchange[T]:
         """Send a request until it is answered, or no retry is left; ApiError where no answer can be read."""
-        method = "GET" if call.content is None else "POST"
+        headers = self._headers | call.headers
         for retry in range(self._retries + 1):
-            request = httpx2.Request(method, self.url + call.path, content=call.content, headers=self._headers)
+            request = httpx2.Request(call.method, self.url + call.path, content=call.content, headers=headers)
             answer = yield request
             try:
                 return _read(call, self.url, answer)
@@ -131,6 +141,16 @@ class _Server:
 
     def index(self) -> _Call[IndexResponse]:
         return _Call(IndexResponse, "/v1/index")
+
+    def put(self, documents: Sequence[Mapping[str, Any]], key: str | None) -> _Call[WrittenResponse]:
+        body = {"documents": _json(list(documents), "documents")}
+        return _Call(WrittenResponse, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
+
+    def delete(self, ids: Sequence[str], key: str | None) -> _Call[WrittenResponse]:
+        if isinstance(ids, str):
+            raise ValueError(f"ids: got text {ids!r:.80}; allowed: a list of ids")
+        body = {"ids": [_text("ids", id_) for id_ in ids]}
+        return _Call(WrittenResponse, "/v1/documents", body, "DELETE", key or uuid.uuid4().hex)
 
     def document(self, id_: str) -> _Call[DocumentResponse]:
         if _text("id", id_) in ("", ".", ".."):  # dots are parts of a path that say where it goes
@@ -196,6 +216,19 @@ class Client:
     def index(self) -> IndexResponse:
         """Return a description of the index that is served."""
         return self._send(self._server.index())
+
+    def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None) -> WrittenResponse:
+        """Write documents (`id`, `title`, `text`, `fields`, `vector`), which replace those with the same ids.
+
+        Returns once the change is durable; a search that begins then sees it. A request that is sent again carries the
+        same idempotency key, by default a random one, and changes nothing twice. ApiError where one is refused: then
+        nothing is changed.
+        """
+        return self._send(self._server.put(documents, key))
+
+    def delete(self, ids: Sequence[str], key: str | None = None) -> WrittenResponse:
+        """Delete documents by their ids, as `put` writes them; ApiError 404 where one is not there."""
+        return self._send(self._server.delete(ids, key))
 
     def document(self, id: str) -> DocumentResponse:  # noqa: A002 the name in every interface
         """Read the document with an id; ApiError 404 where there is none."""
@@ -281,6 +314,14 @@ class AsyncClient:
     async def index(self) -> IndexResponse:
         """Return a description of the index that is served."""
         return await self._send(self._server.index())
+
+    async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None) -> WrittenResponse:
+        """Write documents, like `Client.put`."""
+        return await self._send(self._server.put(documents, key))
+
+    async def delete(self, ids: Sequence[str], key: str | None = None) -> WrittenResponse:
+        """Delete documents by their ids, like `Client.delete`."""
+        return await self._send(self._server.delete(ids, key))
 
     async def document(self, id: str) -> DocumentResponse:  # noqa: A002
         """Read the document with an id; ApiError 404 where there is none."""

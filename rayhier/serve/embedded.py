@@ -7,7 +7,8 @@ in this process. Encoding, scanning and reading pairs run in threads, off the ev
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -64,7 +65,8 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
             timeout_graceful_shutdown=int(args.limits.seconds),
         )
         server = uvicorn.Server(config)
-        tasks = [asyncio.create_task(embedded.watch()), asyncio.create_task(_call_once_started(server, ready))]
+        await embedded.begin()
+        tasks = [asyncio.create_task(work) for work in (*embedded.work(), _call_once_started(server, ready))]
         try:
             await server.serve()
         finally:
@@ -96,6 +98,15 @@ class Embedded:
             scorer = LocalScorer(version, args.reranker_threads)
         say("loading encoder")
         self._served = ServedIndex(args, version, list(zip(parts, self._shards, strict=True)), scorer, self._prometheus)
+        self._writer = None if args.write_token_file is None else self._served.writer(self._shards)
+
+    async def begin(self) -> None:
+        """Read the change log's tail; to be called before the first request."""
+        await (self._served.see_tail() if self._writer is None else self._writer.begin())
+
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what runs beside requests until it is cancelled."""
+        return [self.watch(), *([] if self._writer is None else [self._writer.fold_forever()])]
 
     def app(self) -> FastAPI:
         """Make the HTTP application, with `GET /metrics`."""

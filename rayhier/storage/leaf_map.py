@@ -31,13 +31,13 @@ from rayhier.storage.seal import seal, unseal
 FORMAT = 2
 MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
-CHANGING = ("data/", "words/", "manifests/")
+CHANGING = ("data/", "words/", "manifests/", "log/")
 """Folders of an index artifact to which later versions add files; manifests list these files, not record.json."""
 BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
-Change = Literal["build", "add", "upsert", "delete", "compact", "rollback"]
+Change = Literal["build", "add", "upsert", "delete", "fold", "compact", "rollback"]
 """Operation that published a version of the leaf map."""
 
 
@@ -128,6 +128,8 @@ class Manifest(BaseModel):
     since."""
     removed: list[Removal] = []
     """Files of ids that were removed since the build or last compaction."""
+    log: int = 0
+    """Number of the last change of the change log that the files hold."""
 
     @property
     def files(self) -> list[File]:
@@ -347,15 +349,16 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
             return LeafMap(root, manifest)
 
 
-def republish(root: Location, version: int) -> LeafMap:
+def republish(root: Location, version: int, log: int = 0) -> LeafMap:
     """Publish the content of an older version as the newest version (rollback), and open it.
 
-    The present newest version is not read, so it may be damaged. InputError where the older one or a file of it is
-    gone.
+    Changes of the change log up to number `log` do not come after it. The present newest version is not read, so it may
+    be damaged. InputError where the older one or a file of it is gone.
     """
     while True:
         older, numbers = LeafMap.open(root, version).manifest, versions(root)
-        manifest = _after(numbers[-1], older.model_copy(update={"change": "rollback", "at": now()}))
+        update = {"change": "rollback", "at": now(), "log": max(log, older.log)}
+        manifest = _after(numbers[-1], older.model_copy(update=update))
         _check_there(root, manifest, set(), "take another version")
         if publish(root, manifest):
             return LeafMap(root, manifest)

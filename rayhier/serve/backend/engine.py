@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from rayhier.arrays import Ints
+from rayhier.dataset.ranking import ID
 from rayhier.search.answer import Answer, answers
+from rayhier.search.live import Seen
 from rayhier.search.model import Model
 from rayhier.search.request import Queries, Request, Rules
 from rayhier.search.rerank import Reranker
@@ -62,6 +64,24 @@ class Answers:
     """Leaves that the router chose for the queries, before any query visited more."""
     rows: Sequence[int] = ()
     """Number of rows in the leaves that each query visited, whether they match the filter or not."""
+    seen: Seen | None = None
+    """What was searched; None where it is the version that the server opened."""
+
+
+@dataclass(frozen=True)
+class View:
+    """An index as requests see it: a version with its rules, and the log up to a change."""
+
+    rules: Rules
+    documents: int
+    """Number of documents."""
+    count_L: Ints
+    """Rows of each leaf, in leaf files."""
+    reranker: Reranker | None = None
+    seen: Seen | None = None
+    """What requests see; None: the version that the server opened, without a tail."""
+    has_tail: bool = False
+    """True where the log goes beyond the version's files."""
 
 
 class Engine:
@@ -85,13 +105,23 @@ class Engine:
         Queries that would wait for longer than `queue_seconds`, where a queue has stood for a while, are refused. At
         most `together` queries of several requests are encoded together.
         """
-        self.model, self.groups, self.rules, self.reranking = model, groups, rules, reranking
-        self._documents, self._counts = documents, np.array(counts, dtype=np.int64)
-        self._retriever = Retriever(rules, self.model.widen, reranker)
+        self.model, self.groups, self.reranking = model, groups, reranking
+        self.view = View(rules, documents, np.array(counts, dtype=np.int64), reranker)
+        """What requests that begin now see; replaced as a whole by whoever changes the index."""
         self._batches: Batches[tuple[Queries, int, bool], Routes] = Batches(self._routed, together, "encode", metrics)
         self.admission = Admission(queue_seconds)
         # torch stays off the event loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
+
+    @property
+    def rules(self) -> Rules:
+        """Rules for requests that begin now."""
+        return self.view.rules
+
+    @property
+    def seen(self) -> Seen | None:
+        """What requests that begin now see; None: the version that the server opened."""
+        return self.view.seen
 
     async def search(self, request: Request) -> Answers:
         """Answer each query of a request; an answer names the groups, or the cross-encoder, that did not answer.
@@ -102,14 +132,16 @@ class Engine:
         calls = len(request.queries) * request.budget
         if self.reranking is not None and calls:
             self.reranking.admission.check()
+        view = self.view
         with self.admission(len(request.queries)):
             routes = await self._routes(request)
             routed = perf_counter()
-            held_Q = self._held(routes.leaves_QB) if routes.flat is None else np.full(len(routes.encoded), len(self))
-            retrieval = self._retriever(request, routes, held_Q)
+            rows = int(view.count_L.sum())
+            held_Q = _held(view, routes.leaves_QB) if routes.flat is None else np.full(len(routes.encoded), rows)
+            retrieval = Retriever(view.rules, self.model.widen, view.reranker)(request, routes, held_Q)
             step: list[Work] | Found = next(retrieval)
             while not isinstance(step, Found) and not isinstance(step[0], Score):
-                replies = await asyncio.gather(*(self._read(work, len(routes.encoded)) for work in step))
+                replies = await asyncio.gather(*(self._read(work, len(routes.encoded), view) for work in step))
                 weight = MANY if request.where is not None else sum(reply.size for reply in replies)
                 step = await run_in_thread(weight, _next, retrieval, replies)
         scanned = perf_counter()
@@ -123,14 +155,10 @@ class Engine:
         if not isinstance(step, Found):
             raise TypeError("search: got pairs to score, but no cross-encoder")
         size = max(step.ranking.row_QK.size, step.ranking.documents.num_rows)
-        results = await run_in_thread(size, answers, step.ranking, step.leaves_QB, self._documents, request.k)
+        results = await run_in_thread(size, answers, step.ranking, step.leaves_QB, view.documents, request.k)
         ms["total"] = 1e3 * (perf_counter() - began)
-        rows = self._held(step.leaves_QB).tolist()
-        return Answers(results, step.lost, {name: round(value, 3) for name, value in ms.items()}, routes, rows)
-
-    def __len__(self) -> int:
-        """Return the number of rows of the index."""
-        return int(self._counts.sum())
+        rounded, held = {name: round(value, 3) for name, value in ms.items()}, _held(view, step.leaves_QB).tolist()
+        return Answers(results, step.lost, rounded, routes, held, view.seen)
 
     async def route(self, request: Request) -> Routes:
         """Route each query to at most `beam` leaves; InputError where the router reads tokens but got vectors."""
@@ -142,12 +170,19 @@ class Engine:
 
         ApiError 503 where too many requests wait.
         """
+        seen = self.view.seen
         with self.admission(1):
-            tables = await asyncio.gather(*(_or_lost(group, work) for group in self.groups))
+            tables = await asyncio.gather(*(_or_lost(group, work, seen) for group in self.groups))
         lost = [group.name for group, table in zip(self.groups, tables, strict=True) if table is None]
         there = [table for table in tables if table is not None]
         size = sum(table.num_rows for table in there)
         return await run_in_thread(size, documents, there, work), lost
+
+    async def present(self, ids: Sequence[str], seen: Seen) -> set[str]:
+        """Return which of some ids are those of documents; LostError where a group does not answer."""
+        work = Lookup(tuple(ids), needs="ids")
+        tables = await asyncio.gather(*(group.read(work, seen) for group in self.groups))
+        return {name for table in tables for name in table[ID].to_pylist()}
 
     async def unavailable(self) -> list[str]:
         """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
@@ -156,10 +191,6 @@ class Engine:
             checks[RERANKER] = self.reranking.answers()
         replies = await asyncio.gather(*checks.values())
         return [name for name, answering in zip(checks, replies, strict=True) if not answering]
-
-    def _held(self, leaves_QB: Ints) -> Ints:
-        """Count the rows [q] in the leaves [q, β] of each query."""
-        return np.asarray(np.where(leaves_QB >= 0, self._counts[leaves_QB], 0).sum(axis=1))
 
     async def _routes(self, request: Request) -> Routes:
         """Encode and route a request's queries together with those of other requests."""
@@ -186,13 +217,15 @@ class Engine:
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
-    async def _read(self, work: Work, queries: int) -> Reply:
+    async def _read(self, work: Work, queries: int, view: View) -> Reply:
         """Send a piece of work to the groups that it concerns; the reply names those that did not answer."""
         pieces: list[Reading]
         match work:
             case Scan():
                 queries = len(work.query_QM)
-                needs = [work.visits(group.leaves) for group in self.groups]
+                # The tail is compared whatever leaves are visited, so every group that may hold some of it is asked.
+                every_Q = np.ones(queries, dtype=bool)
+                needs = [every_Q if view.has_tail else work.visits(group.leaves) for group in self.groups]
                 pieces = [work.part(need_Q) for need_Q in needs]
             case Words() | Flat() | Coded():
                 needs = [np.ones(queries, dtype=bool)] * len(self.groups)
@@ -200,7 +233,7 @@ class Engine:
             case Score() | Lookup() | Listing():
                 raise TypeError(f"read: got {type(work).__name__}; allowed: what shard groups do for a search")
         needed = [number for number, need_Q in enumerate(needs) if need_Q.any()]
-        replies = await asyncio.gather(*(_or_lost(self.groups[number], pieces[number]) for number in needed))
+        replies = await asyncio.gather(*(_or_lost(self.groups[number], pieces[number], view.seen) for number in needed))
         parts, lost = [], [list[str]() for _ in range(queries)]
         for number, part in zip(needed, replies, strict=True):
             if part is not None:
@@ -220,9 +253,14 @@ def _next(retrieval: Retrieval, replies: list[Reply]) -> list[Work] | Found:
         return outcome
 
 
-async def _or_lost(group: Group, work: Reading) -> Any:
+def _held(view: View, leaves_QB: Ints) -> Ints:
+    """Count the rows [q] in the leaves [q, β] of each query."""
+    return np.asarray(np.where(leaves_QB >= 0, view.count_L[leaves_QB], 0).sum(axis=1))
+
+
+async def _or_lost(group: Group, work: Reading, seen: Seen | None = None) -> Any:
     """Return a group's answer; None where the group does not answer."""
     try:
-        return await group.read(work)
+        return await (group.read(work) if seen is None else group.read(work, seen))
     except LostError:
         return None

@@ -15,6 +15,7 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 from rayhier.arrays import Floats
+from rayhier.search.live import Seen
 from rayhier.search.retrieve import Reading
 from rayhier.serve.errors import LostError, overloaded
 
@@ -136,9 +137,11 @@ class ShardHandle:
     client: DeploymentClient
     seconds: float
 
-    async def read(self, work: Reading) -> Any:
+    async def read(self, work: Reading, seen: Seen | None = None) -> Any:
         """Do a piece of a search's work, such as a scan, in the group; LostError where no answer comes in time."""
-        return await self.client.ask(lambda handle: handle.read.remote(work), self.seconds)
+        if seen is None:
+            return await self.client.ask(lambda handle: handle.read.remote(work), self.seconds)
+        return await self.client.ask(lambda handle: handle.read.remote(work, seen), self.seconds)
 
     async def answers(self) -> bool:
         """Return True if a replica of the group answers a search now."""

@@ -8,9 +8,14 @@ from typing import Protocol
 
 from rayhier.arrays import Floats
 from rayhier.scores.call_budget import ScorerError, checked
+from rayhier.search.rerank import Reranker
+from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.retrieve import Reply, Score, Work
 from rayhier.serve.backend.admission import Admission
+from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
+from rayhier.storage import current
+from rayhier.storage.paths import locate
 
 WAITING = 0.5
 """Share of a request's time limit for calls that it may wait for other requests' calls; a longer wait is refused."""
@@ -66,3 +71,16 @@ class Reranking:
             yield score
             if not is_lost or loop.time() >= until:  # late calls count too: they show how slow the scorer is
                 answered()
+
+
+def open_versions_reranker(version: Version) -> Reranker | None:
+    """Open a version's re-ranker without its cross-encoder; None where the spec has none.
+
+    InputError where a file is not as published.
+    """
+    workdir, now = locate(version.workdir), version.now
+    published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
+    for artifact in published.values():
+        artifact.verify()
+    with version.reading() as leaf_map:
+        return open_reranker(now.spec, published, leaf_map, reads=False)

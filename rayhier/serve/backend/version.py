@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -33,6 +33,10 @@ class Version:
         now = current.read(place)
         manifest = open_leaf_map(place, now).manifest
         return cls(workdir, now, manifest.version), manifest
+
+    def at(self, number: int) -> Self:
+        """Return another version of the same index."""
+        return replace(self, number=number)
 
     def model(self, precision: Precision | None = None) -> Model:
         """Open the trained model, which encodes in the spec's precision unless another is given.

@@ -1,14 +1,18 @@
 """The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer requests."""
 
+import asyncio
+import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
-from fastapi import FastAPI, Query, Response
+from fastapi import FastAPI, Header, Query, Response
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
@@ -18,23 +22,27 @@ from starlette.middleware import Middleware
 
 from rayhier.arrays import Floats
 from rayhier.search.answer import Answer, Hit
+from rayhier.search.live import Seen
 from rayhier.search.request import Queries, Request, Rules
 from rayhier.search.routes import Routes
 from rayhier.search.stored import Listing, Lookup, Stored
-from rayhier.serve.args import RequestLimits
+from rayhier.serve.args import RequestLimits, WriteLimits
 from rayhier.serve.backend.admission import Admission
-from rayhier.serve.backend.engine import Answers
+from rayhier.serve.backend.engine import Answers, View
+from rayhier.serve.backend.writer import Written
 from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
 from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.models import (
+    MOST,
     NAME_SHOWN,
     PARTS,
     AnswerBody,
     BatchRequest,
     BatchResponse,
+    DeleteRequest,
     DocumentBody,
     DocumentResponse,
     ErrorBody,
@@ -44,6 +52,7 @@ from rayhier.serve.http.models import (
     ListRequest,
     ListResponse,
     Part,
+    PutRequest,
     Result,
     RoutedLeaf,
     RouteRequest,
@@ -51,6 +60,7 @@ from rayhier.serve.http.models import (
     SearchRequest,
     SearchResponse,
     Visits,
+    WrittenResponse,
 )
 from rayhier.serve.http.ready import Readiness
 from rayhier.serve.http.tokens import Tokens
@@ -62,10 +72,15 @@ NUMBERS = 100
 """Approximate bytes of a result besides its id and the parts included."""
 LEAF_BYTES, ROUTED_BYTES = 8, 100
 """Approximate bytes of a leaf's number in an answer, and of a leaf in an explanation."""
+KEY_LENGTH = 200
+"""Most characters of an idempotency key."""
+WAITED, LOOK_SECONDS = 0.9, 0.005
+"""Share of a request's time that it waits for a change of the log at most, and seconds between two looks."""
+Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
 DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
     401: "Missing or wrong token.",
-    403: "The token only reads.",
+    403: "The token only reads, or the server does not write.",
     404: "No such path, or no such document.",
     405: "Wrong method for this path; the header Allow lists the right ones.",
     408: "The body did not arrive in time.",
@@ -98,6 +113,20 @@ class Backend(Protocol):
     def unavailable(self) -> Awaitable[list[str]]:
         """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
 
+    @property
+    def view(self) -> View:
+        """The index as requests that begin now see it."""
+
+
+class Writes(Protocol):
+    """Interface of the Writer."""
+
+    def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Awaitable[Written]:
+        """Write documents, which replace those with the same ids."""
+
+    def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Awaitable[Written]:
+        """Delete documents by their ids."""
+
 
 def api(
     engine: Backend,
@@ -109,11 +138,15 @@ def api(
     origins: Sequence[str] = (),
     log_queries: bool = False,
     metrics: Metrics | None = None,
+    writer: Writes | None = None,
+    write_limits: WriteLimits | None = None,
 ) -> FastAPI:
     """Make the HTTP application of an index: `engine` answers, `index` describes the index, `rules` check requests.
 
-    `origins` are those whose pages may send requests too; with `log_queries` the texts of queries are logged.
+    `origins` are those whose pages may send requests too; with `log_queries` the texts of queries are logged. Without a
+    `writer` no request may write.
     """
+    write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
     guard = Middleware(Guard, tokens=tokens, limits=limits, admission=engine.admission, metrics=metrics)
     app = FastAPI(
@@ -125,14 +158,52 @@ def api(
         middleware=[*cross_origin(origins), guard],
         responses={status: {"model": ErrorBody, "description": text} for status, text in DESCRIPTIONS.items()},
     )
-    app.router.route_class = json_route(most_values(limits, index.dimension))
+    vectors = max(limits.max_batch, 0 if writer is None else write_limits.max_documents)
+    app.router.route_class = json_route(most_values(vectors, index.dimension))
     install(app)
+    clock = _Sight(engine, index, limits.seconds, follows=writer is not None)
     _health(app, engine)
-    _searches(app, engine, _Asked(rules, log_queries=log_queries), index, limits.max_answer_bytes, metrics)
-    _documents(app, engine, index.version, limits.max_answer_bytes)
+    _searches(app, engine, _Asked(rules, log_queries=log_queries), clock, limits.max_answer_bytes, metrics)
+    _documents(app, engine, clock, limits.max_answer_bytes)
+    _writes(app, writer, write_limits)
     if tokens.required:
         _say_token(app)
     return app
+
+
+class _Sight:
+    """Tells what answers see, and lets requests wait until they see a change."""
+
+    def __init__(self, engine: Backend, index: IndexResponse, seconds: float, *, follows: bool) -> None:
+        self._engine, self._index, self._seconds, self._follows = engine, index, seconds, follows
+
+    @property
+    def index(self) -> IndexResponse:
+        """Description of the index, as requests that begin now see it."""
+        view = self._engine.view
+        if view.seen is None:
+            return self._index
+        update = {"version": view.seen.version, "log": view.seen.log, "documents": view.documents}
+        return self._index.model_copy(update=update)
+
+    def of(self, seen: Seen | None = None) -> Seen:
+        """Return what an answer saw; without an argument what one that begins now sees."""
+        index = self._index
+        return seen or self._engine.view.seen or Seen(index.model, index.version, index.log)
+
+    async def reach(self, number: int | None) -> None:
+        """Wait until requests see a change of the log; ApiError 422 or 504 where that does not happen in time."""
+        if number is None or self.of().log >= number:
+            return
+        if not self._follows:
+            last = self.of().log
+            raise invalid(f"min_log: got {number}; allowed: {last} or less, as this server reads no later changes")
+        began = time.monotonic()
+        while self.of().log < number:
+            if time.monotonic() - began >= WAITED * self._seconds:
+                message = f"min_log: got {number}, but the log is at {self.of().log}; allowed: the number of a change"
+                raise ApiError(504, "timeout", message)
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 class _Asked:
@@ -200,9 +271,10 @@ def _health(app: FastAPI, engine: Backend) -> None:
 
 
 def _searches(
-    app: FastAPI, engine: Backend, converter: _Asked, index: IndexResponse, most_bytes: int, metrics: Metrics | None
+    app: FastAPI, engine: Backend, converter: _Asked, sight: _Sight, most_bytes: int, metrics: Metrics | None
 ) -> None:
     async def answered(body: SearchRequest | BatchRequest, request: Request) -> tuple[Answers, list[AnswerBody]]:
+        await sight.reach(body.min_log)
         outcome = await engine.search(request)
         if metrics is not None:
             calls = sum(answer.calls or 0 for answer in outcome.answers)
@@ -214,7 +286,8 @@ def _searches(
     async def search(body: SearchRequest) -> Response:
         request = converter.search(body)
         outcome, (answer,) = await answered(body, request)
-        return _sent(SearchResponse(**dict(answer), mode=request.mode, version=index.version, ms=outcome.ms))
+        seen = asdict(sight.of(outcome.seen))
+        return _sent(SearchResponse(**dict(answer), mode=request.mode, **seen, ms=outcome.ms))
 
     @app.post(
         "/v1/search:batch",
@@ -225,29 +298,34 @@ def _searches(
     async def batch(body: BatchRequest) -> Response:
         request = converter.search(body)
         outcome, answers = await answered(body, request)
-        return _sent(BatchResponse(answers=answers, mode=request.mode, version=index.version, ms=outcome.ms))
+        seen = asdict(sight.of(outcome.seen))
+        return _sent(BatchResponse(answers=answers, mode=request.mode, **seen, ms=outcome.ms))
 
     @app.post(
         "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]
     )
     async def route(body: RouteRequest) -> RouteResponse:
-        return _routed(await engine.route(converter.route(body)), index.version)
+        return _routed(await engine.route(converter.route(body)), sight.of().version)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
-        return index
+        return sight.index
 
 
-def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> None:
-    async def read(request: HttpRequest, work: Callable[[], Lookup | Listing]) -> list[Stored]:
+def _documents(app: FastAPI, engine: Backend, sight: _Sight, most_bytes: int) -> None:
+    async def read(
+        request: HttpRequest, work: Callable[[], Lookup | Listing], min_log: int | None
+    ) -> tuple[list[Stored], dict[str, Any]]:
         _check_utf_8(request)
         piece = work()
+        await sight.reach(min_log)
+        seen = asdict(sight.of())  # what the next line begins with
         documents, lost = await engine.documents(piece)
         # Passages of one document may lie in several groups.
         whole = isinstance(piece, Lookup) and bool(documents) and documents[0].passages is None
         if lost and not whole:
             raise ApiError(503, "shards_lost", f"{', '.join(lost)} did not answer; retry later", RETRY)
-        return documents
+        return documents, seen
 
     @app.get(
         "/v1/documents",
@@ -257,10 +335,10 @@ def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> 
     )
     async def listed(request: HttpRequest, page: Annotated[ListRequest, Query()]) -> Response:
         # One more says whether any follows.
-        documents = await read(request, lambda: Listing(page.after, page.limit + 1))
+        documents, seen = await read(request, lambda: Listing(page.after, page.limit + 1), page.min_log)
         shown = await run_in_thread(len(documents), _within, documents[: page.limit], most_bytes)
         follows = shown[-1].id if len(documents) > len(shown) else None
-        return _sent(ListResponse(documents=shown, next=follows, version=version))
+        return _sent(ListResponse(documents=shown, next=follows, **seen))
 
     @app.get(
         "/v1/documents/{document_id:any_text}",
@@ -268,13 +346,58 @@ def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> 
         tags=["documents"],
         response_model=DocumentResponse,
     )
-    async def document(request: HttpRequest, document_id: str) -> Response:
-        documents = await read(request, lambda: Lookup((document_id,)))
+    async def document(
+        request: HttpRequest, document_id: str, min_log: Annotated[int | None, Query(ge=0, le=MOST)] = None
+    ) -> Response:
+        documents, seen = await read(request, lambda: Lookup((document_id,)), min_log)
         if not documents:
             message = f"id: got {document_id[:NAME_SHOWN]!r}; allowed: the id of a document in the index"
             raise ApiError(404, "no_document", message)
         (body,) = _within(documents, most_bytes)
-        return _sent(DocumentResponse(**dict(body), version=version))
+        return _sent(DocumentResponse(**dict(body), **seen))
+
+
+def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits) -> None:
+    def allowed(name: str, count: int) -> Writes:
+        if writer is None:
+            message = "this server does not write; allowed: an embedded server that has a write_token_file"
+            raise ApiError(403, "forbidden", message)
+        if count > limits.max_documents:
+            raise invalid(f"{name}: got {count}; allowed: 1 to {limits.max_documents}, writes.max_documents")
+        return writer
+
+    @app.put(
+        "/v1/documents",
+        summary="Write documents, which replace those with the same ids",
+        tags=["documents"],
+        response_model=WrittenResponse,
+    )
+    async def put(request: HttpRequest, body: PutRequest, idempotency_key: Key = None) -> Response:
+        writes = allowed("documents", len(body.documents))
+        documents = [document.model_dump() for document in body.documents]
+        digest = hashlib.sha256(await request.body()).hexdigest()
+        return _told(await writes.put(documents, _key(idempotency_key), digest))
+
+    @app.delete(
+        "/v1/documents", summary="Delete documents by their ids", tags=["documents"], response_model=WrittenResponse
+    )
+    async def delete(request: HttpRequest, body: DeleteRequest, idempotency_key: Key = None) -> Response:
+        writes = allowed("ids", len(body.ids))
+        digest = hashlib.sha256(await request.body()).hexdigest()
+        return _told(await writes.delete(body.ids, _key(idempotency_key), digest))
+
+
+def _told(written: Written) -> Response:
+    return _sent(WrittenResponse(documents=written.documents, replaced=written.replaced, **asdict(written.seen)))
+
+
+def _key(key: str | None) -> str | None:
+    """Return an idempotency key; ApiError 422 where it is not allowed."""
+    if key is not None and not re.fullmatch(f"[!-~]{{1,{KEY_LENGTH}}}", key):
+        raise invalid(
+            f"Idempotency-Key: got {key[:NAME_SHOWN]!r}; allowed: 1 to {KEY_LENGTH} printable ASCII characters"
+        )
+    return key
 
 
 def _check_utf_8(request: HttpRequest) -> None:

@@ -80,9 +80,9 @@ class Receiver:
                 await asyncio.sleep(0)
 
 
-def most_values(limits: RequestLimits, dimension: int) -> int:
-    """Return the most JSON values that a body may hold: those of a full batch of vectors, and 20,000 more."""
-    return limits.max_batch * (dimension + 1) + OTHER_VALUES
+def most_values(vectors: int, dimension: int) -> int:
+    """Return the most JSON values that a body may hold: those of so many vectors, and 20,000 more."""
+    return vectors * (dimension + 1) + OTHER_VALUES
 
 
 def json_route(most: int) -> type[APIRoute]:

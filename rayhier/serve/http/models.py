@@ -17,6 +17,9 @@ BOUND = 1e6
 MOST = 1_000_000_000
 """Largest count that any request may name; a server's own limits are lower."""
 
+MOST_WRITTEN = 100_000
+"""Most documents, or ids, that any request to write may hold; a server's own limit is lower."""
+
 NAME_SHOWN = 80
 """Most characters of an unknown name that a message repeats."""
 
@@ -117,6 +120,8 @@ class SearchRequest(_Request):
     """Parts of documents that the answer contains; other parts are null. Default: all."""
     strict: bool = False
     """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
+    min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    """Number of a change of the log that the answer must have seen, from the answer to the change; waits for it."""
 
 
 class BatchRequest(_Request):
@@ -146,6 +151,8 @@ class BatchRequest(_Request):
     """Parts of documents that the answers contain; other parts are null. Default: all."""
     strict: bool = False
     """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
+    min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    """Number of a change of the log that the answer must have seen, from the answer to the change; waits for it."""
 
 
 class RouteRequest(_Request):
@@ -158,6 +165,67 @@ class RouteRequest(_Request):
     """The query's vector, encoded by the client."""
     beam: Count | None = None
     """Most leaves to list; default: `beam` of `GET /v1/index`."""
+
+
+class PutDocument(_Body):
+    """A document to write: it replaces the one with the same id, where there is one."""
+
+    model_config = ConfigDict(strict=True)
+    id: str
+    title: str | None = None
+    text: str | None = None
+    """Text of the document; title or text may be missing, not both."""
+    fields: dict[str, Any] = {}
+    """Values of the fields that the corpus declares; a field that is missing has no value."""
+    vector: Vector | None = None
+    """The document's vector by the index's encoder, for all documents of a request or none; null: it is encoded."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, body: Any) -> Any:
+        return check_keys(cls, body)
+
+
+class PutRequest(_Body):
+    """Documents to write, each id once; where one is refused, nothing is changed."""
+
+    model_config = ConfigDict(
+        strict=True,
+        json_schema_extra={
+            "examples": [{"documents": [{"id": "howto.zip", "title": "Open a zip", "text": "Use zipfile.ZipFile."}]}]
+        },
+    )
+    documents: Annotated[list[PutDocument], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, body: Any) -> Any:
+        return check_keys(cls, body)
+
+
+class DeleteRequest(_Body):
+    """Ids of documents to delete; where one is not there, nothing is changed."""
+
+    model_config = ConfigDict(strict=True, json_schema_extra={"examples": [{"ids": ["howto.zip"]}]})
+    ids: Annotated[list[str], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, body: Any) -> Any:
+        return check_keys(cls, body)
+
+
+class WrittenResponse(_Body):
+    """A change that is durable: a search that begins now sees it."""
+
+    documents: int
+    """Number of documents written or deleted."""
+    replaced: int
+    """Of those written, how many were there before."""
+    model: str
+    version: int
+    log: int
+    """Number of the change: `min_log` of a request that must see it."""
 
 
 class DocumentBody(_Body):
@@ -179,8 +247,12 @@ class DocumentBody(_Body):
 class DocumentResponse(DocumentBody):
     """A document, and the version of the index that holds it."""
 
+    model: str
+    """Fingerprint of the model."""
     version: int
     """Version of the index that was read."""
+    log: int
+    """Number of the last change of the log that was read."""
 
 
 class ListRequest(_Body):
@@ -190,6 +262,8 @@ class ListRequest(_Body):
     """Id after which the page begins: `next` of the page before; empty for the first page."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     """Most documents of the page."""
+    min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    """Number of a change of the log that the answer must have seen; waits for it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -203,8 +277,12 @@ class ListResponse(_Body):
     documents: list[DocumentBody]
     next: str | None
     """Value of `after` for the next page; null where no document follows."""
+    model: str
+    """Fingerprint of the model."""
     version: int
     """Version of the index that was read."""
+    log: int
+    """Number of the last change of the log that was read."""
 
 
 class Result(_Body):
@@ -307,14 +385,20 @@ class SearchResponse(AnswerBody):
                     "partial": False,
                     "lost": [],
                     "mode": "dense",
+                    "model": "94b18af9b7a1",
                     "version": 1,
+                    "log": 0,
                     "ms": {"queue": 0.1, "encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
                 }
             ]
         }
     )
+    model: str
+    """Fingerprint of the model."""
     version: int
     """Version of the index that was searched."""
+    log: int
+    """Number of the last change of the log that was searched."""
     ms: dict[str, float]
     """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (including waiting there), total."""
     mode: Mode
@@ -325,8 +409,12 @@ class BatchResponse(_Body):
     """An answer for each query, in the order of the request."""
 
     answers: list[AnswerBody]
+    model: str
+    """Fingerprint of the model."""
     version: int
     """Version of the index that was searched."""
+    log: int
+    """Number of the last change of the log that was searched."""
     ms: dict[str, float]
     """Milliseconds for the whole batch, by step: queue (waiting for the encoder), encode, route, scan, total."""
     mode: Mode
@@ -348,6 +436,8 @@ class IndexResponse(_Body):
 
     name: str
     version: int
+    log: int
+    """Number of the last change of the change log that answers have seen."""
     index: str
     """Fingerprint of the index: a hash of everything it depends on."""
     model: str

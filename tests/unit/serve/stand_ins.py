@@ -9,6 +9,7 @@ import numpy as np
 
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
+from rayhier.search.live import Seen
 from rayhier.search.request import Rules
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.routes import Routes
@@ -16,8 +17,9 @@ from rayhier.search.stored import Lookup, Stored
 from rayhier.serve.application import check_index
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.backend.admission import Admission
-from rayhier.serve.backend.engine import Answers, Engine
+from rayhier.serve.backend.engine import Answers, Engine, View
 from rayhier.serve.backend.shards import ShardGroup
+from rayhier.serve.backend.writer import Written
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
 from rayhier.serve.http.models import IndexResponse
@@ -27,6 +29,7 @@ LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, 
 INDEX = IndexResponse(
     name="canned",
     version=4,
+    log=0,
     index="ba9876543210",
     model="0123456789ab",
     router="ehi",
@@ -66,7 +69,7 @@ class Canned:
         self.asked, self.filters, self.modes, self.budgets = [], [], [], []
         self.gone, self.error, self.enough, self.stored = [], None, True, [STORED]
         self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
-        self.admission = Admission(math.inf)
+        self.admission, self.view = Admission(math.inf), View(RULES, 10, np.zeros(9, np.int64))
 
     async def search(self, request):
         self.asked.append((request.queries, request.k, request.beam))
@@ -91,6 +94,21 @@ class Canned:
 
     async def unavailable(self):
         return self.gone
+
+
+class CannedWriter:
+    """A Writer that changes nothing and notes what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    async def put(self, documents, key=None, body=""):
+        self.told.append(("put", documents, key))
+        return Written(Seen("0123456789ab", 4, 1), len(documents))
+
+    async def delete(self, ids, key=None, body=""):
+        self.told.append(("delete", ids, key))
+        return Written(Seen("0123456789ab", 4, 2), len(ids))
 
 
 def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, **options):

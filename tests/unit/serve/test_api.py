@@ -71,7 +71,9 @@ def test_search(client, engine):
         "calls": None,
         "explain": None,
         "mode": "dense",
+        "model": "0123456789ab",
         "version": 4,
+        "log": 0,
         "ms": {"total": 1.0},
     }
     assert engine.asked == [(["oak"], 5, 3)]
@@ -629,7 +631,7 @@ BODY = {
 
 
 def test_a_document_is_read_by_its_id(client, engine):
-    assert client.get("/v1/documents/d1").json() == {**BODY, "version": 4}
+    assert client.get("/v1/documents/d1").json() == {**BODY, "model": "0123456789ab", "version": 4, "log": 0}
     no_document = "id: got 'd2'; allowed: the id of a document in the index"
     assert error(client.get("/v1/documents/d2")) == (404, "no_document", no_document)
     odd = "a/b ?#<b>é\n"

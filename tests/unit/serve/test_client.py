@@ -18,6 +18,7 @@ from rayhier.serve.client import AsyncClient, Client
 from rayhier.serve.errors import ApiError
 
 VISITED = {"leaves": [], "documents": 0, "fraction": 0.0, "enough": False}
+SEEN = {"model": "0123456789ab", "version": 1, "log": 0}
 ANSWERED = {"results": [], "visited": VISITED, "partial": False, "lost": [], "calls": None, "explain": None}
 
 
@@ -64,10 +65,10 @@ def pauses(monkeypatch):
 
 
 def test_questions(server, client):
-    server.answer = (200, {}, json.dumps({**ANSWERED, "mode": "dense", "version": 1, "ms": {}}).encode())
+    server.answer = (200, {}, json.dumps({**ANSWERED, "mode": "dense", **SEEN, "ms": {}}).encode())
     assert client.search("oak", k=5).version == 1
     client.search((1, 0.5), beam=2, strict=True)
-    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", "version": 1, "ms": {}}).encode())
+    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", **SEEN, "ms": {}}).encode())
     assert len(client.search_batch(["oak"], filter={"year": 1}).answers) == 1
     none = {"k": None, "beam": None, "strict": False}
     assert server.asked == [
@@ -125,7 +126,7 @@ def test_a_url_of_another_kind():
         Client("file:///x")
 
 
-FULL = {**ANSWERED, "mode": "dense", "version": 1, "ms": {}}
+FULL = {**ANSWERED, "mode": "dense", **SEEN, "ms": {}}
 RESULT = {"id": "d1", "score": 0.5, "leaf": 3, "title": "", "text": "", "fields": {}, "estimated": False}
 
 MISFITS = {
@@ -136,7 +137,7 @@ MISFITS = {
     "an older server's": (json.dumps({**FULL, "version": None}).encode(), "/v1/search: version: got None"),
     "without a key": (
         json.dumps({**ANSWERED, "mode": "dense", "ms": {}}).encode(),
-        "/v1/search: version: missing .*another version",
+        "/v1/search: model: missing .*another version",
     ),
     "a newer server's": (json.dumps({**FULL, "cost": 3}).encode(), "/v1/search: cost: got 3: Extra"),
     "of another type inside": (
@@ -166,7 +167,7 @@ def test_numbers_of_other_types(server, client):
     server.answer = (200, {}, json.dumps(FULL).encode())
     client.search(np.array([1, 0.5], np.float32), k=np.int64(5), beam=np.int32(2), strict=np.bool_(True))
     client.search([np.float32(1), 2], include=("title",))
-    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", "version": 1, "ms": {}}).encode())
+    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", **SEEN, "ms": {}}).encode())
     client.search_batch(np.eye(2), np.int8(3))
     none = {"k": None, "beam": None, "strict": False}
     assert [body for _, _, body in server.asked] == [
@@ -386,9 +387,9 @@ def test_a_client_needs_no_server_installed():
 
 def test_documents(server, client):
     body = {"id": "a/b", "title": "", "text": None, "passages": ["x"], "fields": {}, "first_leaves": [1]}
-    server.answer = (200, {}, json.dumps({**body, "version": 2}).encode())
-    assert (client.document("a/b?").passages, client.document("é").version) == (["x"], 2)
-    server.answer = (200, {}, json.dumps({"documents": [body], "next": "a/b", "version": 2}).encode())
+    server.answer = (200, {}, json.dumps({**body, **SEEN}).encode())
+    assert (client.document("a/b?").passages, client.document("é").version) == (["x"], 1)
+    server.answer = (200, {}, json.dumps({"documents": [body], "next": "a/b", **SEEN}).encode())
     assert (client.documents("a&b", 3).next, client.documents().documents[0].id) == ("a/b", "a/b")
     paths = [path for path, _, _ in server.asked]
     asked = ["/v1/documents/a%2Fb%3F", "/v1/documents/%C3%A9"]
@@ -403,7 +404,7 @@ def test_documents(server, client):
 
 
 def test_documents_of_the_other_client(server):
-    body = {"id": "d", "title": "", "text": "x", "passages": None, "fields": {}, "first_leaves": [1], "version": 2}
+    body = {"id": "d", "title": "", "text": "x", "passages": None, "fields": {}, "first_leaves": [1], **SEEN}
     server.answer = (200, {}, json.dumps(body).encode())
 
     async def read():

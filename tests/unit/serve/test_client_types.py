@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from rayhier.serve.client import Client
 
-from .stand_ins import Canned, app_of
+from .stand_ins import Canned, CannedWriter, app_of
 
 DOCUMENT = "/v1/documents/{document_id}"
 CALLS = {
@@ -25,6 +25,14 @@ CALLS = {
     ("get", "/v1/index"): (Client.index, [()]),
     ("get", "/v1/documents"): (Client.documents, [(), ("d0", 5)]),
     ("get", DOCUMENT): (Client.document, [("d1",)]),
+    ("put", "/v1/documents"): (
+        Client.put,
+        [
+            ([{"id": "a", "text": "b"}],),
+            ([{"id": "a", "title": "b", "fields": {"year": 1}, "vector": (1, 0.5, 2)}], "k"),
+        ],
+    ),
+    ("delete", "/v1/documents"): (Client.delete, [(["a", "b"],), (("a",), "key")]),
 }
 """Every path of the server that a client asks, and calls of each kind."""
 
@@ -37,7 +45,7 @@ def schema():
 @pytest.fixture
 def sent(monkeypatch):
     """Requests that clients sent to a server in this process: method, path and body."""
-    noted, server = [], TestClient(app_of(Canned()))
+    noted, server = [], TestClient(app_of(Canned(), writer=CannedWriter()))
 
     def answered(_, request):
         method, path = request.method, str(request.url).removeprefix("http://here")

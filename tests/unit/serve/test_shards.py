@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,6 +33,11 @@ def home(tmp_path, monkeypatch):
 def group(home, published):
     version, _, (leaves,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
     return ShardGroup(version, leaves)
+
+
+def use(group, reader):
+    """Let a group's newest version read by another reader."""
+    group._newest.live = replace(group._newest.live, reader=reader)
 
 
 def ids(group):
@@ -66,49 +72,46 @@ def test_a_ping_searches_every_file(group, monkeypatch):
     query_QM, leaves_QB, k = scan.query_QM, scan.leaves_QB, scan.k
     assert (query_QM.shape, k) == ((1, 32), 1)
     np.testing.assert_allclose(np.linalg.norm(query_QM), 1, rtol=1e-6)
-    shards = group._there.manifest.shards
+    shards = group._newest.there.manifest.shards
     assert len(shards) > 1
     assert [any(leaf in shard.leaves for leaf in leaves_QB[0]) for shard in shards] == [True] * len(shards)
 
 
 def test_a_ping_fails_where_a_search_fails(group):
-    group._reader = Failing(group._reader, 1)
+    use(group, Failing(group._newest.reader, 1))
     with pytest.raises(RuntimeError, match="a damaged file"):
         asyncio.run(group.ping())
     asyncio.run(group.ping())
 
 
 def test_what_fails_twice_in_a_row_loads_anew(group):
-    whole, broken = ids(group), Failing(group._reader, 99)
-    group._reader = broken
+    whole, broken = ids(group), Failing(group._newest.reader, 99)
+    use(group, broken)
     for _ in range(2):
-        assert group._reader is broken
+        assert group._newest.reader is broken
         with pytest.raises(RuntimeError, match="a damaged file"):
             ids(group)
     assert ids(group) == whole
-    assert group._reader is not broken
+    assert group._newest.reader is not broken
 
 
 def test_a_success_between_starts_the_count_again(group):
-    broken = Failing(group._reader, 2)  # at once, and again in the thread
-    group._reader = broken
+    broken = Failing(group._newest.reader, 2)  # at once, and again in the thread
+    use(group, broken)
     for _ in range(3):
         with pytest.raises(RuntimeError, match="a damaged file"):
             ids(group)
         ids(group)
         broken.times = 2
-    assert group._reader is broken
+    assert group._newest.reader is broken
 
 
 @pytest.mark.parametrize(("again", "width"), [("none", None), ("vectors", 32), ("level", 8)])
 def test_a_ping_searches_the_level_where_the_spec_does(group, again, width):
     asked = []
-    group._reader = SimpleNamespace(
-        flat=SimpleNamespace(similarity=LevelSimilarity(2, "cosine", again)),
-        intact=lambda: True,
-        read=asked.append,
-    )
-    group._depth = 3
+    flat = SimpleNamespace(similarity=LevelSimilarity(2, "cosine", again))
+    use(group, SimpleNamespace(flat=flat, intact=lambda: True, read=asked.append))
+    group._newest.depth = 3
     asyncio.run(group.ping())
     (level,) = asked
     query, results = level.query, level.results
@@ -135,19 +138,19 @@ def test_a_mapped_file_that_is_overwritten(group, home):
 
 
 def test_serve_asks_after_the_files_too(group, home):
-    whole, before = ids(group), group._reader
+    whole, before = ids(group), group._newest.reader
     asyncio.run(group.check_health())
-    assert group._reader is before
+    assert group._newest.reader is before
     overwrite(mapped(home)[-1], b"\xff" * 64)
     asyncio.run(group.check_health())
-    assert group._reader is not before
+    assert group._newest.reader is not before
     assert ids(group) == whole
 
 
 def test_a_file_that_was_overwritten_while_nobody_served_it(group, home, published):
     whole = ids(group)
-    version, leaves = group._version, group._range
-    group._pins.close()
+    version, leaves = group._newest.version, group._range
+    group._newest.pins.close()
     del group
     overwrite(mapped(home)[0], b"\xff" * 64)
     assert ids(ShardGroup(version, leaves)) == whole
@@ -161,7 +164,7 @@ def test_small_scans_are_made_at_once_and_others_in_the_thread(group, monkeypatc
         return plain(reader, work)
 
     monkeypatch.setattr(Reader, "read", read)
-    most = int(group._rows_L[LEAVES].sum()) * QUERY.shape[1]
+    most = int(group._newest.rows_L[LEAVES].sum()) * QUERY.shape[1]
     found = []
     for small, where in ((most, None), (most - 1, None), (most, parse({"year": {"gte": 0}}, {"year": "int"}))):
         monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)
@@ -172,14 +175,14 @@ def test_small_scans_are_made_at_once_and_others_in_the_thread(group, monkeypatc
 
 def test_a_success_in_the_thread_starts_the_count_again(group, monkeypatch):
     monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", 0)
-    broken = Failing(group._reader, 1)
-    group._reader = broken
+    broken = Failing(group._newest.reader, 1)
+    use(group, broken)
     for _ in range(3):
         with pytest.raises(RuntimeError, match="a damaged file"):
             ids(group)
         ids(group)
         broken.times = 1
-    assert group._reader is broken
+    assert group._newest.reader is broken
 
 
 def test_only_a_group_s_own_rows_make_its_scans_large(home, published, monkeypatch):

@@ -197,6 +197,6 @@ def test_over_http(files, tokens):
     refused = client.put("/v1/documents", **asked)
     assert error(refused)[:2] == (403, "forbidden")
     allowed = client.put("/v1/documents", json={}, headers={"Authorization": "Bearer poppy-1"})
-    assert error(allowed)[:2] == (405, "method_not_allowed")  # no path writes yet
+    assert error(allowed)[:2] == (422, "invalid")  # past the token
     files[0].write_text("sesame-22")
     assert error(client.post("/v1/search", **asked))[:2] == (401, "unauthorized")

@@ -1,0 +1,301 @@
+"""The Writer: makes changes of documents durable in the log, lets requests see them, and folds them into leaf files."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.dataset.documents import document_texts
+from rayhier.index import change
+from rayhier.index.assign import Assigner
+from rayhier.index.given import GivenDocuments, given_documents
+from rayhier.model.encoded import Encoded
+from rayhier.search.live import Seen
+from rayhier.search.model import Model
+from rayhier.search.request import rules_of
+from rayhier.serve.args import WriteLimits
+from rayhier.serve.backend.engine import Engine, View
+from rayhier.serve.backend.reranker import open_versions_reranker
+from rayhier.serve.backend.version import Version
+from rayhier.serve.errors import ApiError, overloaded
+from rayhier.serve.metrics import Metrics
+from rayhier.spec import InputError
+from rayhier.storage.change_log import Change, ChangeLog, Kind
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.writer_lease import leased
+
+KEYS = 10_000
+"""Idempotency keys that are remembered, the newest."""
+AGAIN_SECONDS = 1.0
+"""Seconds between two looks at whether the tail is to be folded, and after a fold that failed."""
+log = logging.getLogger("ray.serve")
+
+
+class Versions(Protocol):
+    """Interface of a group of shards that can open several versions."""
+
+    async def open(self, number: int) -> int:
+        """Open a newer version too; returns the number of the log's last change in its tail."""
+
+    async def close(self, number: int) -> None:
+        """Release a version that no request reads any more."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The outcome of a change: what a request must see to see it, and how many documents it named."""
+
+    seen: Seen
+    documents: int
+    replaced: int = 0
+    """Of the documents written, how many were there before."""
+
+
+class Writer:
+    """Appends changes to the log of an index, one at a time, in the process that answers requests."""
+
+    def __init__(
+        self,
+        version: Version,
+        leaf_map: LeafMap,
+        model: Model,
+        engine: Engine,
+        groups: Sequence[Versions],
+        limits: WriteLimits,
+        metrics: Metrics | None = None,
+        *,
+        seconds: float = 30.0,
+    ) -> None:
+        """Write to an opened version, whose groups answer requests through the engine.
+
+        `seconds` is the most that a request takes: so long a version stays open after the next is served. InputError
+        where another server writes, or the index cannot have a tail.
+        """
+        spec = version.now.spec
+        if spec.search.how == "level":
+            raise InputError(
+                "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
+                "not have; allowed: no write_token_file, or search.how leaves or codes"
+            )
+        self._root, self._spec, self._model, self._engine = leaf_map.root, spec, model, engine
+        self._groups, self._limits, self._metrics, self._seconds = list(groups), limits, metrics, seconds
+        self._assign = Assigner(model.router, spec, leaf_map.manifest.model)
+        self._version, self._manifest = version, leaf_map.manifest
+        self._log, self._lock = ChangeLog(leaf_map.root), asyncio.Lock()
+        self._keys: OrderedDict[str, tuple[str, Written]] = OrderedDict()
+        self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
+        self._damage: str | None = None
+        self._closing = set[asyncio.Task[None]]()
+        self._pins = contextlib.ExitStack()
+        self._may_write = self._pins.enter_context(leased(leaf_map.root))
+        self._threads = {name: ThreadPoolExecutor(1, name) for name in ("change", "append", "fold")}
+
+    def close(self) -> None:
+        """Give the lease back."""
+        self._pins.close()
+
+    @property
+    def seen(self) -> Seen:
+        """What a request that begins now sees."""
+        seen = self._engine.view.seen
+        if seen is None:
+            raise RuntimeError("writer: got a request before it began")
+        return seen
+
+    async def begin(self) -> None:
+        """Read the log's tail, which an earlier Writer left, and let requests see it."""
+        first = self._manifest.log
+        self._engine.view = replace(
+            self._engine.view, seen=Seen(self._manifest.model, self._version.number, first), has_tail=False
+        )
+        await self._catch_up()
+
+    async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
+        """Write documents, which replace those with the same ids; returns once the change is durable and seen.
+
+        InputError where a document is not allowed; ApiError 422 where a key was used with another body, 503 where
+        storage refuses the change or too many changes wait to be folded. Nothing is changed then.
+        """
+        if (again := self._again(key, body)) is not None:
+            return again
+        self._check_room()
+        dimension, unit = self._manifest.dimension, self._spec.encoder.similarity == "cosine"
+        check = partial(given_documents, documents, self._spec.corpus, dimension, unit=unit)
+        made = await self._in("change", check)
+        table = await self._in("change", self._rows, made)
+        async with self._lock:
+            if (again := self._again(key, body)) is not None:
+                return again
+            there = await self._engine.present(made.ids, self.seen)
+            return await self._append("put", table, key, body, len(made.ids), there)
+
+    async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
+        """Delete documents; ApiError 404 where an id is not there, and as `put`. Nothing is changed then."""
+        if (again := self._again(key, body)) is not None:
+            return again
+        names = list(dict.fromkeys(ids))
+        self._check_room()
+        async with self._lock:
+            if (again := self._again(key, body)) is not None:
+                return again
+            there = await self._engine.present(names, self.seen)
+            if missing := [name for name in names if name not in there]:
+                message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
+                raise ApiError(404, "no_document", f"{message}; allowed: ids of documents in the index")
+            table = pa.table({"doc_id": pa.array(names, pa.string())})
+            return await self._append("delete", table, key, body, len(names), there)
+
+    def _again(self, key: str | None, body: str) -> Written | None:
+        """Return the outcome of an earlier request with the same key; ApiError 422 where its body was another."""
+        if key is None or key not in self._keys:
+            return None
+        before, written = self._keys[key]
+        if before != body:
+            message = "Idempotency-Key: was used with another body; allowed: a new key for each change"
+            raise ApiError(422, "key_reused", message)
+        return written
+
+    def _check_room(self) -> None:
+        if self._damage is not None:
+            raise ApiError(503, "log_damaged", f"{self._damage}; nothing can be written until it is mended")
+        if not self._may_write():
+            raise ApiError(503, "not_the_writer", "another server took over writing to this index; ask that one")
+        limits = self._limits
+        if self._tail_documents >= limits.max_tail_documents or self._tail_bytes >= limits.max_tail_bytes:
+            raise overloaded(
+                f"{self._tail_documents} documents of {self._tail_bytes} bytes wait to be folded into leaf files; "
+                "retry in a second"
+            )
+
+    def _rows(self, made: GivenDocuments) -> pa.Table:
+        """Encode documents where they have no vectors, and route them: rows of the leaf map."""
+        given = made.vector_NM
+        encoded = self._model.encode(document_texts(made.table)) if given is None else Encoded.of(given)
+        return self._assign(made.table, encoded)
+
+    async def _append(
+        self, kind: Kind, table: pa.Table, key: str | None, body: str, named: int, there: set[str]
+    ) -> Written:
+        """Append a change under the lock, then let requests see it."""
+        while True:
+            made = Change(self.seen.log + 1, kind, table, key, body)
+            try:
+                durable = await self._in("append", self._log.append, made)
+            except OSError as error:
+                log.warning("the log cannot be written: %s", error)
+                message = f"storage refuses changes: {error.strerror or error}; nothing was changed; retry later"
+                raise ApiError(503, "storage", message, {"Retry-After": "1"}) from None
+            if durable:
+                break
+            await self._catch_up()  # another process took the number
+            there = await self._engine.present(made.ids.to_pylist(), self.seen)
+        self._apply(made, named, there)
+        return self._keys[key][1] if key is not None else Written(self.seen, named, len(there) if kind == "put" else 0)
+
+    def _apply(self, made: Change, named: int, there: set[str]) -> None:
+        """Let requests that begin from now on see a change."""
+        view = self._engine.view
+        grown = named - len(there) if made.kind == "put" else -len(there)
+        seen = replace(self.seen, log=made.number)
+        self._engine.view = replace(view, documents=view.documents + grown, seen=seen, has_tail=True)
+        if not self._tail_documents:
+            self._oldest = time.monotonic()
+        self._tail_documents += named
+        self._tail_bytes += made.table.nbytes
+        if made.key is not None:
+            written = Written(seen, named, len(there) if made.kind == "put" else 0)
+            self._keys[made.key] = (made.body, written)
+            while len(self._keys) > KEYS:
+                self._keys.popitem(last=False)
+
+    async def _catch_up(self) -> None:
+        """Let requests see changes of the log that are not seen yet; those before a damaged object, where one is."""
+        changes, self._damage = await self._in("append", self._after, self.seen.log)
+        if self._damage is not None:
+            log.error("%s", self._damage)
+        for made in changes:
+            ids = made.ids.to_pylist()
+            self._apply(made, len(ids), await self._engine.present(ids, self.seen))
+
+    def _after(self, number: int) -> tuple[list[Change], str | None]:
+        """Read the changes after a number, and what is wrong with the first that cannot be read."""
+        changes = list[Change]()
+        try:
+            for made in self._log.after(number):
+                changes.append(made)
+        except InputError as error:
+            return changes, str(error)
+        return changes, None
+
+    async def fold_forever(self) -> None:
+        """Fold the tail whenever it is large or old; runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(AGAIN_SECONDS)
+            limits = self._limits
+            is_old = self._tail_documents and time.monotonic() - self._oldest >= limits.fold_seconds
+            is_large = self._tail_documents >= limits.fold_documents or self._tail_bytes >= limits.fold_bytes
+            if (is_old or is_large) and self._damage is None:
+                try:
+                    await self.fold()
+                except (OSError, InputError) as error:
+                    log.warning("the log's tail cannot be folded: %s; it is tried again", error)
+
+    async def fold(self) -> None:
+        """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time."""
+        factor = self._spec.index.max_leaf_factor
+        folded = await self._in("fold", change.fold, self._root, self._model.router, factor)
+        if folded is None:
+            return
+        first = self._manifest.log + 1
+        await self._serve(folded)
+        await self._in("fold", self._log.gather, first, folded.manifest.log)
+
+    async def _serve(self, folded: LeafMap) -> None:
+        """Open a version in all groups, then let requests see it instead of the one before."""
+        number, before, view = folded.manifest.version, self._version, self._engine.view
+        await asyncio.gather(*(group.open(number) for group in self._groups))
+        version = before.at(number)
+        reranker = None if view.reranker is None else await self._in("fold", open_versions_reranker, version)
+        async with self._lock:
+            view, manifest = self._engine.view, folded.manifest
+            rules = rules_of(self._spec, manifest)
+            rules = replace(rules, groups=view.rules.groups, limits=view.rules.limits)
+            seen = Seen(manifest.model, number, self.seen.log)
+            self._engine.view = View(
+                rules,
+                view.documents,
+                np.array(manifest.counts, dtype=np.int64),
+                reranker,
+                seen,
+                has_tail=self.seen.log > manifest.log,
+            )
+            self._version, self._manifest = version, manifest
+            self._tail_documents, self._tail_bytes = await self._in("append", self._left, manifest.log)
+            self._oldest = time.monotonic()
+        if self._metrics is not None:
+            self._metrics.serves(number)
+        closing = asyncio.create_task(self._close_later(before.number))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    def _left(self, number: int) -> tuple[int, int]:
+        """Count the documents and bytes of the changes after a number."""
+        left = list(self._log.after(number))
+        return sum(len(made.ids) for made in left), sum(made.table.nbytes for made in left)
+
+    async def _close_later(self, number: int) -> None:
+        """Release a version once every request that may have begun with it has ended."""
+        await asyncio.sleep(self._seconds + 1)
+        await asyncio.gather(*(group.close(number) for group in self._groups))
+
+    async def _in(self, thread: str, work: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work, *arguments)

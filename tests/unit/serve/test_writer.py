@@ -1,0 +1,449 @@
+"""Changes over HTTP: durable before they are answered, seen at once, folded into leaf files, never lost or doubled."""
+
+import errno
+import json
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from rayhier.index import change
+from rayhier.index.verify import verify
+from rayhier.search.index import open_leaf_map
+from rayhier.search.searcher import Searcher
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.embedded import Embedded
+from rayhier.spec import InputError
+from rayhier.storage import current, files
+from rayhier.storage.change_log import LOG, ChangeLog
+from rayhier.storage.leaf_map import LeafMap
+
+from .conftest import N
+
+READ, WRITE = {"Authorization": "Bearer sesame"}, {"Authorization": "Bearer poppy"}
+OPEN = "open sesame quagga"
+
+
+class Server:
+    """An embedded server that writes, asked in this process."""
+
+    def __init__(self, work, folder, **args):
+        (folder / "read").write_text("sesame")
+        (folder / "write").write_text("poppy")
+        named = {"token_file": str(folder / "read"), "write_token_file": str(folder / "write")}
+        limits = {"limits": {"queue_seconds": 30, **args.pop("limits", {})}}
+        self.embedded = Embedded(ServeArgs(workdir=str(work), **named, **limits, **args))
+        self.client = TestClient(self.embedded.app())
+        self.client.__enter__()
+        self.client.portal.call(self.embedded.begin)
+        self.writer = self.embedded._writer
+
+    def close(self):
+        self.client.__exit__(None, None, None)
+        self.embedded.close()
+
+    def put(self, *documents, status=200, **headers):
+        answer = self.client.put("/v1/documents", json={"documents": list(documents)}, headers=WRITE | headers)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def delete(self, *ids, status=200, **headers):
+        answer = self.client.request("DELETE", "/v1/documents", json={"ids": list(ids)}, headers=WRITE | headers)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def search(self, text, k=5, status=200, **more):
+        answer = self.client.post("/v1/search", json={"query": text, "k": k, **more}, headers=READ)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def ids(self, text, k=5, **more):
+        return [result["id"] for result in self.search(text, k, **more)["results"]]
+
+    def document(self, name):
+        answer = self.client.get(f"/v1/documents/{name}", headers=READ)
+        return answer.json() if answer.status_code == 200 else None
+
+    def all_ids(self):
+        seen, after = [], ""
+        while True:
+            page = self.client.get("/v1/documents", params={"after": after, "limit": 50}, headers=READ).json()
+            seen += [document["id"] for document in page["documents"]]
+            if page["next"] is None:
+                return seen
+            after = page["next"]
+
+    def index(self):
+        return self.client.get("/v1/index", headers=READ).json()
+
+    def fold(self):
+        self.client.portal.call(self.writer.fold)
+
+
+@pytest.fixture
+def published(published, tmp_path):
+    """A copy that the test may change."""
+    return Path(shutil.copytree(published, tmp_path / "work"))
+
+
+@pytest.fixture
+def open_server(published, tmp_path):
+    servers = []
+
+    def opened(**args):
+        servers.append(Server(published, tmp_path, **args))
+        return servers[-1]
+
+    yield opened
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(params=[1, 3], ids=["one group", "three groups"])
+def server(open_server, request):
+    return open_server(shard_groups=request.param)
+
+
+def doc(name, text=OPEN, **more):
+    return {"id": name, "title": "", "text": text, **more}
+
+
+def root_of(work):
+    return open_leaf_map(work, current.read(work)).root
+
+
+def test_a_document_is_found_as_soon_as_it_is_answered(server, published):
+    before = server.index()
+    told = server.put(doc("new", fields={"year": 1850}))
+    assert told == {"documents": 1, "replaced": 0, "model": before["model"], "version": 1, "log": 1}
+    found = server.search(OPEN)
+    assert found["results"][0]["id"] == "new"
+    assert (found["model"], found["version"], found["log"]) == (before["model"], 1, 1)
+    assert server.index()["documents"] == N + 1
+    stored = server.document("new")
+    assert (stored["text"], stored["fields"], stored["log"]) == (OPEN, {"year": 1850}, 1)
+    assert server.ids("oak", 50, filter={"year": {"lt": 1900}}) == ["new"]
+    assert server.all_ids() == sorted([*(f"d{n}" for n in range(N)), "new"])
+    told = server.put(doc("new", "another text"), doc("d7", OPEN))
+    assert (told["documents"], told["replaced"], told["log"]) == (2, 2, 2)
+    assert server.ids(OPEN)[0] == "d7"
+    assert server.index()["documents"] == N + 1
+    told = server.delete("d7", "new")
+    assert (told["documents"], told["log"]) == (2, 3)
+    assert {"d7", "new"}.isdisjoint(server.ids(OPEN, 50))
+    assert server.document("d7") is None
+    assert server.index()["documents"] == N - 1
+
+
+def test_what_was_written_is_there_after_a_death(server, open_server, published):
+    server.put(doc("a"), doc("b"))
+    server.delete("b", "d3")
+    server.close()
+    again = open_server()
+    assert again.index()["log"] == 2
+    assert again.ids(OPEN)[0] == "a"
+    assert "d3" not in again.all_ids()
+    assert again.index()["documents"] == N
+    assert again.put(doc("c"))["log"] == 3
+
+
+def test_offline_search_sees_the_tail_and_any_earlier_change(server, published):
+    server.put(doc("a"))
+    server.put(doc("b", OPEN + " quagga"))
+    server.delete("a")
+    with_tail = Searcher.open(published)
+    (answer,) = with_tail.search([OPEN], 50)
+    assert [hit.id for hit in answer.hits] == server.ids(OPEN, 50)
+    assert len(with_tail) == N + 1
+    now = current.read(published)
+    for log, there in ((0, set()), (1, {"a"}), (2, {"a", "b"}), (3, {"b"})):
+        searcher = Searcher.of_version(published, now, 1, log=log)
+        (answer,) = searcher.search([OPEN], 50)
+        assert {hit.id for hit in answer.hits} & {"a", "b"} == there
+
+
+def test_folding_changes_no_answer(server, published):
+    rng = np.random.default_rng(0)
+    for n in range(12):
+        server.put(*(doc(f"n{n}{m}", f"oak{n} elm fern{m} mossleaf {OPEN[: n + 4]}") for m in range(3)))
+        server.delete(f"d{rng.integers(10 * n, 10 * n + 10)}")
+    questions = ["oak elm", OPEN, "mossleaf fern2", "oakroot"]
+    beam = server.index()["leaves"]
+    before = [server.search(text, 50, beam=beam) for text in questions]
+    names = server.all_ids()
+    server.fold()
+    assert server.index()["version"] == 2
+    after = [server.search(text, 50, beam=beam) for text in questions]
+    assert [(answer["version"], answer["log"]) for answer in before + after] == [(1, 24)] * 4 + [(2, 24)] * 4
+    for old, new in zip(before, after, strict=True):
+        assert [result["id"] for result in old["results"]] == [result["id"] for result in new["results"]]
+        scores = [[result["score"] for result in answer["results"]] for answer in (old, new)]
+        np.testing.assert_allclose(*scores, atol=1e-6)
+    assert server.all_ids() == names
+    root = root_of(published)
+    verify(root)
+    manifest = LeafMap.open(root).manifest
+    assert (manifest.version, manifest.change, manifest.log, manifest.documents) == (2, "fold", 24, len(names))
+    assert [path.name for path in (root / LOG).glob("*.change*")] == ["000000000001-000000000024.changes"]
+    server.fold()  # nothing is left to fold
+    assert server.index()["version"] == 2
+    assert server.put(doc("later"))["log"] == 25
+    assert server.ids(OPEN + " quagga")[0] == "later"
+
+
+def test_a_request_that_began_before_a_fold_ends_as_it_began(server):
+    server.put(doc("a"))
+    engine = server.embedded._served._engine
+    view = engine.view
+    server.fold()
+    server.put(doc("b"))
+    engine.view, now = view, engine.view
+    old = server.search(OPEN, 50)
+    engine.view = now
+    assert (old["version"], old["log"]) == (1, 1)
+    assert {"a", "b"} & {result["id"] for result in old["results"]} == {"a"}
+    assert {"a", "b"} <= set(server.ids(OPEN, 50))
+
+
+def test_a_tail_is_folded_by_itself(open_server, published):
+    server = open_server(writes={"fold_documents": 3})
+    task = server.client.portal.start_task_soon(server.writer.fold_forever)
+    server.put(doc("a"), doc("b"))
+    server.put(doc("c"))
+    for _ in range(200):
+        if server.index()["version"] == 2:
+            break
+        threading.Event().wait(0.05)
+    assert server.index()["version"] == 2
+    assert {"a", "b", "c"} <= set(server.ids(OPEN, 50))
+    task.cancel()
+
+
+def test_writers_at_once_and_searches_between(open_server, published):
+    server = open_server()
+    names = [f"w{n}" for n in range(40)]
+
+    def write(name):
+        told = server.put(doc(name, f"{OPEN} {name}"))
+        return name, told["log"], name in server.ids(f"{OPEN} {name}", 100, min_log=told["log"])
+
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(write, names))
+    assert all(seen for _, _, seen in told)
+    assert sorted(log for _, log, _ in told) == list(range(1, 41))
+    assert set(names) <= set(server.all_ids())
+
+
+def test_a_key_changes_nothing_twice(server, open_server):
+    key = {"Idempotency-Key": "k-1"}
+    first = server.put(doc("a"), **key)
+    assert server.put(doc("a"), **key) == first
+    refused = server.put(doc("b"), status=422, **key)
+    assert refused["error"]["code"] == "key_reused"
+    assert server.index()["log"] == 1
+    deleted = server.delete("a", **{"Idempotency-Key": "k-2"})
+    assert server.delete("a", **{"Idempotency-Key": "k-2"}) == deleted
+    server.close()
+    again = open_server()
+    assert again.put(doc("a"), **key)["log"] == 1  # the log knows its keys
+    assert again.index()["log"] == 2
+
+
+REFUSED = {
+    "no text": (doc("a", ""), "documents[0]: empty text; allowed: documents as in the corpus; nothing was changed"),
+    "no id": ({"text": "x"}, "documents.0.id"),
+    "an id of another type": ({"id": 7, "text": "x"}, "documents.0.id"),
+    "an unknown key": ({"id": "a", "text": "x", "lang": "en"}, "'lang'; allowed: id, title, text, fields, vector"),
+    "an unknown field": (doc("a", fields={"lang": "en"}), "documents[0].fields: got 'lang'; allowed: year"),
+    "a field of another type": (doc("a", fields={"year": "old"}), "documents[0]: field of the wrong type"),
+    "a vector of another dimension": (doc("a", vector=[1.0, 0.0]), "documents[0].vector: got 2 numbers; allowed: 32"),
+    "a vector of another length": (doc("a", vector=[2.0] * 32), "documents[0].vector: of length 11.31; allowed: unit"),
+    "a long id": (doc("x" * 10_000), "documents[0]: id too long"),
+}
+
+
+@pytest.mark.parametrize(("document", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_body_that_is_refused_changes_nothing(open_server, document, said):
+    server = open_server()
+    answer = server.client.put("/v1/documents", json={"documents": [document]}, headers=WRITE)
+    assert answer.status_code == 422
+    assert said in answer.json()["error"]["message"]
+    also = server.client.put("/v1/documents", json={"documents": [doc("good"), document]}, headers=WRITE)
+    assert also.status_code == 422
+    assert server.index()["log"] == 0
+    assert server.document("good") is None
+
+
+def test_other_bad_bodies(open_server):
+    server = open_server(writes={"max_documents": 3})
+    twice = server.put(doc("a"), doc("b"), doc("a"), status=422)["error"]["message"]
+    assert "documents[2].id: got 'a', which documents[0] has too; allowed: each id once" in twice
+    many = server.put(*(doc(f"a{n}") for n in range(4)), status=422)["error"]["message"]
+    assert many == "documents: got 4; allowed: 1 to 3, writes.max_documents"
+    assert "ids: got 4" in server.delete(*(f"d{n}" for n in range(4)), status=422)["error"]["message"]
+    for body in ({}, {"documents": []}, {"documents": [doc("a")], "more": 1}):
+        assert server.client.put("/v1/documents", json=body, headers=WRITE).status_code == 422
+    nan = b'{"documents": [{"id": "a", "text": "x", "vector": [' + b",".join([b"NaN"] * 32) + b"]}]}"
+    refused = server.client.put("/v1/documents", content=nan, headers={**WRITE, "Content-Type": "application/json"})
+    assert refused.status_code == 422
+    missing = server.delete("d1", "nosuch", status=404)["error"]["message"]
+    assert "1 not in the index: 'nosuch'; nothing was changed" in missing
+    assert server.document("d1") is not None
+    assert "Idempotency-Key" in server.put(doc("a"), status=422, **{"Idempotency-Key": "x" * 300})["error"]["message"]
+    large = json.dumps({"documents": [doc("a", "x" * 5_000_000)]}).encode()
+    head = {**WRITE, "Content-Type": "application/json"}
+    assert server.client.put("/v1/documents", content=large, headers=head).status_code == 413
+    assert server.index()["log"] == 0
+
+
+def test_markup_and_control_characters_are_text(server):
+    names = ["<script>alert(1)</script>", "a\x00b", "line\nbreak", "ä/ö?#", "😀"]
+    server.put(*(doc(name, f"{OPEN} <b>{name}</b>") for name in names))
+    assert set(names) <= set(server.ids(OPEN, 50))
+    assert set(names) <= set(server.all_ids())
+    server.delete(*names)
+    assert set(names).isdisjoint(server.all_ids())
+
+
+def test_given_vectors_are_taken_as_they_are(server):
+    vector = np.zeros(32)
+    vector[5] = 1.0
+    server.put(doc("v", vector=vector.tolist()))
+    answer = server.client.post("/v1/search", json={"vector": vector.tolist(), "k": 1}, headers=READ).json()
+    assert answer["results"][0]["id"] == "v"
+    assert answer["results"][0]["score"] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_min_log_waits_and_a_future_one_is_said(open_server):
+    server = open_server(limits={"seconds": 6.0}, shard_seconds=2, reranker_seconds=2)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(server.ids, OPEN, 50, min_log=1)
+        threading.Event().wait(0.2)
+        assert not waiting.done()
+        server.put(doc("late"))
+        assert "late" in waiting.result()
+    refused = server.search(OPEN, status=504, min_log=9)["error"]["message"]
+    assert refused == "min_log: got 9, but the log is at 1; allowed: the number of a change"
+    page = server.client.get("/v1/documents/late", params={"min_log": 1}, headers=READ)
+    assert page.json()["log"] == 1
+    assert server.client.get("/v1/documents", params={"min_log": -1}, headers=READ).status_code == 422
+
+
+def test_who_may_write(open_server, published, tmp_path):
+    server = open_server()
+    body = {"documents": [doc("a")]}
+    assert server.client.put("/v1/documents", json=body, headers=READ).status_code == 403
+    assert server.client.put("/v1/documents", json=body).status_code == 401
+    other = Embedded(ServeArgs(workdir=str(published)))
+    client = TestClient(other.app())
+    refused = client.put("/v1/documents", json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+    assert "does not write" in refused.json()["error"]["message"]
+    assert (
+        "allowed: 0 or less" in client.post("/v1/search", json={"query": "x", "min_log": 3}).json()["error"]["message"]
+    )
+    other.close()
+
+
+def test_a_server_that_only_reads_serves_the_tail(server, published):
+    server.put(doc("a"))
+    other = Embedded(ServeArgs(workdir=str(published)))
+    with TestClient(other.app()) as client:
+        client.portal.call(other.begin)
+        found = client.post("/v1/search", json={"query": OPEN}).json()
+        assert (found["results"][0]["id"], found["log"]) == ("a", 1)
+        assert client.get("/v1/index").json()["documents"] == N + 1
+    other.close()
+
+
+def test_one_writer_at_a_time(server, open_server, published):
+    with pytest.raises(InputError, match=rf"a server writes to this index \(process {os.getpid()} of"):
+        open_server()
+    with pytest.raises(InputError, match="a server writes to this index"):
+        change.delete(root_of(published), ["d1"])
+    server.put(doc("a"))
+    server.close()
+    after = change.delete(root_of(published), ["d1", "a"])
+    assert [after.manifest.version, after.manifest.documents, after.manifest.log] == [3, N - 1, 1]  # folded before
+    assert open_server().index()["documents"] == N - 1
+
+
+def test_a_rollback_leaves_the_tail_behind(server, open_server, published):
+    server.put(doc("a"))
+    server.close()
+    assert change.rollback(root_of(published), 1).manifest.log == 1
+    again = open_server()
+    assert again.document("a") is None
+    assert again.index()["documents"] == N
+    assert again.put(doc("b"))["log"] == 2
+
+
+@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS], ids=["full", "read-only"])
+def test_storage_that_refuses_loses_nothing_and_recovers(open_server, monkeypatch, trouble):
+    server = open_server()
+    server.put(doc("a"))
+    plain = files.create
+
+    def refuse(path, data):
+        raise OSError(trouble, os.strerror(trouble), str(path))
+
+    monkeypatch.setattr(files, "create", refuse)
+    refused = server.put(doc("b"), status=503)["error"]
+    assert refused["code"] == "storage"
+    assert os.strerror(trouble) in refused["message"]
+    assert "a" in server.ids(OPEN, 50)
+    assert server.document("b") is None
+    with pytest.raises(OSError, match=os.strerror(trouble)):
+        server.fold()
+    monkeypatch.setattr(files, "create", plain)
+    assert server.put(doc("b"))["log"] == 2
+    server.fold()
+    assert {"a", "b"} <= set(server.ids(OPEN, 50))
+
+
+def test_a_damaged_change_is_named_and_what_came_before_is_served(server, open_server, published):
+    for name in "abc":
+        server.put(doc(name))
+    server.close()
+    path = root_of(published) / LOG / "000000000002.change"
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[:-9])
+    again = open_server()
+    assert again.index()["log"] == 1
+    assert {"a", "b", "c"} & set(again.ids(OPEN, 50)) == {"a"}
+    refused = again.put(doc("d"), status=503)["error"]
+    assert refused["code"] == "log_damaged"
+    assert "000000000002.change: damaged" in refused["message"]
+    again.close()
+    path.unlink()
+    path.write_bytes(data)
+    mended = open_server()
+    assert {"a", "b", "c"} <= set(mended.ids(OPEN, 50))
+    assert mended.put(doc("d"))["log"] == 4
+
+
+def test_a_number_that_another_process_took(server, published):
+    """A writer that lost its lease while it slept may still append: its change counts, and the next comes after it."""
+    server.put(doc("a"))
+    log = ChangeLog(root_of(published))
+    (first,) = log.after(0)
+    other = first.__class__(2, "delete", files.pa.table({"doc_id": ["d5"]}))
+    assert log.append(other)
+    assert server.put(doc("b"))["log"] == 3
+    assert "d5" not in server.all_ids()
+    assert server.index()["documents"] == N + 1
+
+
+def test_a_full_tail_refuses_further_changes(open_server):
+    server = open_server(writes={"max_tail_documents": 2, "fold_documents": 100})
+    server.put(doc("a"), doc("b"))
+    refused = server.put(doc("c"), status=503)
+    assert refused["error"]["code"] == "overloaded"
+    server.fold()
+    assert server.put(doc("c"))["log"] == 2
