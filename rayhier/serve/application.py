@@ -3,10 +3,12 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from fastapi import FastAPI
 
+from rayhier.index.nodes import NodeTable
 from rayhier.search.request import rules_of
 from rayhier.search.rerank import Reranker
 from rayhier.search.reranking import KINDS, open_reranker
@@ -58,7 +60,8 @@ class ServedIndex:
         self._args, self._pins = args, contextlib.ExitStack()
         torch.set_num_threads(args.encoder_threads)
         self._tokens, self._metrics = Tokens(args.token_file, args.write_token_file), Metrics(instruments)
-        manifest = self._pins.enter_context(version.reading()).manifest
+        self._leaf_map = self._pins.enter_context(version.reading())
+        manifest = self._leaf_map.manifest
         model = version.model(args.encoder_precision).load()
         _ = model.search_router
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
@@ -84,6 +87,11 @@ class ServedIndex:
         """Release the version, which vacuum may then remove."""
         self._pins.close()
 
+    @cached_property
+    def _nodes(self) -> NodeTable:
+        """The nodes of the tree, read when a request first needs them."""
+        return NodeTable.of(self._leaf_map)
+
     def app(self) -> FastAPI:
         """Make the HTTP application."""
         args = self._args
@@ -92,6 +100,7 @@ class ServedIndex:
             self._index,
             self._rules,
             args.limits,
+            lambda: self._nodes,
             self._tokens,
             origins=args.cors_origins,
             log_queries=args.log_queries,

@@ -1,5 +1,6 @@
 """The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer requests."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +18,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware import Middleware
 
 from rayhier.arrays import Floats
+from rayhier.index.nodes import Node, NodeTable
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.request import Queries, Request, Rules
 from rayhier.search.routes import Routes
@@ -43,6 +45,9 @@ from rayhier.serve.http.models import (
     IndexResponse,
     ListRequest,
     ListResponse,
+    NodeBody,
+    NodesRequest,
+    NodesResponse,
     Part,
     Result,
     RoutedLeaf,
@@ -52,10 +57,12 @@ from rayhier.serve.http.models import (
     SearchResponse,
     Visits,
 )
+from rayhier.serve.http.page import install_page
 from rayhier.serve.http.ready import Readiness
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import run_in_thread
+from rayhier.storage.leaf_map import BUILT
 
 log = logging.getLogger("ray.serve")
 NUMBERS = 100
@@ -104,6 +111,7 @@ def api(
     index: IndexResponse,
     rules: Rules,
     limits: RequestLimits,
+    nodes: Callable[[], NodeTable],
     tokens: Tokens | None = None,
     *,
     origins: Sequence[str] = (),
@@ -112,7 +120,8 @@ def api(
 ) -> FastAPI:
     """Make the HTTP application of an index: `engine` answers, `index` describes the index, `rules` check requests.
 
-    `origins` are those whose pages may send requests too; with `log_queries` the texts of queries are logged.
+    `nodes` returns the nodes of its tree, and may read them from storage. `origins` are those whose pages may send
+    requests too; with `log_queries` the texts of queries are logged.
     """
     tokens = tokens or Tokens(None)
     guard = Middleware(Guard, tokens=tokens, limits=limits, admission=engine.admission, metrics=metrics)
@@ -130,6 +139,8 @@ def api(
     _health(app, engine)
     _searches(app, engine, _Asked(rules, log_queries=log_queries), index, limits.max_answer_bytes, metrics)
     _documents(app, engine, index.version, limits.max_answer_bytes)
+    _nodes(app, nodes, index.version, limits.max_answer_bytes)
+    install_page(app)
     if tokens.required:
         _say_token(app)
     return app
@@ -275,6 +286,42 @@ def _documents(app: FastAPI, engine: Backend, version: int, most_bytes: int) -> 
             raise ApiError(404, "no_document", message)
         (body,) = _within(documents, most_bytes)
         return _sent(DocumentResponse(**dict(body), version=version))
+
+
+def _nodes(app: FastAPI, nodes: Callable[[], NodeTable], version: int, most_bytes: int) -> None:
+    def read(wanted: NodesRequest) -> NodesResponse:
+        table = nodes()
+        if wanted.leaf:
+            chosen, total = table.leaves(wanted.leaf), len(wanted.leaf)
+        else:
+            chosen, total = table.below(wanted.below or "0:0", wanted.limit)
+        bodies = [_node(node, table) for node in chosen]
+        size = sum(len(text.encode()) for body in bodies for text in (*body.keywords, *body.documents))
+        if size + NUMBERS * len(bodies) > most_bytes:
+            message = f"answer: got more than {most_bytes} bytes, limits.max_answer_bytes; allowed: ask for fewer nodes"
+            raise ApiError(422, "answer_too_large", message)
+        return NodesResponse(nodes=bodies, total=total, levels=table.levels, described=BUILT, version=version)
+
+    @app.get(
+        "/v1/nodes",
+        summary="Describe leaves, or the children of a node of the tree",
+        tags=["index"],
+        response_model=NodesResponse,
+    )
+    async def the_nodes(wanted: Annotated[NodesRequest, Query()]) -> Response:
+        return _sent(await asyncio.to_thread(read, wanted))
+
+
+def _node(node: Node, table: NodeTable) -> NodeBody:
+    return NodeBody(
+        name=node.name,
+        parent=f"{node.level - 1}:{node.parent}",
+        leaf=node.number if node.level == table.levels else None,
+        size=node.size,
+        children=table.children(node),
+        keywords=node.keywords,
+        documents=node.documents,
+    )
 
 
 def _check_utf_8(request: HttpRequest) -> None:

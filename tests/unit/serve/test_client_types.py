@@ -25,6 +25,7 @@ CALLS = {
     ("get", "/v1/index"): (Client.index, [()]),
     ("get", "/v1/documents"): (Client.documents, [(), ("d0", 5)]),
     ("get", DOCUMENT): (Client.document, [("d1",)]),
+    ("get", "/v1/nodes"): (Client.nodes, [(), ([5, 0],), (None, "1:1", 3)]),
 }
 """Every path of the server that a client asks, and calls of each kind."""
 
