@@ -9,8 +9,8 @@ from rayhier.spec import InputError
 from rayhier.storage import files, schemas
 from rayhier.storage.leaf_map import LEAVES
 
-from ..serve.conftest import make_published
 from ...conftest import leaf_map_of
+from ..serve.conftest import make_published
 
 
 @pytest.fixture
