@@ -11,7 +11,8 @@ from rayhier.spec import InputError
 from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
-    from rayhier.inspect.nodes import Inspection, Node, Step
+    from rayhier.index.nodes import Node
+    from rayhier.inspect.nodes import Inspection, Step
 
 DEPTH, MOST_DEPTH = 3, 16
 """DEPTH: number of levels shown where no depth is given. MOST_DEPTH: most levels that `--depth` allows."""

@@ -14,6 +14,7 @@ import torch
 from rayhier.arrays import Floats, Ints
 from rayhier.index.describe import describe
 from rayhier.index.display import DisplayTree
+from rayhier.index.nodes import Node
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import place_all, route_all
@@ -35,25 +36,6 @@ PLACED = 256
 """Number of texts that are routed at a time."""
 TITLE = 200
 """Most characters of a text that stand for a missing title."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node of the tree that people look at; level 0 is the root."""
-
-    level: int
-    number: int
-    parent: int
-    size: int
-    """Number of rows below the node; a document in two leaves has two rows."""
-    keywords: list[str]
-    documents: list[str]
-    """Ids of a few documents that most probably lie below the node."""
-
-    @property
-    def name(self) -> str:
-        """Name of the node on the command line: LEVEL:NUMBER."""
-        return f"{self.level}:{self.number}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rayhier.inspect.nodes import Inspection, Node, Step
+from rayhier.index.nodes import Node
+from rayhier.inspect.nodes import Inspection, Step
 from rayhier.spec import InputError
 from rayhier.storage import files
 

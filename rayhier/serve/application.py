@@ -3,11 +3,13 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from fastapi import FastAPI
 
 from rayhier.index.change import last_rows
+from rayhier.index.nodes import NodeTable
 from rayhier.progress import say
 from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
@@ -60,7 +62,8 @@ class ServedIndex:
         self._writer: Writer | None = None
         torch.set_num_threads(args.encoder_threads)
         self._tokens, self._metrics = Tokens(args.token_file, args.write_token_file), Metrics(instruments)
-        manifest = self._pins.enter_context(version.reading()).manifest
+        self._leaf_map = self._pins.enter_context(version.reading())
+        manifest = self._leaf_map.manifest
         self._model = model = version.model(args.encoder_precision).load()
         _ = model.search_router
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
@@ -88,29 +91,22 @@ class ServedIndex:
 
     def writer(self, groups: Sequence[Versions]) -> Writer:
         """Make the Writer of the index, whose groups are in this process; InputError where another server writes."""
-        with self._version.reading() as leaf_map:
-            self._writer = Writer(
-                self._version,
-                leaf_map,
-                self._model,
-                self._engine,
-                groups,
-                self._args.writes,
-                self._metrics,
-                seconds=self._args.limits.seconds,
-            )
+        args, leaf_map = self._args, self._leaf_map
+        seconds = args.limits.seconds
+        self._writer = Writer(
+            self._version, leaf_map, self._model, self._engine, groups, args.writes, self._metrics, seconds=seconds
+        )
         self._pins.callback(self._writer.close)
         return self._writer
 
     async def see_tail(self) -> None:
         """Let requests see the log's tail that an earlier Writer left, where nobody writes here."""
-        with self._version.reading() as leaf_map:
-            manifest, last, changes = leaf_map.manifest, leaf_map.manifest.log, list[Change]()
-            try:
-                for made in ChangeLog(leaf_map.root).after(last):
-                    changes.append(made)
-            except InputError as error:
-                say(f"warning: {error}; what came before it is served")
+        manifest, last, changes = self._leaf_map.manifest, self._leaf_map.manifest.log, list[Change]()
+        try:
+            for made in ChangeLog(self._leaf_map.root).after(last):
+                changes.append(made)
+        except InputError as error:
+            say(f"warning: {error}; what came before it is served")
         if not changes:
             return
         if self._version.now.spec.search.how == "level":
@@ -123,6 +119,11 @@ class ServedIndex:
         documents = engine.view.documents + written - len(there)
         engine.view = replace(engine.view, documents=documents, seen=seen, has_tail=True)
 
+    @cached_property
+    def _nodes(self) -> NodeTable:
+        """The nodes of the tree, read when a request first needs them."""
+        return NodeTable.of(self._leaf_map)
+
     def app(self) -> FastAPI:
         """Make the HTTP application."""
         args = self._args
@@ -131,6 +132,7 @@ class ServedIndex:
             self._index,
             self._rules,
             args.limits,
+            lambda: self._nodes,
             self._tokens,
             origins=args.cors_origins,
             log_queries=args.log_queries,

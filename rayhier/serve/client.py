@@ -30,6 +30,7 @@ from rayhier.serve.http.models import (
     ErrorBody,
     IndexResponse,
     ListResponse,
+    NodesResponse,
     Part,
     RouteResponse,
     SearchResponse,
@@ -161,6 +162,15 @@ class _Server:
         page = urlencode({"after": _text("after", "" if after is None else after), "limit": _count("limit", limit)})
         return _Call(ListResponse, f"/v1/documents?{page}")
 
+    def nodes(self, leaves: Sequence[SupportsIndex] | None, below: str, limit: SupportsIndex) -> _Call[NodesResponse]:
+        if leaves is None:
+            page = urlencode({"below": _text("below", below), "limit": _count("limit", limit)})
+        else:
+            page = urlencode([("leaf", _count("leaves", leaf)) for leaf in leaves])
+            if not page:
+                raise ValueError("leaves: got none; allowed: at least one")
+        return _Call(NodesResponse, f"/v1/nodes?{page}")
+
 
 class Client:
     """A client of a server of an index; each method returns once the server has answered.
@@ -240,6 +250,16 @@ class Client:
         `next` of the answer is `after` of the next page, None after the last.
         """
         return self._send(self._server.documents(after, limit))
+
+    def nodes(
+        self, leaves: Sequence[SupportsIndex] | None = None, below: str = "0:0", limit: SupportsIndex = 100
+    ) -> NodesResponse:
+        """Describe leaves by their numbers, at most 1,000: sizes, keywords, documents that most probably lie there.
+
+        Without `leaves`, list the children of the node `below`, LEVEL:NUMBER, the largest first, at most `limit`; the
+        root is 0:0.
+        """
+        return self._send(self._server.nodes(leaves, below, limit))
 
     def _send(self, call: _Call[T]) -> T:
         exchange = self._server.exchange(call)
@@ -330,6 +350,12 @@ class AsyncClient:
     async def documents(self, after: str | None = None, limit: SupportsIndex = 100) -> ListResponse:
         """List documents in the order of ids, like `Client.documents`."""
         return await self._send(self._server.documents(after, limit))
+
+    async def nodes(
+        self, leaves: Sequence[SupportsIndex] | None = None, below: str = "0:0", limit: SupportsIndex = 100
+    ) -> NodesResponse:
+        """Describe leaves, or list the children of a node, like `Client.nodes`."""
+        return await self._send(self._server.nodes(leaves, below, limit))
 
     async def _send(self, call: _Call[T]) -> T:
         exchange = self._server.exchange(call)

@@ -3,6 +3,7 @@
 import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +24,8 @@ def conforms(url: str, searcher: Searcher, built: Path, groups: list[str]) -> No
     _says_what_it_serves(client, searcher, groups)
     _answers_as_offline_search_does(client, searcher, _texts(built / "corpus"))
     _shows_documents(client, searcher, built / "corpus")
+    _shows_nodes(url, searcher)
+    _has_a_page(url)
     _refuses(url)
     _is_healthy(url)
 
@@ -85,6 +88,31 @@ def _shows_documents(client: Client, searcher: Searcher, corpus: Path) -> None:
     assert caught.value.status == 404
 
 
+def _shows_nodes(url: str, searcher: Searcher) -> None:
+    """The leaves, with the sizes that the manifest says, by number and below the root of the tiny tree."""
+    head, counts = {"Authorization": f"Bearer {TOKEN}"}, searcher.manifest.counts
+    status, _, body = _sent(url, "GET", f"/v1/nodes?{'&'.join(f'leaf={leaf}' for leaf in range(len(counts)))}", head)
+    nodes = json.loads(body)["nodes"]
+    assert (status, [node["size"] for node in nodes]) == (200, counts)
+    assert all(bool(node["keywords"]) == bool(node["size"]) for node in nodes)
+    below = json.loads(_sent(url, "GET", "/v1/nodes?below=0:0", head)[2])["nodes"]
+    assert [node["size"] for node in below] == sorted(filter(None, counts), reverse=True)
+    assert _sent(url, "GET", "/v1/nodes", {})[0] == 401
+    assert _raw(url, "GET", "/v1/nodes?below=9:0", b"", head) == (422, "invalid")
+
+
+def _has_a_page(url: str) -> None:
+    """The page needs no token, is not sent to those who have it, and says what a browser may do with it."""
+    status, headers, body = _sent(url, "GET", "/", {})
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert b'src="page/main.js"' in body
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert _sent(url, "GET", "/page/main.js", {})[0] == 200
+    assert _sent(url, "HEAD", "/", {})[0::2] == (200, b"")
+    assert _sent(url, "GET", "/", {"If-None-Match": headers["ETag"]})[0::2] == (304, b"")
+    assert _raw(url, "POST", "/", b"", {}) == (405, "method_not_allowed")
+
+
 def _same(served: AnswerBody, expected: Answer, tolerance: float) -> None:
     """Ids in their order but for ties, scores, and what was visited."""
     assert (served.partial, served.lost) == (False, [])
@@ -117,6 +145,16 @@ def _refuses(url: str) -> None:
     assert _raw(url, "GET", "/v1/search", b"", head) == (405, "method_not_allowed")
     assert _raw(url, "GET", "/nowhere", b"", head) == (404, "not_found")
     assert _raw(url, "POST", "/v1/search", b'{"vector": [NaN]}', head) == (422, "invalid")
+
+
+def _sent(url: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, Message, bytes]:
+    """Status, headers and body of the answer to a request."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    sent = answer.status, answer.headers, answer.read()
+    connection.close()
+    return sent
 
 
 def _raw(url: str, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 
 from rayhier import run
 from rayhier.index import __main__ as index
+from rayhier.index.nodes import NodeTable
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
 from rayhier.search.model import Model
@@ -161,7 +162,7 @@ def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClie
     rules = replace(searcher.rules, groups=len(groups), limits=args.limits)
     engine = Engine(searcher.model, groups, rules, manifest.documents, manifest.counts)
     shown = describe(version, manifest, args, [group.name for group in groups], "float32")
-    return engine, groups, TestClient(api(engine, shown, rules, args.limits))
+    return engine, groups, TestClient(api(engine, shown, rules, args.limits, lambda: NodeTable.of(leaf_map_of(work))))
 
 
 def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

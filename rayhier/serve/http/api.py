@@ -21,6 +21,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware import Middleware
 
 from rayhier.arrays import Floats
+from rayhier.index.nodes import Node, NodeTable
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.live import Seen
 from rayhier.search.request import Queries, Request, Rules
@@ -51,6 +52,9 @@ from rayhier.serve.http.models import (
     IndexResponse,
     ListRequest,
     ListResponse,
+    NodeBody,
+    NodesRequest,
+    NodesResponse,
     Part,
     PutRequest,
     Result,
@@ -62,10 +66,12 @@ from rayhier.serve.http.models import (
     Visits,
     WrittenResponse,
 )
+from rayhier.serve.http.page import install_page
 from rayhier.serve.http.ready import Readiness
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import run_in_thread
+from rayhier.storage.leaf_map import BUILT
 
 log = logging.getLogger("ray.serve")
 NUMBERS = 100
@@ -133,6 +139,7 @@ def api(
     index: IndexResponse,
     rules: Rules,
     limits: RequestLimits,
+    nodes: Callable[[], NodeTable],
     tokens: Tokens | None = None,
     *,
     origins: Sequence[str] = (),
@@ -143,8 +150,8 @@ def api(
 ) -> FastAPI:
     """Make the HTTP application of an index: `engine` answers, `index` describes the index, `rules` check requests.
 
-    `origins` are those whose pages may send requests too; with `log_queries` the texts of queries are logged. Without a
-    `writer` no request may write.
+    `nodes` returns the nodes of its tree, and may read them from storage. `origins` are those whose pages may send
+    requests too; with `log_queries` the texts of queries are logged. Without a `writer` no request may write.
     """
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
@@ -161,11 +168,13 @@ def api(
     vectors = max(limits.max_batch, 0 if writer is None else write_limits.max_documents)
     app.router.route_class = json_route(most_values(vectors, index.dimension))
     install(app)
-    clock = _Sight(engine, index, limits.seconds, follows=writer is not None)
+    sight = _Sight(engine, index, limits.seconds, follows=writer is not None)
     _health(app, engine)
-    _searches(app, engine, _Asked(rules, log_queries=log_queries), clock, limits.max_answer_bytes, metrics)
-    _documents(app, engine, clock, limits.max_answer_bytes)
+    _searches(app, engine, _Asked(rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
+    _documents(app, engine, sight, limits.max_answer_bytes)
     _writes(app, writer, write_limits)
+    _nodes(app, nodes, index.version, limits.max_answer_bytes)
+    install_page(app)
     if tokens.required:
         _say_token(app)
     return app
@@ -398,6 +407,42 @@ def _key(key: str | None) -> str | None:
             f"Idempotency-Key: got {key[:NAME_SHOWN]!r}; allowed: 1 to {KEY_LENGTH} printable ASCII characters"
         )
     return key
+
+
+def _nodes(app: FastAPI, nodes: Callable[[], NodeTable], version: int, most_bytes: int) -> None:
+    def read(wanted: NodesRequest) -> NodesResponse:
+        table = nodes()
+        if wanted.leaf:
+            chosen, total = table.leaves(wanted.leaf), len(wanted.leaf)
+        else:
+            chosen, total = table.below(wanted.below or "0:0", wanted.limit)
+        bodies = [_node(node, table) for node in chosen]
+        size = sum(len(text.encode()) for body in bodies for text in (*body.keywords, *body.documents))
+        if size + NUMBERS * len(bodies) > most_bytes:
+            message = f"answer: got more than {most_bytes} bytes, limits.max_answer_bytes; allowed: ask for fewer nodes"
+            raise ApiError(422, "answer_too_large", message)
+        return NodesResponse(nodes=bodies, total=total, levels=table.levels, described=BUILT, version=version)
+
+    @app.get(
+        "/v1/nodes",
+        summary="Describe leaves, or the children of a node of the tree",
+        tags=["index"],
+        response_model=NodesResponse,
+    )
+    async def the_nodes(wanted: Annotated[NodesRequest, Query()]) -> Response:
+        return _sent(await asyncio.to_thread(read, wanted))
+
+
+def _node(node: Node, table: NodeTable) -> NodeBody:
+    return NodeBody(
+        name=node.name,
+        parent=f"{node.level - 1}:{node.parent}",
+        leaf=node.number if node.level == table.levels else None,
+        size=node.size,
+        children=table.children(node),
+        keywords=node.keywords,
+        documents=node.documents,
+    )
 
 
 def _check_utf_8(request: HttpRequest) -> None:

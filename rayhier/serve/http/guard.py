@@ -10,6 +10,7 @@ from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import ApiError, overloaded
 from rayhier.serve.http.body import GoneError, Receiver
 from rayhier.serve.http.error_handlers import respond
+from rayhier.serve.http.page import PAGE
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
 
@@ -17,7 +18,7 @@ OPEN = ("/healthz", "/readyz")
 """Paths that need no token and are answered even under load."""
 DOCUMENT = "/v1/documents/{id}"
 """Path under which metrics count requests for one document."""
-PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/index", "/v1/documents")
+PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/index", "/v1/documents", "/v1/nodes")
 """Other paths that metrics count one by one; requests to all further paths are counted together."""
 WRITES = ("PUT", "PATCH", "DELETE")
 """HTTP methods that need the token for writing."""
@@ -49,7 +50,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with 401, 403, 408, 413, 503 or 504."""
-        if scope["type"] != "http" or scope["path"].removeprefix(scope.get("root_path", "")) in OPEN:
+        if scope["type"] != "http" or _path(scope) in OPEN:
             await self.app(scope, receive, send)
             return
         status, began = 0, time.perf_counter()
@@ -70,9 +71,8 @@ class Guard:
             status = status or 500  # outer middleware answers the error with 500
             raise
         finally:
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
             if self._metrics is not None:
-                self._metrics.answered(_counted(path), status, time.perf_counter() - began)
+                self._metrics.answered(_counted(_path(scope)), status, time.perf_counter() - began)
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         most = self.limits.seconds
@@ -102,12 +102,22 @@ class Guard:
             self._busy -= 1
 
     def _check_token(self, scope: Scope) -> None:
+        if _path(scope) in PAGE:
+            return
         header = dict(reversed(scope["headers"])).get(b"authorization", b"")
         self._tokens.check(header, writes=scope.get("method") in WRITES)
+
+
+def _path(scope: Scope) -> str:
+    """Return the path of a request below the application's own."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _counted(path: str) -> str:
     """Return the name under which metrics count requests to a path."""
     if path.startswith("/v1/documents/"):
         return DOCUMENT
+    if path in PAGE:
+        return "/"
     return path if path in PATHS else "other"

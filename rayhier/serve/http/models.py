@@ -431,6 +431,62 @@ class RouteResponse(_Body):
     version: int
 
 
+class NodesRequest(_Body):
+    """Nodes of the tree: some leaves, or the children of a node."""
+
+    leaf: Annotated[list[int], Field(max_length=1_000)] = []
+    """Numbers of leaves, in the order of the answer; the parameter is repeated."""
+    below: Annotated[str, Field(pattern="^[0-9]{1,9}:[0-9]{1,9}$")] | None = None
+    """Name, LEVEL:NUMBER, of the node whose children are listed; without any parameter, of the root, 0:0."""
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    """Most children that are listed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, page: Any) -> Any:
+        return check_keys(cls, page)
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        """Raise ValueError where leaves and a node whose children are listed are both named."""
+        if self.leaf and self.below is not None:
+            raise ValueError("got leaf and below; allowed: one of them")
+        return self
+
+
+class NodeBody(_Body):
+    """A node of the tree: a leaf, or all leaves below an inner node."""
+
+    name: str
+    """LEVEL:NUMBER; level 1 is below the root."""
+    parent: str
+    """Name of the node above; 0:0 is the root."""
+    leaf: int | None
+    """Number of the leaf; null for an inner node."""
+    size: int
+    """Number of rows below the node; a document in two leaves has two rows."""
+    children: int
+    """Number of children that have documents."""
+    keywords: list[str]
+    """Words that are more frequent in its documents than in all others, the most distinctive first."""
+    documents: list[str]
+    """Ids of a few documents that most probably lie there."""
+
+
+class NodesResponse(_Body):
+    """Nodes of the tree, in the order of the request, or the largest first where they are children of a node."""
+
+    nodes: list[NodeBody]
+    total: int
+    """Number of nodes that the request is about, of which `nodes` may be the first ones."""
+    levels: int
+    """Number of levels of the tree; the nodes of the last are the leaves."""
+    described: int
+    """Version of the index whose documents have these keywords and ids; sizes are those of `version`."""
+    version: int
+    """Version of the index that is served."""
+
+
 class IndexResponse(_Body):
     """A description of the index that is served."""
 

@@ -8,13 +8,16 @@ import pytest
 import torch
 
 from rayhier.embed.encode import TextEncoder
+from rayhier.index.describe import describe
+from rayhier.index.display import DisplayTree
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
-from rayhier.storage import columns, current, schemas
+from rayhier.storage import columns, current, files, schemas
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.leaf_map import LEAVES, LeafMap
 
 N, L = 120, 9
 WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]
@@ -43,6 +46,8 @@ def make_published(work, tiny_model, write_map, shards=3):
         attempt.publish("model", {}, Output({}))
     with Attempt.start(Place(work / "index" / "ba9876543210")) as attempt:
         _write_map(attempt.root, vectors, route_all(router, Encoded.of(vectors), 2)[0].numpy(), shards, write_map)
+        described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))
+        files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
         attempt.publish("index", {"model": "0123456789ab"}, Output({}))
     named = {"model": "0123456789ab", "index": "ba9876543210"}
     current.write(work, current.Current(spec=spec, artifacts=named))

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from rayhier.index.nodes import NodeTable
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.live import Seen
@@ -24,6 +26,7 @@ from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
 from rayhier.serve.http.models import IndexResponse
 from rayhier.spec.search import SearchSpec
+from rayhier.storage import schemas
 
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
 INDEX = IndexResponse(
@@ -67,7 +70,7 @@ class Canned:
 
     def __init__(self):
         self.asked, self.filters, self.modes, self.budgets = [], [], [], []
-        self.gone, self.error, self.enough, self.stored = [], None, True, [STORED]
+        self.gone, self.error, self.enough, self.hit, self.stored = [], None, True, HIT, [STORED]
         self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
         self.admission, self.view = Admission(math.inf), View(RULES, 10, np.zeros(9, np.int64))
 
@@ -79,7 +82,7 @@ class Canned:
         if self.error is not None:
             raise self.error
         q = len(request.queries)
-        return Answers([Answer([HIT], [3, 1], 4, 0.4, enough=self.enough)] * q, [self.gone] * q, {"total": 1.0})
+        return Answers([Answer([self.hit], [3, 1], 4, 0.4, enough=self.enough)] * q, [self.gone] * q, {"total": 1.0})
 
     async def route(self, request):
         self.asked.append((request.queries, None, request.beam))
@@ -111,9 +114,26 @@ class CannedWriter:
         return Written(Seen("0123456789ab", 4, 2), len(ids))
 
 
-def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, **options):
+NODES = NodeTable(
+    pa.table(
+        [
+            [1] * 3 + [2] * 9,
+            [0, 1, 2, *range(9)],
+            [0] * 3 + [0, 0, 0, 1, 1, 1, 2, 2, 2],
+            [0] * 12,
+            [["tree"], ["leaf", "moss"], [], *([f"word{n}"] for n in range(9))],
+            [["d1"]] * 12,
+        ],
+        schema=schemas.LEAVES,
+    ),
+    np.array([1, 2, 0, 4, 0, 2, 0, 0, 0]),
+)
+"""Nine leaves below three nodes, the last of which has no documents, for the index `INDEX`."""
+
+
+def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, nodes=NODES, **options):
     """The HTTP application over an engine, an index and its rules, within some limits."""
-    return api(engine, index, replace(rules, limits=limits), limits, tokens, **options)
+    return api(engine, index, replace(rules, limits=limits), limits, lambda: nodes, tokens, **options)
 
 
 def ruled(rules=RULES, **search):

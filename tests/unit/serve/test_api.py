@@ -350,6 +350,7 @@ BEARER = {
         ("POST", "/v1/search"),
         ("POST", "/v1/route"),
         ("GET", "/v1/index"),
+        ("GET", "/v1/nodes"),
         ("GET", "/openapi.json"),
         ("GET", "/nowhere"),
     ],
@@ -454,6 +455,71 @@ def test_more_requests_than_it_works_on_are_sent_away():
     assert (b"retry-after", b"1") in said[0]["headers"]
 
 
+def test_children_of_a_node(client):
+    body = client.get("/v1/nodes").json()
+    assert (body["total"], body["levels"], body["described"], body["version"]) == (2, 2, 1, 4)
+    assert body["nodes"] == [
+        {
+            "name": "1:1",
+            "parent": "0:0",
+            "leaf": None,
+            "size": 6,
+            "children": 2,
+            "keywords": ["leaf", "moss"],
+            "documents": ["d1"],
+        },
+        {
+            "name": "1:0",
+            "parent": "0:0",
+            "leaf": None,
+            "size": 3,
+            "children": 2,
+            "keywords": ["tree"],
+            "documents": ["d1"],
+        },
+    ]
+    below = client.get("/v1/nodes?below=1:1&limit=1").json()
+    assert ([node["name"] for node in below["nodes"]], below["total"]) == (["2:3"], 2)
+    assert client.get("/v1/nodes?below=2:3").json()["nodes"] == []
+
+
+def test_leaves_by_their_numbers(client):
+    body = client.get("/v1/nodes?leaf=5&leaf=0").json()
+    shown = [(node["leaf"], node["name"], node["parent"], node["size"], node["keywords"]) for node in body["nodes"]]
+    assert shown == [(5, "2:5", "1:1", 2, ["word5"]), (0, "2:0", "1:0", 1, ["word0"])]
+    assert body["total"] == 2
+
+
+NO_NODES = {
+    "leaf=9": "leaf: got 9; allowed: 0 to 8",
+    "leaf=-1": "leaf: got -1; allowed: 0 to 8",
+    "leaf=a": "leaf.0: got 'a'; allowed: a whole number",
+    "&".join(["leaf=0"] * 1_001): "leaf: got a list; allowed: at most 1000",
+    "below=2:9": "below: got '2:9'; allowed: LEVEL:NUMBER of a node, levels 0 to 2",
+    "below=1": "below: String should match pattern",
+    "below=1:" + "9" * 5_000: "below: String should match pattern",
+    "limit=0": "limit: got '0'; allowed: at least 1",
+    "limit=1001": "limit: got '1001'; allowed: at most 1000",
+    "leaf=1&below=1:0": "got leaf and below; allowed: one of them",
+    "leaves=1": "got key 'leaves'; allowed: leaf, below, limit",
+}
+
+
+@pytest.mark.parametrize(("sent", "said"), NO_NODES.items(), ids=[sent[:20] for sent in NO_NODES])
+def test_nodes_that_are_none(client, sent, said):
+    status, code, message = error(client.get(f"/v1/nodes?{sent}"))
+    assert (status, code) == (422, "invalid")
+    assert said in message
+
+
+def test_nodes_within_the_limit_of_bytes(engine):
+    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 150})))
+    assert client.get("/v1/nodes?leaf=1").status_code == 200
+    status, code, message = error(client.get("/v1/nodes?leaf=1&leaf=2"))
+    assert (status, code) == (422, "answer_too_large")
+    assert "allowed: ask for fewer nodes" in message
+
+
 def test_the_schema_is_whole(locked, client):
     schema = locked.get("/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"}).json()
     validate(schema)
@@ -464,6 +530,7 @@ def test_the_schema_is_whole(locked, client):
         "/v1/index",
         "/v1/documents",
         "/v1/documents/{document_id}",
+        "/v1/nodes",
         "/healthz",
         "/readyz",
     }

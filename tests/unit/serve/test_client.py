@@ -403,6 +403,25 @@ def test_documents(server, client):
         client.documents(limit=1.5)
 
 
+def test_nodes(server, client):
+    node = {"name": "1:3", "parent": "0:0", "leaf": 3, "size": 2, "children": 0, "keywords": ["a"], "documents": ["d"]}
+    body = {"nodes": [node], "total": 1, "levels": 1, "described": 1, "version": 2}
+    server.answer = (200, {}, json.dumps(body).encode())
+    assert client.nodes(range(2, 4)).nodes[0].keywords == ["a"]
+    assert (client.nodes().version, client.nodes(below="1:2", limit=5).total) == (2, 1)
+    assert [path for path, _, _ in server.asked] == [
+        "/v1/nodes?leaf=2&leaf=3",
+        "/v1/nodes?below=0%3A0&limit=100",
+        "/v1/nodes?below=1%3A2&limit=5",
+    ]
+    with pytest.raises(ValueError, match=r"^leaves: got none"):
+        client.nodes([])
+    with pytest.raises(ValueError, match=r"^leaves: got 1\.5"):
+        client.nodes([1.5])
+    with pytest.raises(ValueError, match=r"^below: got 5"):
+        client.nodes(below=5)
+
+
 def test_documents_of_the_other_client(server):
     body = {"id": "d", "title": "", "text": "x", "passages": None, "fields": {}, "first_leaves": [1], **SEEN}
     server.answer = (200, {}, json.dumps(body).encode())

@@ -33,6 +33,7 @@ CALLS = {
         ],
     ),
     ("delete", "/v1/documents"): (Client.delete, [(["a", "b"],), (("a",), "key")]),
+    ("get", "/v1/nodes"): (Client.nodes, [(), ([5, 0],), (None, "1:1", 3)]),
 }
 """Every path of the server that a client asks, and calls of each kind."""
 

@@ -1,0 +1,81 @@
+"""The page for people at `/`. Its files need no token; what it shows, it reads from the API as any client does."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+
+FOLDER = Path(__file__).parents[1] / "page"
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+"""Content types of the page's files, by the ending of a name."""
+FILES = {
+    "/": "index.html",
+    **{
+        f"/page/{name}": name
+        for name in (
+            "page.css",
+            "icon.svg",
+            "main.js",
+            "api.js",
+            "detail.js",
+            "elements.js",
+            "filters.js",
+            "route.js",
+            "search.js",
+            "served.js",
+            "snippets.js",
+            "token.js",
+            "tree.js",
+        )
+    },
+}
+"""Names of the page's files, by their paths."""
+PAGE = frozenset(FILES)
+"""Paths of the page, which need no token."""
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        *(f"{kind}-src 'self'" for kind in ("connect", "img", "script", "style")),
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+"""What a browser lets the page do: nothing but to load its files and to ask this server. No text becomes markup."""
+HEADERS = {
+    "Cache-Control": "no-cache",  # a browser asks each time, and is answered 304 where nothing changed
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def install_page(app: FastAPI) -> None:
+    """Make the application answer GET and HEAD of the page's paths."""
+    for path, name in FILES.items():
+        _add(app, path, (FOLDER / name).read_bytes(), TYPES[Path(name).suffix])
+
+
+def _add(app: FastAPI, path: str, content: bytes, media_type: str) -> None:
+    tag = f'"{sha256(content).hexdigest()[:16]}"'
+    headers = {**HEADERS, "ETag": tag}
+
+    @app.api_route(path, methods=["GET", "HEAD"], include_in_schema=False)
+    async def file(request: Request) -> Response:
+        if _has(request.headers, tag):
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers, media_type=media_type)
+
+
+def _has(headers: Mapping[str, str], tag: str) -> bool:
+    """Return True if a browser says that it has a file with this tag."""
+    tags = [name.strip().removeprefix("W/") for name in headers.get("if-none-match", "").split(",")]
+    return tag in tags or "*" in tags

@@ -1,0 +1,94 @@
+"""Nodes of a built index: sizes of the version that is read, children by size, and what is refused."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.index.nodes import NodeTable
+from rayhier.spec import InputError
+from rayhier.storage import files, schemas
+from rayhier.storage.leaf_map import LEAVES
+
+from ...conftest import leaf_map_of
+from ..serve.conftest import make_published
+
+
+@pytest.fixture
+def described():
+    """Five leaves below three nodes, two of them below the first, as a build wrote them with other sizes."""
+    rows = [
+        (1, 0, 0, 9, ["a"], ["d1"]),
+        (1, 1, 0, 9, ["b"], ["d2"]),
+        (1, 2, 0, 9, [], []),
+        (2, 0, 0, 9, ["c"], ["d1"]),
+        (2, 1, 0, 9, ["d"], ["d3"]),
+        (2, 2, 1, 9, ["e"], ["d2", "d4"]),
+        (2, 3, 1, 9, ["f"], []),
+        (2, 4, 2, 9, [], []),
+    ]
+    return pa.table([pa.array(column) for column in zip(*rows, strict=True)], names=schemas.LEAVES.names).cast(
+        schemas.LEAVES
+    )
+
+
+@pytest.fixture
+def table(described):
+    return NodeTable(described, np.array([1, 2, 7, 0, 0]))
+
+
+def test_sizes_are_those_of_the_version(table):
+    (first, second), total = table.below("0:0", 9)
+    assert (first.name, first.size, first.keywords) == ("1:1", 7, ["b"])
+    assert (second.name, second.size, total) == ("1:0", 3, 2)
+    assert [table.children(node) for node in (first, second)] == [1, 2]
+
+
+def test_children_come_by_size_and_without_empty_ones(table):
+    nodes, total = table.below("1:0", 9)
+    assert [(node.name, node.parent, node.size) for node in nodes] == [("2:1", 0, 2), ("2:0", 0, 1)]
+    assert total == 2
+    assert ([node.name for node in table.below("1:1", 9)[0]], table.below("1:2", 9)) == (["2:2"], ([], 0))
+    assert table.below("2:2", 9) == ([], 0)
+
+
+def test_a_limit_leaves_out_the_smallest(table):
+    nodes, total = table.below("1:0", 1)
+    assert ([node.name for node in nodes], total) == (["2:1"], 2)
+
+
+def test_leaves_come_as_they_are_named(table):
+    nodes = table.leaves([2, 4, 2])
+    assert [(node.name, node.size, node.documents) for node in nodes] == [
+        ("2:2", 7, ["d2", "d4"]),
+        ("2:4", 0, []),
+        ("2:2", 7, ["d2", "d4"]),
+    ]
+    assert [table.children(node) for node in nodes] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("number", [-1, 5])
+def test_no_such_leaf(table, number):
+    with pytest.raises(InputError, match=rf"leaf: got {number}; allowed: 0 to 4"):
+        table.leaves([0, number])
+
+
+@pytest.mark.parametrize("name", ["3:0", "1:3", "0:1", "1", "1:", ":1", "a:b", "-1:0", "1:0:0"])
+def test_no_such_node(table, name):
+    with pytest.raises(InputError, match="allowed: LEVEL:NUMBER of a node, levels 0 to 2"):
+        table.below(name, 9)
+
+
+def test_leaves_of_another_index(described):
+    with pytest.raises(InputError, match="got 5 leaves; allowed: 4, the index's"):
+        NodeTable(described, np.zeros(4, np.int64))
+
+
+def test_of_a_leaf_map(tmp_path, tiny_model, write_map):
+    leaf_map = leaf_map_of(make_published(tmp_path, tiny_model, write_map))
+    nodes, total = NodeTable.of(leaf_map).below("0:0", 100)
+    counts = [count for count in leaf_map.manifest.counts if count]
+    assert sorted(node.size for node in nodes) == sorted(counts)
+    assert total == len(counts)
+    files.write_parquet(leaf_map.root, LEAVES, [pa.table({"leaf": [1]})], pa.schema([("leaf", pa.int64())]))
+    with pytest.raises(InputError, match="was written by another version of rayhier"):
+        NodeTable.of(leaf_map)

@@ -1,0 +1,102 @@
+"""The page's routes: its files, their headers, who may read them, and that packages carry them."""
+
+import re
+import tomllib
+from pathlib import Path, PurePath
+
+import pytest
+from fastapi.testclient import TestClient
+
+import rayhier
+from rayhier.serve.http.page import FILES, FOLDER, PAGE
+from rayhier.serve.http.tokens import Tokens
+from rayhier.serve.metrics import Metrics
+
+from .stand_ins import Canned, Noting, app_of, error
+
+TOKEN = "sesame-1"
+
+
+@pytest.fixture
+def client(tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    return TestClient(app_of(Canned(), tokens=Tokens(str(tmp_path / "token"))))
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_file_needs_no_token_and_says_what_it_is(client, path):
+    response = client.get(path)
+    kinds = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+    assert response.status_code == 200
+    assert response.headers["content-type"].partition(";")[0] == kinds[Path(FILES[path]).suffix]
+    assert response.content == (FOLDER / FILES[path]).read_bytes()
+
+
+@pytest.mark.parametrize("path", ["/", "/page/main.js"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_headers_keep_the_page_to_this_server(client, path, method):
+    headers = client.request(method, path).headers
+    policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("sent", ["{}", "W/{}", '"other", {}', "*"])
+def test_what_a_browser_has_is_not_sent_again(client, method, sent):
+    tag = client.get("/").headers["etag"]
+    response = client.request(method, "/", headers={"If-None-Match": sent.format(tag)})
+    assert (response.status_code, response.content, response.headers["etag"]) == (304, b"", tag)
+    assert client.get("/", headers={"If-None-Match": '"other"'}).status_code == 200
+    assert client.get("/page/main.js").headers["etag"] != tag
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/", "/page/page.css"])
+def test_other_methods(client, method, path):
+    response = client.request(method, path)
+    assert error(response)[:2] == (405, "method_not_allowed")
+    assert set(response.headers["allow"].split(", ")) == {"GET", "HEAD"}
+
+
+@pytest.mark.parametrize("path", ["/page", "/page/", "/page/nosuch.js", "/page/../http/api.py", "/page/%2e%2e/app.py"])
+def test_nothing_else_is_open(client, path):
+    assert error(client.get(path))[:2] == (401, "unauthorized")
+    assert error(client.get(path, headers={"Authorization": f"Bearer {TOKEN}"}))[:2] == (404, "not_found")
+
+
+def test_below_another_path_it_is_open_too(tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    deep = TestClient(app_of(Canned(), tokens=Tokens(str(tmp_path / "token"))), root_path="/deep")
+    assert deep.get("/deep/").status_code == deep.get("/deep/page/page.css").status_code == 200
+
+
+def test_metrics_count_all_of_it_as_the_page():
+    noted = Noting()
+    client = TestClient(app_of(Canned(), metrics=Metrics(noted)))
+    for path in ("/", "/page/page.css", "/page/nosuch"):
+        client.get(path)
+    assert [tags["path"] for _, tags in noted.tags] == ["/", "/", "other"]
+
+
+def test_every_file_has_a_path_and_packages_carry_it():
+    names = {path.name for path in FOLDER.iterdir()}
+    assert names == set(FILES.values())
+    project = Path(rayhier.__file__).parents[1] / "pyproject.toml"
+    patterns = tomllib.loads(project.read_text())["tool"]["setuptools"]["package-data"]["rayhier"]
+    inside = FOLDER.relative_to(Path(rayhier.__file__).parent)
+    assert [name for name in names if not any(PurePath(inside, name).match(pattern) for pattern in patterns)] == []
+
+
+def test_the_page_names_files_of_this_server_alone():
+    imported = r"""(?:from|import) "\./([\w.]+)"|(?:src|href)="(?!#)([^"]+)"|url\(([^)]*)\)"""
+    for name in FILES.values():
+        text = (FOLDER / name).read_text()
+        for module, address, url in re.findall(imported, text):
+            assert (f"/page/{module}" if module else f"/{address or url}") in PAGE
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|\son\w+=|style=", text)
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)

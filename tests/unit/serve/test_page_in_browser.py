@@ -1,0 +1,468 @@
+"""The page in a browser: Chromium by Playwright, over an index of a hundred documents or canned answers."""
+
+import asyncio
+import json
+import re
+import shutil
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from rayhier.search.answer import Hit
+from rayhier.search.stored import Stored
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.embedded import Embedded
+from rayhier.serve.errors import RETRY, ApiError
+from rayhier.serve.http.tokens import Tokens
+
+from .sockets import listening
+from .stand_ins import INDEX, LIMITS, Canned, app_of, ruled
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+MARKUP = "<img src=x onerror=\"document.title='taken'\"><script>alert(1)</script>&lt;b&gt;"
+TOKEN = "sesame-1"
+ROOMY = LIMITS.model_copy(update={"max_requests": 64})
+PHONE = {"width": 360, "height": 740}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def tab(browser):
+    """Open tabs at the ports of servers; at the end, no tab had an error, a dialog, or asked another host."""
+    contexts, wrong = [], []
+
+    def open_tab(port, path="/", **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("console", lambda line: wrong.append(line.text) if "Security Policy" in line.text else None)
+        page.sent = []
+        page.on("request", lambda request: page.sent.append(request))
+        page.goto(f"http://127.0.0.1:{port}{path}")
+        return page
+
+    yield open_tab
+    for context in contexts:
+        for page in context.pages:
+            host = re.match(r"http://127\.0\.0\.1:\d+/", page.url)[0]
+            wrong += [f"another host: {sent.url}" for sent in page.sent if not sent.url.startswith(host)]
+        context.close()
+    assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def real(published):
+    """The port of a server of the published index."""
+    opened = Embedded(ServeArgs(workdir=str(published), limits={"queue_seconds": 30}))
+    with listening(opened.app()) as port:
+        yield port
+    opened.close()
+
+
+@pytest.fixture
+def engine():
+    return Canned()
+
+
+@pytest.fixture
+def canned(engine):
+    with listening(app_of(engine, ROOMY)) as port:
+        yield port
+
+
+@pytest.fixture
+def locked(engine, tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    with listening(app_of(engine, ROOMY, Tokens(str(tmp_path / "token")))) as port:
+        yield port
+
+
+def search(page, query="oak"):
+    """Type a query and press Enter, without a mouse."""
+    page.get_by_label("Query").fill(query)
+    page.keyboard.press("Enter")
+
+
+def ids(page):
+    return page.locator("#results code").all_inner_texts()
+
+
+def says(page, text):
+    """Wait until the status line says a text."""
+    page.locator("#status", has_text=text).wait_for()
+
+
+def test_a_search_by_keyboard(tab, real):
+    page = tab(real)
+    page.wait_for_function("document.activeElement.id === 'query'")
+    page.keyboard.type("oak elmleaf")
+    page.keyboard.press("Enter")
+    says(page, "10 results.")
+    assert len(ids(page)) == 10
+    assert {word.lower() for word in page.locator("#results mark").all_inner_texts()} <= {"oak", "elmleaf"}
+    assert page.locator("#results mark").count() > 0
+    first = page.locator("#results li").first
+    assert re.fullmatch(r"score -?\d\.\d{4}", first.locator(".number").inner_text())
+    first.locator(".words:not(:empty)").wait_for()
+    assert page.locator("#route").get_by_text("of 120").count() == 1
+    assert page.locator("#route .leaves li").count() == 2
+    assert {"encode", "route", "scan", "total"} <= set(page.locator("#route th").all_inner_texts())
+
+
+SNIPPETS = {
+    "words, whatever their case": ("Elm a OAK", "an oak, an Elm and a fern", "an [oak], an [Elm] and a fern"),
+    "no part of a word": ("oak", "oakleaf oak2 oak", "oakleaf oak2 [oak]"),
+    "a single letter alone": ("c", "C and D", "[C] and D"),
+    "signs of patterns": ("a.b* (x", "xx a.b* x", "xx [a].[b]* [x]"),
+    "other scripts": ("ёлка 木", "Ёлка 木 木材", "[Ёлка] [木] 木材"),
+    "spaces": ("oak", "  an\n\n oak\t", "an [oak]"),
+    "none": ("oak", "a fern", "a fern"),
+}
+
+
+@pytest.mark.parametrize(("query", "text", "shown"), SNIPPETS.values(), ids=SNIPPETS)
+def test_words_of_the_query_are_marked(tab, engine, canned, query, text, shown):
+    engine.hit = Hit("d1", 0.5, 3, "", text, {})
+    page = tab(canned)
+    search(page, query)
+    says(page, "1 result.")
+    marked = (
+        "(place) => [...place.childNodes].map((n) => (n.nodeName === 'MARK' ? `[${n.textContent}]` : n.data)).join('')"
+    )
+    assert page.locator("#results .snippet").evaluate(marked) == shown
+
+
+def test_a_snippet_is_where_most_words_are(tab, engine, canned):
+    fill = " ".join(["filler"] * 200)
+    engine.hit = Hit("d1", 0.5, 3, "", f"oak {fill} oak beside an elm {fill}", {})
+    page = tab(canned)
+    search(page, "oak elm")
+    says(page, "1 result.")
+    shown = page.locator("#results .snippet").inner_text()
+    assert "oak beside an elm" in shown
+    assert re.fullmatch("… filler .* filler …", shown)
+    assert 200 < len(shown) < 330
+
+
+def test_a_document_opens_and_closes_by_keyboard(tab, real):
+    page = tab(real)
+    search(page)
+    title = page.locator("#results .title").first
+    title.focus()
+    page.keyboard.press("Enter")
+    detail = page.locator("#detail")
+    detail.locator(".text").wait_for()
+    assert detail.locator("code").inner_text() == ids(page)[0]
+    assert detail.locator("h2").inner_text() == title.inner_text()
+    page.keyboard.press("Escape")
+    assert not detail.is_visible()
+    assert page.evaluate("document.activeElement.className") == "link title"
+
+
+def test_a_filter_narrows(tab, real):
+    page = tab(real)
+    page.get_by_label("Results").fill("50")
+    search(page)
+    says(page, "results")
+    before = set(ids(page))
+    page.locator("#filters summary").click()
+    page.get_by_label("from", exact=True).fill("1910")
+    page.get_by_label("to", exact=True).fill("1912")
+    page.keyboard.press("Enter")
+    says(page, "3 results; no more documents match.")
+    assert set(ids(page)) == {"d10", "d11", "d12"}
+    assert len(before) > 3
+    assert page.locator("#filters summary").inner_text() == "Filters (1)"
+    page.get_by_label("from", exact=True).fill("3000")
+    page.get_by_label("to", exact=True).fill("3001")
+    page.keyboard.press("Enter")
+    says(page, "No document matches this query and these filters.")
+
+
+def test_modes_and_re_ranking_are_those_of_the_index(tab, engine):
+    index = INDEX.model_copy(update={"modes": ["dense", "bm25", "hybrid"], "mode": "hybrid", "rerank": "rnr"})
+    rules = ruled(mode="hybrid", rerank={"type": "rnr", "budget": 5})
+    with listening(app_of(engine, ROOMY, index=index, rules=rules)) as port:
+        page = tab(port)
+        assert page.get_by_label("Mode").locator("option").all_inner_texts() == ["dense", "bm25", "hybrid"]
+        search(page)
+        says(page, "1 result.")
+        page.get_by_label("Mode").select_option("bm25")
+        page.get_by_label("Re-rank").uncheck()
+        search(page)
+        says(page, "1 result.")
+        page.locator("#route .leaves").wait_for()
+    assert engine.modes == ["hybrid", "bm25"]
+    assert [bool(budget) for budget in engine.budgets] == [True, False]
+
+
+def test_markup_stays_text(tab, engine, canned):
+    engine.hit = Hit(MARKUP, 0.5, 3, MARKUP, f"oak {MARKUP}", {"year": 1999})
+    engine.stored = [Stored(MARKUP, MARKUP, MARKUP, None, {MARKUP: MARKUP}, [3])]
+    page = tab(canned)
+    before = page.evaluate("document.querySelectorAll('script, img').length")
+    search(page)
+    says(page, "1 result.")
+    assert page.locator("#results .title").inner_text() == MARKUP
+    assert page.locator("#results .snippet").inner_text() == f"oak {MARKUP}"
+    assert ids(page) == [MARKUP]
+    page.locator("#results .title").click()
+    page.locator("#detail .text").wait_for()
+    assert page.locator("#detail .text").inner_text() == MARKUP
+    assert page.locator("#detail h2").inner_text() == MARKUP
+    assert page.locator("#detail dl").get_by_text(MARKUP, exact=True).count() == 3
+    assert page.evaluate("document.querySelectorAll('script, img').length") == before
+    assert page.title() == "canned · rayhier"
+
+
+def test_a_browser_makes_no_markup_of_text_even_where_a_script_tries(tab, canned):
+    page = tab(canned)
+    tried = (
+        "() => { try { document.body.innerHTML = '<b>x</b>'; return 'made'; } catch (error) { return error.name; } }"
+    )
+    assert page.evaluate(tried) == "TypeError"
+
+
+def test_a_token_is_asked_for_once_and_kept_in_the_tab(tab, locked):
+    page = tab(locked)
+    dialog = page.locator("#token-dialog")
+    dialog.wait_for()
+    assert "refused" not in dialog.inner_text()
+    page.keyboard.type("sesame-2")
+    page.keyboard.press("Enter")
+    dialog.get_by_text("The server refused this token.").wait_for()
+    assert page.evaluate("sessionStorage.length") == 0
+    page.keyboard.type(TOKEN)
+    page.keyboard.press("Enter")
+    page.get_by_label("Query").wait_for()
+    search(page)
+    says(page, "1 result.")
+    page.reload()
+    page.get_by_label("Query").wait_for()
+    search(page)
+    says(page, "1 result.")
+    assert not dialog.is_visible()
+    assert page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
+    assert page.evaluate("Object.values(sessionStorage)") == [TOKEN]
+    assert not any(TOKEN in sent.url for sent in page.sent)
+
+
+def test_without_the_token_the_page_says_so(tab, locked):
+    page = tab(locked)
+    page.locator("#token-dialog").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_text("Without its token this server answers nothing.").wait_for()
+    page.get_by_role("button", name="Try again").click()
+    page.locator("#token-dialog").wait_for()
+    page.keyboard.type("a token")
+    page.keyboard.press("Enter")
+    page.get_by_text("no spaces").wait_for()
+
+
+ERRORS = {
+    "invalid": (ApiError(422, "invalid", "k: got 0; allowed: 1"), "cannot answer this query: k: got 0; allowed: 1"),
+    "overloaded": (ApiError(503, "overloaded", "busy", RETRY), "cannot answer now: busy. Try again in 1 second."),
+    "late": (ApiError(504, "timeout", "no answer within 1 s"), "took too long: no answer within 1 s"),
+    "a defect": (ZeroDivisionError(), "status 500: "),
+}
+
+
+@pytest.mark.parametrize(("refusal", "said"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_shown_in_plain_words(tab, engine, canned, refusal, said):
+    page = tab(canned)
+    engine.error = refusal
+    search(page)
+    page.get_by_role("alert").get_by_text(said).wait_for()
+    again = page.get_by_role("button", name="Try again")
+    assert again.count() == (0 if said.startswith("cannot answer this") else 1)
+    engine.error = None
+    again.click() if again.count() else search(page)
+    says(page, "1 result.")
+    assert page.get_by_role("alert").count() == 0
+
+
+def test_below_another_path(tab, engine):
+    with listening(Starlette(routes=[Mount("/deep", app_of(engine, ROOMY))])) as port:
+        page = tab(port, "/deep/")
+        search(page)
+        says(page, "1 result.")
+        page.get_by_role("link", name="Served").click()
+        page.get_by_text("all parts").wait_for()
+
+
+def test_no_server_is_said(tab, engine):
+    with listening(app_of(engine, ROOMY)) as port:
+        page = tab(port)
+        page.get_by_label("Query").wait_for()
+    search(page)
+    page.get_by_role("alert").get_by_text("The server did not answer.").wait_for()
+
+
+def test_a_partial_answer_names_what_is_lost(tab, engine, canned):
+    engine.gone = ["shards-1", "reranker"]
+    page = tab(canned)
+    search(page)
+    page.get_by_text("Results may be missing: shards-1 did not answer.").wait_for()
+    page.get_by_text("The cross-encoder did not answer").wait_for()
+
+
+class Waiting(Canned):
+    """An engine that answers the query `slow` once it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.ended = []
+
+    async def search(self, request):
+        if request.queries == ["slow"]:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.ended.append("slow")
+        return await super().search(request)
+
+
+def test_a_later_query_ends_an_earlier_one(tab):
+    engine = Waiting()
+    with listening(app_of(engine, ROOMY)) as port:
+        page = tab(port)
+        search(page, "slow")
+        says(page, "Searching…")
+        page.locator("#progress[data-seconds]").wait_for()
+        with page.expect_event("requestfailed") as ended:
+            search(page, "oak")
+        says(page, "1 result.")
+        assert json.loads(ended.value.post_data)["query"] == "slow"
+        page.locator("#route .leaves").wait_for()
+        assert not page.locator("#progress").is_visible()
+        assert page.get_by_role("alert").count() == 0
+        search(page, "slow")
+        says(page, "Searching…")
+        with page.expect_event("requestfailed"):
+            page.keyboard.press("Escape")
+        says(page, "The search was ended.")
+        assert not page.locator("#progress").is_visible()
+
+
+def test_the_tree_opens_step_by_step(tab, canned):
+    page = tab(canned)
+    page.get_by_role("link", name="Tree").press("Enter")
+    node = page.get_by_role("button", name="6 1:1 leaf moss")
+    node.press("Enter")
+    leaf = page.get_by_role("button", name="4 leaf 3 word3")
+    leaf.wait_for()
+    assert node.get_attribute("aria-expanded") == "true"
+    assert page.locator("#branches button").count() == 4
+    node.press("Enter")
+    assert not leaf.is_visible()
+    node.press("Enter")
+    leaf.press("Enter")
+    detail = page.locator("#detail")
+    detail.get_by_text("Keywords and documents are those of version 1.").wait_for()
+    detail.get_by_role("button", name="d1").click()
+    detail.get_by_text("a text").wait_for()
+
+
+def test_what_is_served(tab, engine, canned):
+    engine.gone = ["shards-1"]
+    page = tab(canned)
+    assert page.locator("#summary").inner_text() == "version 4 · model 0123456789ab · 10 documents · 9 leaves"
+    page.get_by_role("link", name="Served").click()
+    page.get_by_text("not all: shards-1 did not answer").wait_for()
+    assert page.locator("#facts").get_by_text("ba9876543210").count() == 1
+    page.go_back()
+    assert page.get_by_label("Query").is_visible()
+
+
+WIDTH = "() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+
+
+def test_a_phone_scrolls_in_no_direction_but_down(tab, engine, canned):
+    word = "w" * 300
+    engine.hit = Hit(word, 0.5, 3, word, word, {"year": 1999})
+    engine.stored = [Stored(word, word, word, None, {"year": 1999}, [3])]
+    page = tab(canned, viewport=PHONE, has_touch=True)
+    search(page)
+    page.locator("#route .leaves").wait_for()
+    page.locator("#filters summary").click()
+    assert page.evaluate(WIDTH) == [360, 360]
+    page.locator("#results .title").tap()
+    page.locator("#detail .text").wait_for()
+    assert page.locator("#detail").evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
+    page.keyboard.press("Escape")
+    for view in ("Tree", "Served"):
+        page.get_by_role("link", name=view).tap()
+        page.get_by_role("heading", name=view).wait_for()
+        assert page.evaluate(WIDTH) == [360, 360]
+
+
+CONTRAST = """() => {
+  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = (element) => {
+    for (; element; element = element.parentElement) {
+      const colour = parse(getComputedStyle(element).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const ratios = [];
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !element.checkVisibility() || !element.getClientRects().length) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))].sort((x, y) => y - x);
+    ratios.push([(a + 0.05) / (b + 0.05), texts.currentNode.data.trim().slice(0, 30)]);
+  }
+  return ratios;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_schemes_are_readable(tab, engine, canned, scheme):
+    """Every text has at least the contrast 4.5 of WCAG AA, against the ground that is behind it."""
+    engine.gone = ["shards-1"]
+    page = tab(canned, color_scheme=scheme)
+    ratios = []
+    search(page, "a text")
+    page.locator("#route .leaves").wait_for()
+    ratios += page.evaluate(CONTRAST)
+    assert {"text", "Search"} <= {text for _, text in ratios}
+    page.get_by_role("link", name="Tree").click()
+    page.get_by_role("button", name="6 1:1 leaf moss").wait_for()
+    ratios += page.evaluate(CONTRAST)
+    page.get_by_role("link", name="Served").click()
+    ratios += page.evaluate(CONTRAST)
+    assert [(round(ratio, 1), text) for ratio, text in ratios if ratio < 4.5] == []
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    shade = sum(map(int, re.findall(r"\d+", ground))) / 3
+    assert (shade > 200) == (scheme == "light")
+    assert (shade < 60) == (scheme == "dark")
+
+
+def test_every_control_has_a_name(tab, canned):
+    page = tab(canned)
+    search(page)
+    page.locator("#route .leaves").wait_for()
+    unnamed = "(e) => e.checkVisibility() && !(e.labels?.length || e.textContent.trim() || e.ariaLabel)"
+    controls = page.locator("input, select, button, a")
+    assert controls.evaluate_all(f"(all) => all.filter({unnamed}).map((e) => e.outerHTML)") == []
+    assert controls.count() > 12
+    assert page.locator("html").get_attribute("lang") == "en"
+    page.locator("#filters summary").click()
+    assert page.get_by_role("group", name="year").get_by_label("from", exact=True).count() == 1
