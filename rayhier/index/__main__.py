@@ -16,6 +16,7 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
+    from rayhier.storage.current import Current
     from rayhier.storage.leaf_map import LeafMap, Manifest
 
 
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = command("list", "print documents as JSON, one a line, in the order of their ids")
     listing.add_argument("--after", default="", metavar="ID", help="id after which to begin (default: with the first)")
     listing.add_argument("--limit", type=_positive, default=100, help="most documents (default 100)")
+    command("fold", "write the change log's tail, which a server left, to leaf files")
     command("compact", "rewrite many files as few, without deleted rows")
     sweeping = command("vacuum", "remove old versions and the files only they need; versions in use stay")
     sweeping.add_argument("--keep", type=_positive, default=1, help="number of newest versions to keep (default 1)")
@@ -111,6 +113,8 @@ def _run(options: argparse.Namespace) -> list[str]:
             return _add(options, workdir, opened)
         case "delete":
             return _changed(opened.manifest, change.delete(opened.root, _ids(options)).manifest)
+        case "fold":
+            return _fold(now, opened, workdir)
         case "compact":
             return _compact(now.spec, opened)
         case "get" | "list":
@@ -145,6 +149,22 @@ def _add(options: argparse.Namespace, workdir: Location, opened: "LeafMap") -> l
     return _changed(opened.manifest, changed.manifest)
 
 
+def _fold(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
+    from rayhier.index import change
+    from rayhier.model.router import load_router
+    from rayhier.storage import current
+    from rayhier.storage.change_log import ChangeLog
+    from rayhier.storage.writer_lease import refuse_while_written
+
+    refuse_while_written(opened.root)
+    router = load_router(current.artifact(workdir, now, "model").local("router"))
+    folded = change.fold(opened.root, router, now.spec.index.max_leaf_factor)
+    if folded is None:
+        return [f"version {opened.manifest.version}: the change log has no tail"]
+    ChangeLog(opened.root).gather(opened.manifest.log + 1, folded.manifest.log)
+    return _changed(opened.manifest, folded.manifest)
+
+
 def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
     from rayhier.index.ray import compact
     from rayhier.ray import check_resources, join
@@ -155,17 +175,32 @@ def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
 
 
 def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
-    """Documents by their ids, as lines of JSON."""
+    """Documents by their ids, as lines of JSON; those of the change log too."""
+    import pyarrow as pa
+
+    from rayhier.search.live import stored_and_tail, together
     from rayhier.search.stored import Listing, Lookup, documents, read_shards
+    from rayhier.search.tail import Tail
+    from rayhier.storage.change_log import ChangeLog
+
+    tail = Tail(opened.manifest.log, counts_words=False)
+    for change in ChangeLog(opened.root).after(opened.manifest.log):
+        tail.add(change)
+    view, leaves = tail.at(tail.last), range(len(opened.manifest.counts))
+
+    def read(work: Lookup | Listing) -> list[pa.Table]:
+        if view.is_empty:
+            return read_shards(opened, work)
+        return [stored_and_tail(lambda piece: together(read_shards(opened, piece)), work, view, leaves)]
 
     if options.command == "get":
         lookup = Lookup(tuple(_ids(options)))
-        shown = documents(read_shards(opened, lookup), lookup)
+        shown = documents(read(lookup), lookup)
         if missing := sorted(set(lookup.ids) - {document.id for document in shown}):
             raise InputError(f"id: got {missing[0]!r:.80}; allowed: the id of a document in the index")
     else:
         page = Listing(options.after, options.limit + 1)
-        shown = documents(read_shards(opened, page), page)
+        shown = documents(read(page), page)
         if len(shown) > options.limit:
             shown = shown[: options.limit]
             say(f"{options.limit:,} documents; others follow: give --limit, or --after {shown[-1].id}")

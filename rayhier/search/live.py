@@ -4,7 +4,7 @@ Documents that the tail's changes name no longer count in leaf files; those that
 whichever leaves a query visits. Shapes: Q queries, K results.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar, cast
 
@@ -76,10 +76,8 @@ class LiveReader:
                 return self._far(work, view)
             case Flat():
                 raise ValueError("flat: got a query for a version with a tail, which levels do not have")
-            case Lookup():
-                return self._looked_up(work, view)
-            case Listing():
-                return self._listed(work, view)
+            case Lookup() | Listing():
+                return self._stored(work, view)
 
     def _near(self, work: Scan | Coded, view: TailView) -> Ranking:
         def fetched(k: int) -> Ranking:
@@ -104,27 +102,38 @@ class LiveReader:
         tail = view.words(weighted, share, query_QM, self._leaves, work.k, work.where, needs=work.needs)
         return _joined([stored, tail], work.k)
 
-    def _looked_up(self, work: Lookup, view: TailView) -> pa.Table:
-        stored = tuple(name for name in work.ids if not view.hides(name))
-        tables = [self.reader.read(replace(work, ids=stored))] if stored else []
-        rows = view.with_ids(work.ids, self._leaves)
-        if len(rows):
-            tables.append(view.shown(rows, needs="ids") if work.needs == "ids" else view.stored(rows))
-        return _together(tables)
+    def _stored(self, work: Lookup | Listing, view: TailView) -> pa.Table:
+        def read(piece: Lookup | Listing) -> pa.Table:
+            stored: Any = self.reader.read(piece)
+            return stored
 
-    def _listed(self, work: Listing, view: TailView) -> pa.Table:
-        hidden = [name for name in view.hidden if name > work.after]
-        stored: Any = self.reader.read(replace(work, count=work.count + len(hidden)))
-        kept = stored.filter(pa.array([not view.hides(name) for name in stored[ID].to_pylist()], pa.bool_()))
-        rows = view.with_ids(view.ids_after(work.after, work.count, self._leaves), self._leaves)
-        return _together([kept, *([view.stored(rows)] if len(rows) else [])])
+        return stored_and_tail(read, work, view, self._leaves)
 
     @property
     def _leaves(self) -> range:
         return self.reader.leaves.leaves
 
 
-def _together(tables: list[pa.Table]) -> pa.Table:
+def stored_and_tail(
+    read: Callable[[Lookup | Listing], pa.Table], work: Lookup | Listing, view: TailView, leaves: range
+) -> pa.Table:
+    """Read documents by their ids from leaf files, by `read`, and from the tail's documents in a range of leaves."""
+    if isinstance(work, Lookup):
+        kept = tuple(name for name in work.ids if not view.hides(name))
+        tables = [read(replace(work, ids=kept))] if kept else []
+        rows, needs = view.with_ids(work.ids, leaves), work.needs
+    else:
+        hidden = [name for name in view.hidden if name > work.after]
+        stored = read(replace(work, count=work.count + len(hidden)))
+        tables = [stored.filter(pa.array([not view.hides(name) for name in stored[ID].to_pylist()], pa.bool_()))]
+        rows, needs = view.with_ids(view.ids_after(work.after, work.count, leaves), leaves), "texts"
+    if len(rows):
+        tables.append(view.shown(rows, needs="ids") if needs == "ids" else view.stored(rows))
+    return together(tables)
+
+
+def together(tables: Sequence[pa.Table]) -> pa.Table:
+    """Join tables of documents; without a document, a table of the column `id` alone."""
     tables = [table for table in tables if len(table)]
     return pa.concat_tables(tables, promote_options="default") if tables else pa.table({ID: pa.array([], pa.string())})
 

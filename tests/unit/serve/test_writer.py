@@ -13,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from rayhier.index import change
+from rayhier.index.__main__ import main
 from rayhier.index.verify import verify
 from rayhier.search.index import open_leaf_map
 from rayhier.search.searcher import Searcher
@@ -447,3 +448,21 @@ def test_a_full_tail_refuses_further_changes(open_server):
     assert refused["error"]["code"] == "overloaded"
     server.fold()
     assert server.put(doc("c"))["log"] == 2
+
+
+def test_the_shell_sees_the_tail_and_folds_it(server, published, capsys):
+    server.put(doc("a"), doc("d5", "changed"))
+    server.delete("d1")
+    assert main(["get", str(published), "a", "d5"]) == 0
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == [OPEN, "changed"]
+    assert main(["get", str(published), "d1"]) == 2
+    assert main(["list", str(published), "--limit", "2"]) == 0
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["a", "d0"]
+    assert main(["fold", str(published)]) == 2
+    assert "a server writes to this index" in capsys.readouterr().err
+    server.close()
+    assert main(["fold", str(published)]) == 0
+    assert capsys.readouterr().out.startswith(f"version 2 (fold): {N} documents (+0)")
+    assert main(["fold", str(published)]) == 0
+    assert capsys.readouterr().out == "version 2: the change log has no tail\n"
+    verify(root_of(published))
