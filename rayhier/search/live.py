@@ -58,10 +58,8 @@ class LiveReader:
         InputError where an object of the log is damaged or missing; what came before it is in the tail.
         """
         if number is None or number > self.tail.last:
-            for change in ChangeLog(root).after(self.tail.last):
+            for change in ChangeLog(root).after(self.tail.last, number):
                 self.tail.add(change)
-                if change.number == number:
-                    break  # what comes after may be damaged
         return self.tail.last
 
     def read(self, work: Reading, number: int) -> Any:

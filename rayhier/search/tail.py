@@ -8,6 +8,7 @@ Shapes: N rows, Q queries, M embedding size, K results, A rows that count, P pai
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import document_texts
-from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, once, take
+from rayhier.dataset.ranking import ID, Needs, Ranking, once, take
 from rayhier.dataset.words import word_hashes, words
 from rayhier.search.filter import matching
 from rayhier.search.hybrid import Lexical
@@ -40,7 +41,11 @@ class Tail:
     def __init__(self, first: int, *, counts_words: bool = True) -> None:
         """Begin after change number `first`, without a document; `counts_words`: for searches by BM25 too."""
         self.first, self.last, self._counts_words = first, first, counts_words
-        self._lock, self._rows_of = threading.Lock(), dict[str, list[int]]()
+        self._lock = threading.Lock()
+        self.rows_of = dict[str, list[int]]()
+        """Id -> all rows of documents with this id, ascending."""
+        self.result = Growing(np.int64)
+        """Number [n] of the id of each row: equal where ids are."""
         self.born, self.died = Growing(np.int64), Growing(np.int64)
         """Numbers [n] of the changes that wrote each row, ascending, and that took it away; NEVER: none did."""
         self.leaf = Growing(np.int64)
@@ -65,8 +70,9 @@ class Tail:
                 raise ValueError(f"change: got number {change.number}; allowed: {self.last + 1}")
             for name in change.ids.to_pylist():
                 self.named.setdefault(name, change.number)
-                for row in self._rows_of.pop(name, []):
-                    self.died.values[row] = change.number
+                for row in self.rows_of.get(name, []):
+                    if self.died.values[row] == NEVER:
+                        self.died.values[row] = change.number
             if change.rows is not None:
                 self._write(change.rows.filter(pc.equal(change.rows["rank"], 0)), change.number)
             self.last = change.number
@@ -77,8 +83,12 @@ class Tail:
         if self.vectors is None:
             self.vectors = Growing(np.float32, vector_NM.shape[1])
         self.vectors.extend(vector_NM)
+        results = list[int]()
         for place, name in enumerate(table[key].to_pylist()):
-            self._rows_of.setdefault(name, []).append(begin + place)
+            rows_of = self.rows_of.setdefault(name, [])
+            rows_of.append(begin + place)
+            results.append(rows_of[0])
+        self.result.extend(np.array(results, np.int64))
         if self._counts_words:
             self._count_words(document_texts(table), begin)
         shown = [name for name in table.column_names if name not in INNER]
@@ -159,29 +169,32 @@ class TailView:
 
     def rows(self, leaves: range | None = None) -> Ints:
         """Return the rows [a] of the documents that count, or of those whose best leaf is in a range."""
-        tail = self.tail
-        n = int(np.searchsorted(tail.born.values, self.number, side="right"))
-        counts_N = tail.died.values[:n] > self.number
-        if leaves is not None:
-            leaf_N = tail.leaf.values[:n]
-            counts_N &= (leaf_N >= leaves.start) & (leaf_N < leaves.stop)
-        return np.flatnonzero(counts_N)
+        row_A = self._rows
+        if leaves is None or not len(row_A):
+            return row_A
+        leaf_A = self.tail.leaf.values[row_A]
+        return np.asarray(row_A[(leaf_A >= leaves.start) & (leaf_A < leaves.stop)])
+
+    @cached_property
+    def _rows(self) -> Ints:
+        n = int(np.searchsorted(self.tail.born.values, self.number, side="right"))
+        return np.flatnonzero(self.tail.died.values[:n] > self.number)
 
     def _chosen(self, leaves: range, where: Filter | None) -> Ints:
         row_A = self.rows(leaves)
         return row_A if where is None or not len(row_A) else row_A[matching(self._columns(row_A), where)]
 
-    def _columns(self, rows: Ints) -> pa.Table:
+    def _columns(self, rows: Ints, names: Sequence[str] | None = None) -> pa.Table:
         table = self.tail.table
         if table is None:
             raise ValueError("tail: has no rows")
-        return table.take(pa.array(rows))
+        return (table if names is None else table.select(names)).take(pa.array(rows))
 
     def shown(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
         """Read the columns of some rows that `needs` names, as `MappedSegment.take` does."""
-        table = self._columns(rows)
         if needs == "ids":
-            return table.select([ID])
+            return self._columns(rows, [ID])
+        table = self._columns(rows)
         if needs == "texts":
             return table.drop_columns([DOC_ID])
         own = table[DOC_ID]
@@ -261,8 +274,7 @@ class TailView:
         """Return the places [q, k] of the best k results of each query, ties by row; -1 where the score is -inf."""
         order_QA = np.argsort(-score_QA, axis=1, kind="stable")
         best_QA = np.where(np.isneginf(take(score_QA, order_QA)), -1, order_QA)
-        result_A = by_name(self._columns(row_A)[ID])
-        return once(take(score_QA, order_QA), best_QA, result_A, k)[1]
+        return once(take(score_QA, order_QA), best_QA, self.tail.result.values[row_A], k)[1]
 
     def _ranked(self, score_QA: Floats, row_A: Ints, k: int, needs: Needs) -> Ranking:
         best_QK = self._best(score_QA, row_A, k)
@@ -276,18 +288,16 @@ class TailView:
 
     def with_ids(self, names: Sequence[str], leaves: range | None = None) -> Ints:
         """Return the rows [r] of documents with these ids, of those whose best leaf is in a range."""
-        row_A = self.rows(leaves)
-        if not len(row_A):
-            return row_A
-        has_A = pc.is_in(self._columns(row_A)[ID], pa.array(names, pa.string())).to_numpy()
-        return np.asarray(row_A[has_A])
+        named = [row for name in dict.fromkeys(names) for row in self.tail.rows_of.get(name, [])]
+        return np.intersect1d(self.rows(leaves), np.array(named, np.int64))
 
     def ids_after(self, name: str, count: int, leaves: range) -> list[str]:
         """Return at most `count` ids after one, in their order."""
         row_A = self.rows(leaves)
         if not len(row_A):
             return []
-        return sorted(set(filter(lambda id_: id_ > name, self._columns(row_A)[ID].to_pylist())))[:count]
+        ids = set(self._columns(row_A, [ID])[ID].to_pylist())
+        return sorted(id_ for id_ in ids if id_ > name)[:count]
 
     def stored(self, rows: Ints) -> pa.Table:
         """Read the columns of some rows that a stored document has."""

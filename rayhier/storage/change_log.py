@@ -93,11 +93,26 @@ class ChangeLog:
         singles, gathered = self._listed()
         return max([least, *singles, *(end for _, end in gathered)])
 
-    def after(self, number: int) -> Iterator[Change]:
-        """Yield the changes after a number, in their order.
+    def after(self, number: int, last: int | None = None) -> Iterator[Change]:
+        """Yield the changes after a number, in their order, up to number `last`; None: all there are.
 
         InputError names an object that is missing between others, or damaged; what came before it was yielded.
         """
+        while last is not None and number < last:  # without listing, which takes longer the more objects there are
+            path = self._folder / _name(number + 1)
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                break  # it was gathered
+            yield _checked(Change.unpacked(data, str(path)), number + 1, str(path))
+            number += 1
+        if last is None or number < last:
+            for change in self._listed_after(number):
+                yield change
+                if change.number == last:
+                    return  # what comes after may be damaged
+
+    def _listed_after(self, number: int) -> Iterator[Change]:
         singles, gathered = self._listed()
         last = max([number, *singles, *(end for _, end in gathered)])
         done = number

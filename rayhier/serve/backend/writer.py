@@ -23,6 +23,7 @@ from rayhier.search.live import Seen
 from rayhier.search.model import Model
 from rayhier.search.request import rules_of
 from rayhier.serve.args import WriteLimits
+from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.reranker import open_versions_reranker
 from rayhier.serve.backend.version import Version
@@ -33,6 +34,8 @@ from rayhier.storage.change_log import Change, ChangeLog, Kind
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import leased
 
+TOGETHER = 64
+"""Documents of several requests that are encoded together, at most."""
 KEYS = 10_000
 """Idempotency keys that are remembered, the newest."""
 AGAIN_SECONDS = 1.0
@@ -97,7 +100,8 @@ class Writer:
         self._closing = set[asyncio.Task[None]]()
         self._pins = contextlib.ExitStack()
         self._may_write = self._pins.enter_context(leased(leaf_map.root))
-        self._threads = {name: ThreadPoolExecutor(1, name) for name in ("change", "append", "fold")}
+        self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold")}
+        self._batches: Batches[GivenDocuments, pa.Table] = Batches(self._made, TOGETHER, "put", metrics)
 
     def close(self) -> None:
         """Give the lease back."""
@@ -130,8 +134,9 @@ class Writer:
         self._check_room()
         dimension, unit = self._manifest.dimension, self._spec.encoder.similarity == "cosine"
         check = partial(given_documents, documents, self._spec.corpus, dimension, unit=unit)
-        made = await self._in("change", check)
-        table = await self._in("change", self._rows, made)
+        made = await self._in("check", check)
+        # Documents that arrive while others are encoded are encoded together with the next.
+        table, _ = await self._batches(made, len(made.table), made.vector_NM is None)
         async with self._lock:
             if (again := self._again(key, body)) is not None:
                 return again
@@ -176,11 +181,23 @@ class Writer:
                 "retry in a second"
             )
 
-    def _rows(self, made: GivenDocuments) -> pa.Table:
-        """Encode documents where they have no vectors, and route them: rows of the leaf map."""
-        given = made.vector_NM
-        encoded = self._model.encode(document_texts(made.table)) if given is None else Encoded.of(given)
-        return self._assign(made.table, encoded)
+    async def _made(self, requests: Sequence[GivenDocuments]) -> list[pa.Table]:
+        """Make rows of the leaf map of several requests, all with vectors or all without."""
+        rows: list[pa.Table] = await self._in("encode", self._rows, requests)
+        return rows
+
+    def _rows(self, requests: Sequence[GivenDocuments]) -> list[pa.Table]:
+        """Encode documents of requests where they have no vectors, and route them: rows of the leaf map for each."""
+        given = [made.vector_NM for made in requests if made.vector_NM is not None]
+        if given:
+            encoded = Encoded.of(np.concatenate(given))
+        else:
+            encoded = self._model.encode([text for made in requests for text in document_texts(made.table)])
+        rows, end = list[pa.Table](), 0
+        for made in requests:
+            begin, end = end, end + len(made.table)
+            rows.append(self._assign(made.table, encoded[begin:end]))
+        return rows
 
     async def _append(
         self, kind: Kind, table: pa.Table, key: str | None, body: str, named: int, there: set[str]

@@ -104,3 +104,14 @@ def test_a_damaged_gathering_is_named(folder, log):
     path.write_bytes(data[:-4])
     with pytest.raises(InputError, match=r"000000000001-000000000002\.changes: damaged"):
         list(log.after(0))
+
+
+def test_a_range_is_read_without_what_comes_after(folder, log):
+    for number in range(1, 7):
+        log.append(change(number))
+    (folder / LOG / "000000000006.change").unlink()
+    (folder / LOG / "000000000006.change").write_bytes(b"damaged")
+    assert [found.number for found in log.after(2, 5)] == [3, 4, 5]
+    assert list(log.after(5, 5)) == []
+    log.gather(1, 4)
+    assert [found.number for found in log.after(2, 5)] == [3, 4, 5]

@@ -1,0 +1,161 @@
+"""An index that changes while it is searched: `make bench-live WORKDIR=…`.
+
+An embedded server, a process of its own, answers searches of a few clients; then sixteen clients add documents one by
+one and delete them again, each looking for its change by its next search. Documents are copies of the index's with a
+word of their own.
+"""
+
+import asyncio
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.commands import Options, absolute, clock, count, served
+from benchmarks.tables import table
+from rayhier.dataset.queries import load_queries
+from rayhier.serve.client import AsyncClient
+from rayhier.storage import current, files
+from rayhier.storage.change_log import LOG
+from rayhier.storage.paths import locate
+
+PORT = 8017
+SEARCHERS, WRITERS = 2, 16
+"""Clients that search all the time, and clients that write."""
+QUIET_SECONDS = 20.0
+"""Seconds of searches before the first change."""
+K = 10
+
+
+@dataclass
+class Times:
+    """Milliseconds of requests of each kind, and changes that the next search did not show."""
+
+    ms: dict[str, list[float]] = field(default_factory=dict)
+    unseen: list[str] = field(default_factory=list)
+
+    def __call__(self, kind: str, began: float) -> None:
+        """Note that a request of a kind, begun at a time, has been answered."""
+        self.ms.setdefault(kind, []).append(1e3 * (time.perf_counter() - began))
+
+
+async def searches(client: AsyncClient, queries: Sequence[str], kind: str, times: Times, ends: asyncio.Event) -> None:
+    """Search one query after another until an event."""
+    place = secrets.randbelow(len(queries))
+    while not ends.is_set():
+        began = time.perf_counter()
+        await client.search(queries[place % len(queries)], k=K)
+        times(kind, began)
+        place += 1
+
+
+async def writes(client: AsyncClient, texts: Sequence[str], number: int, times: Times) -> None:
+    """Add a client's documents one by one, then delete them; the next search tells whether a change is seen."""
+    named = {f"live-{number}-{place}": f"{text} mark{number}x{place}" for place, text in enumerate(texts)}
+    for name, text in named.items():
+        began = time.perf_counter()
+        told = await client.put([{"id": name, "text": text}])
+        times("add", began)
+        answer = await client.search(text, k=K)
+        if name not in {result.id for result in answer.results} or answer.log < told.log:
+            times.unseen.append(f"add {name}")
+    for name, text in named.items():
+        began = time.perf_counter()
+        told = await client.delete([name])
+        times("delete", began)
+        answer = await client.search(text, k=K)
+        if name in {result.id for result in answer.results} or answer.log < told.log:
+            times.unseen.append(f"delete {name}")
+
+
+async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[str]) -> tuple[Times, float]:
+    """Measure searches alone, then beside changes; returns times and the seconds of all changes."""
+    times = Times()
+
+    async def beside(kind: str, work: Callable[[], Awaitable[object]]) -> None:
+        ends = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(SEARCHERS):
+                group.create_task(searches(client, queries, kind, times, ends))
+            await work()
+            ends.set()
+
+    async with AsyncClient(url, token, timeout=120, connections=SEARCHERS + WRITERS) as client:
+        for query in queries[:50]:
+            await client.search(query, k=K)
+        await beside("search, no changes", lambda: asyncio.sleep(QUIET_SECONDS))
+        began = time.perf_counter()
+        parts = np.array_split(np.array(texts, dtype=object), WRITERS)
+
+        async def all_writers() -> None:
+            async with asyncio.TaskGroup() as group:
+                for number, part in enumerate(parts):
+                    group.create_task(writes(client, part.tolist(), number, times))
+
+        await beside("search, beside changes", all_writers)
+        return times, time.perf_counter() - began
+
+
+def lines(times: Times, seconds: float, changes: int, folder: Path) -> list[str]:
+    """Tables of the times, and what is left on storage."""
+    rows = []
+    for kind, ms in times.ms.items():
+        p50, p95, p99 = (f"{np.percentile(ms, share):,.0f}" for share in (50, 95, 99))
+        rows.append([kind, f"{len(ms):,}", p50, p95, p99])
+    quiet, busy = (np.percentile(times.ms[f"search, {kind}"], 99) for kind in ("no changes", "beside changes"))
+    left = {
+        kind: len(list(folder.glob(pattern)))
+        for kind, pattern in (
+            ("versions", "manifests/*.json"),
+            ("leaf files", "data/*.parquet"),
+            ("log", f"{LOG}/*.c*"),
+        )
+    }
+    changed = f"{2 * changes:,} changes in {seconds:,.0f} s; not seen by the next search: {len(times.unseen)}."
+    slower = f"Searches' 99% beside changes over those without: {busy / quiet:.1f}."
+    stored = f"Left on storage: {', '.join(f'{number} {kind}' for kind, number in left.items())}."
+    return [*table(["request", "number", "median ms", "95%", "99%"], rows), "", f"{changed} {slower} {stored}"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve a copy of an index, change it while it is searched, and print the tables."""
+    parser = Options("An index that changes while it is searched.", "live")
+    parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
+    parser.add_argument("--changes", type=count, default=1_000, help="documents that are added, then deleted")
+    given = parser.parse_args(arguments)
+    report, work = clock(), given.workdir / "index"
+    shutil.rmtree(work, ignore_errors=True)
+    now = current.read(locate(str(given.index)))
+    for kind, fingerprint in now.artifacts.items():
+        shutil.copytree(given.index / kind / fingerprint, work / kind / fingerprint)
+    shutil.copy(given.index / current.NAME, work / current.NAME)
+    tokens = {name: secrets.token_hex(8) for name in ("read", "write")}
+    for name, token in tokens.items():
+        (given.workdir / name).write_text(token)
+    place = locate(str(work))
+    corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
+    queries = list(load_queries(corpus, vectors, "dev").texts)
+    some = files.read_table(corpus.path(corpus.names("documents/")[0]), ["title", "text"])
+    texts = [
+        f"{title} {text}".strip()
+        for title, text in zip(*(some[name].to_pylist() for name in some.column_names), strict=True)
+    ]
+    report("copied")
+    url = f"http://127.0.0.1:{PORT}"
+    server = ["rayhier", "serve", str(work), "--port", str(PORT), "--token-file", str(given.workdir / "read")]
+    server += ["--set", f"write_token_file={given.workdir / 'write'}", "--set", "limits.queue_seconds=60"]
+    with served(server, f"{url}/healthz", 300):
+        times, seconds = asyncio.run(measure(url, tokens["write"], queries, texts[: given.changes]))
+        report("changed")
+        folder = Path(str(current.artifact(place, now, "index").root))
+        print("\n".join(["", *lines(times, seconds, min(given.changes, len(texts)), folder)]), flush=True)
+    print(json.dumps({"unseen": times.unseen[:20]}))
+
+
+if __name__ == "__main__":
+    main()
