@@ -128,7 +128,7 @@ bench-words: setup  ## BM25 by an index's postings beside bm25s and tantivy, and
 	$(BIN)/python -m benchmarks.words
 
 bench-live: setup  ## an index that changes while it is searched: make bench-live WORKDIR=runs/quickstart
-	$(BIN)/python -m benchmarks.live $(or $(WORKDIR),runs/quickstart)
+	$(BIN)/python -m benchmarks.live $(WORKDIR)
 
 bench-default-training: setup  ## trainings on folds of families of queries, alone and hybrid, and rules for BM25's weight
 	$(BIN)/python -m benchmarks.default_training scifact
