@@ -108,7 +108,7 @@ class Index:
 
     def __len__(self) -> int:
         """Return the number of documents, or of passages where the corpus is cut into passages."""
-        return self._searcher.manifest.documents
+        return len(self._searcher)
 
     @property
     def version(self) -> int:

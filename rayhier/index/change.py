@@ -126,7 +126,11 @@ def _within_limit(newest: LeafMap, table: pa.Table, router: Router, factor: floa
 
 
 def rollback(root: Location, version: int) -> LeafMap:
-    """Publish the content of an older version again, as the newest version; the change log's tail is left behind."""
+    """Publish the content of an older version again, as the newest version; the change log's tail is left behind.
+
+    InputError where a server writes to the index now.
+    """
+    refuse_while_written(root)
     with pinned(root, version):
         return leaf_map.republish(root, version, ChangeLog(root).last())
 

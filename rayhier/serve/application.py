@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from fastapi import FastAPI
 
 from rayhier.index.change import last_rows
+from rayhier.index.find import find
 from rayhier.index.nodes import NodeTable
 from rayhier.progress import say
 from rayhier.search.live import Seen
@@ -25,7 +28,7 @@ from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError
 from rayhier.storage.change_log import Change, ChangeLog
-from rayhier.storage.leaf_map import Manifest, key_of
+from rayhier.storage.leaf_map import Manifest
 
 
 def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
@@ -84,6 +87,7 @@ class ServedIndex:
         precision = str(model.text_encoder.dtype).removeprefix("torch.")
         self._index = describe(version, manifest, args, [group.name for group in groups], precision, model.promised)
         self._metrics.serves(version.number)
+        self._see_tail()
 
     def close(self) -> None:
         """Release the version, which vacuum may then remove."""
@@ -99,24 +103,28 @@ class ServedIndex:
         self._pins.callback(self._writer.close)
         return self._writer
 
-    async def see_tail(self) -> None:
-        """Let requests see the log's tail that an earlier Writer left, where nobody writes here."""
-        manifest, last, changes = self._leaf_map.manifest, self._leaf_map.manifest.log, list[Change]()
+    def _see_tail(self) -> None:
+        """Let requests see the log's tail that a Writer left."""
+        leaf_map, changes = self._leaf_map, list[Change]()
+        manifest = leaf_map.manifest
         try:
-            for made in ChangeLog(self._leaf_map.root).after(last):
+            for made in ChangeLog(leaf_map.root).after(manifest.log):
                 changes.append(made)
         except InputError as error:
             say(f"warning: {error}; what came before it is served")
         if not changes:
             return
         if self._version.now.spec.search.how == "level":
-            raise InputError(f"{manifest.model}: search.how is level, which reads no change log; allowed: fold it")
-        engine, before = self._engine, Seen(manifest.model, self._version.number, last)
-        rows, named = last_rows(changes), list(dict.fromkeys(name for made in changes for name in made.ids.to_pylist()))
-        there = await engine.present(named, before)
-        written = 0 if rows is None else len(rows[key_of(rows.column_names)].unique())
-        seen = replace(before, log=changes[-1].number)
-        documents = engine.view.documents + written - len(there)
+            raise InputError(
+                f"{leaf_map.root}: its change log has a tail, which search.how level does not read; allowed: rayhier "
+                "index fold WORKDIR first"
+            )
+        rows = last_rows(changes)
+        written = 0 if rows is None else int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
+        stored = find(leaf_map, pa.concat_arrays([made.ids for made in changes]).unique())
+        hidden = int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
+        engine, seen = self._engine, Seen(manifest.model, self._version.number, changes[-1].number)
+        documents = engine.view.documents + written - hidden
         engine.view = replace(engine.view, documents=documents, seen=seen, has_tail=True)
 
     @cached_property

@@ -101,8 +101,9 @@ class Embedded:
         self._writer = None if args.write_token_file is None else self._served.writer(self._shards)
 
     async def begin(self) -> None:
-        """Read the change log's tail; to be called before the first request."""
-        await (self._served.see_tail() if self._writer is None else self._writer.begin())
+        """Let the Writer begin, where there is one; to be called before the first request."""
+        if self._writer is not None:
+            await self._writer.begin()
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs beside requests until it is cancelled."""

@@ -27,6 +27,9 @@ DIGITS = 12
 LENGTH = 8
 """Bytes of an object's length, before each of those that are gathered into one."""
 
+TOLD = ("key", "body", "documents", "replaced")
+"""What a change's line of JSON says besides its number and kind."""
+
 Kind = Literal["put", "delete"]
 
 
@@ -42,6 +45,10 @@ class Change:
     """Idempotency key of the request that made the change; None: it had none."""
     body: str = ""
     """SHA-256 of that request's body: a key belongs to one body."""
+    documents: int = 0
+    """Number of documents that it wrote or deleted."""
+    replaced: int = 0
+    """Of those written, how many were there before."""
 
     @property
     def rows(self) -> pa.Table | None:
@@ -59,7 +66,8 @@ class Change:
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         with pa.ipc.new_stream(sink, self.table.schema, options=options) as stream:
             stream.write_table(self.table)
-        about = {"format": FORMAT, "number": self.number, "kind": self.kind, "key": self.key, "body": self.body}
+        about: dict[str, Any] = {"format": FORMAT, "number": self.number, "kind": self.kind}
+        about |= {name: getattr(self, name) for name in TOLD}
         content: bytes = json.dumps(about).encode() + b"\n" + sink.getvalue().to_pybytes()
         return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
@@ -75,7 +83,7 @@ class Change:
             raise InputError(f"{name}: format {about['format']}; allowed: {FORMAT}, that of this version of rayhier")
         with pa.ipc.open_stream(pa.py_buffer(stream)) as opened:
             table = opened.read_all()
-        return cls(about["number"], about["kind"], table, about["key"], about["body"])
+        return cls(about["number"], about["kind"], table, **{name: about[name] for name in TOLD})
 
 
 class ChangeLog:

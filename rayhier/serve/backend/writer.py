@@ -101,7 +101,7 @@ class Writer:
         self._pins = contextlib.ExitStack()
         self._may_write = self._pins.enter_context(leased(leaf_map.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold")}
-        self._batches: Batches[GivenDocuments, pa.Table] = Batches(self._made, TOGETHER, "put", metrics)
+        self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._made, TOGETHER, "put", metrics)
 
     def close(self) -> None:
         """Give the lease back."""
@@ -117,11 +117,18 @@ class Writer:
 
     async def begin(self) -> None:
         """Read the log's tail, which an earlier Writer left, and let requests see it."""
-        first = self._manifest.log
-        self._engine.view = replace(
-            self._engine.view, seen=Seen(self._manifest.model, self._version.number, first), has_tail=False
-        )
+        manifest, first = self._manifest, self._manifest.log
+        seen = Seen(manifest.model, self._version.number, first)
+        self._engine.view = replace(self._engine.view, documents=manifest.documents, seen=seen, has_tail=False)
+        for made in await self._in("append", self._folded_keys, first):
+            self._remember(made.key, made.body, Written(replace(seen, log=made.number), made.documents, made.replaced))
         await self._catch_up()
+
+    def _folded_keys(self, last: int) -> list[Change]:
+        """Read the newest changes with keys of those that leaf files hold, as far as the log has them still."""
+        with contextlib.suppress(InputError):  # what leaf files hold needs no log
+            return [made for made in self._log.after(max(0, last - KEYS), last) if made.key is not None]
+        return []
 
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
         """Write documents, which replace those with the same ids; returns once the change is durable and seen.
@@ -137,6 +144,8 @@ class Writer:
         made = await self._in("check", check)
         # Documents that arrive while others are encoded are encoded together with the next.
         table, _ = await self._batches(made, len(made.table), made.vector_NM is None)
+        if isinstance(table, InputError):
+            raise table
         async with self._lock:
             if (again := self._again(key, body)) is not None:
                 return again
@@ -181,22 +190,28 @@ class Writer:
                 "retry in a second"
             )
 
-    async def _made(self, requests: Sequence[GivenDocuments]) -> list[pa.Table]:
+    async def _made(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
         """Make rows of the leaf map of several requests, all with vectors or all without."""
-        rows: list[pa.Table] = await self._in("encode", self._rows, requests)
+        rows: list[pa.Table | InputError] = await self._in("encode", self._rows, requests)
         return rows
 
-    def _rows(self, requests: Sequence[GivenDocuments]) -> list[pa.Table]:
-        """Encode documents of requests where they have no vectors, and route them: rows of the leaf map for each."""
+    def _rows(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
+        """Encode documents of requests where they have no vectors, and route them: rows of the leaf map for each.
+
+        Of a request that is refused the error: others are not refused with it.
+        """
         given = [made.vector_NM for made in requests if made.vector_NM is not None]
         if given:
             encoded = Encoded.of(np.concatenate(given))
         else:
             encoded = self._model.encode([text for made in requests for text in document_texts(made.table)])
-        rows, end = list[pa.Table](), 0
+        rows, end = list[pa.Table | InputError](), 0
         for made in requests:
             begin, end = end, end + len(made.table)
-            rows.append(self._assign(made.table, encoded[begin:end]))
+            try:
+                rows.append(self._assign(made.table, encoded[begin:end]))
+            except InputError as error:
+                rows.append(error)
         return rows
 
     async def _append(
@@ -204,7 +219,8 @@ class Writer:
     ) -> Written:
         """Append a change under the lock, then let requests see it."""
         while True:
-            made = Change(self.seen.log + 1, kind, table, key, body)
+            replaced = len(there) if kind == "put" else 0
+            made = Change(self.seen.log + 1, kind, table, key, body, named, replaced)
             try:
                 durable = await self._in("append", self._log.append, made)
             except OSError as error:
@@ -215,12 +231,14 @@ class Writer:
                 break
             await self._catch_up()  # another process took the number
             there = await self._engine.present(made.ids.to_pylist(), self.seen)
-        self._apply(made, named, there)
-        return self._keys[key][1] if key is not None else Written(self.seen, named, len(there) if kind == "put" else 0)
+        return self._apply(made, there)
 
-    def _apply(self, made: Change, named: int, there: set[str]) -> None:
-        """Let requests that begin from now on see a change."""
-        view = self._engine.view
+    def _apply(self, made: Change, there: set[str]) -> Written:
+        """Let requests that begin from now on see a change, of whose documents some were `there`; returns its outcome.
+
+        Its key is remembered.
+        """
+        view, named = self._engine.view, made.documents
         grown = named - len(there) if made.kind == "put" else -len(there)
         seen = replace(self.seen, log=made.number)
         self._engine.view = replace(view, documents=view.documents + grown, seen=seen, has_tail=True)
@@ -228,11 +246,15 @@ class Writer:
             self._oldest = time.monotonic()
         self._tail_documents += named
         self._tail_bytes += made.table.nbytes
+        written = Written(seen, named, made.replaced)
         if made.key is not None:
-            written = Written(seen, named, len(there) if made.kind == "put" else 0)
-            self._keys[made.key] = (made.body, written)
-            while len(self._keys) > KEYS:
-                self._keys.popitem(last=False)
+            self._remember(made.key, made.body, written)
+        return written
+
+    def _remember(self, key: str, body: str, written: Written) -> None:
+        self._keys[key] = (body, written)
+        while len(self._keys) > KEYS:
+            self._keys.popitem(last=False)
 
     async def _catch_up(self) -> None:
         """Let requests see changes of the log that are not seen yet; those before a damaged object, where one is."""
@@ -240,8 +262,7 @@ class Writer:
         if self._damage is not None:
             log.error("%s", self._damage)
         for made in changes:
-            ids = made.ids.to_pylist()
-            self._apply(made, len(ids), await self._engine.present(ids, self.seen))
+            self._apply(made, await self._engine.present(made.ids.to_pylist(), self.seen))
 
     def _after(self, number: int) -> tuple[list[Change], str | None]:
         """Read the changes after a number, and what is wrong with the first that cannot be read."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+import rayhier
 from rayhier.index import change
 from rayhier.index.__main__ import main
 from rayhier.index.verify import verify
@@ -161,6 +162,9 @@ def test_offline_search_sees_the_tail_and_any_earlier_change(server, published):
     (answer,) = with_tail.search([OPEN], 50)
     assert [hit.id for hit in answer.hits] == server.ids(OPEN, 50)
     assert len(with_tail) == N + 1
+    with rayhier.open(str(published)) as index:
+        assert len(index) == N + 1
+        assert index.document("b").text == OPEN + " quagga"
     now = current.read(published)
     for log, there in ((0, set()), (1, {"a"}), (2, {"a", "b"}), (3, {"b"})):
         searcher = Searcher.of_version(published, now, 1, log=log)
@@ -251,8 +255,13 @@ def test_a_key_changes_nothing_twice(server, open_server):
     assert server.delete("a", **{"Idempotency-Key": "k-2"}) == deleted
     server.close()
     again = open_server()
-    assert again.put(doc("a"), **key)["log"] == 1  # the log knows its keys
+    assert again.put(doc("a"), **key) == first  # the log knows its keys
     assert again.index()["log"] == 2
+    again.fold()
+    again.close()
+    later = open_server()
+    assert later.put(doc("a"), **key)["log"] == 1  # those of changes that were folded too
+    assert later.put(doc("b"), status=422, **key)["error"]["code"] == "key_reused"
 
 
 REFUSED = {
@@ -367,6 +376,8 @@ def test_one_writer_at_a_time(server, open_server, published):
         open_server()
     with pytest.raises(InputError, match="a server writes to this index"):
         change.delete(root_of(published), ["d1"])
+    with pytest.raises(InputError, match="a server writes to this index"):
+        change.rollback(root_of(published), 1)
     server.put(doc("a"))
     server.close()
     after = change.delete(root_of(published), ["d1", "a"])
