@@ -88,7 +88,7 @@ class Stats:
 
 def is_added(shard: Shard) -> bool:
     """Return True if a shard was added after the build or the last compaction."""
-    return shard.file.name.startswith("data/added-")
+    return shard.file.name.startswith(("data/added-", "data/folded-"))
 
 
 def _mean(shards: list[Shard]) -> float:

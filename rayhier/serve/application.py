@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from rayhier.index.change import last_rows
 from rayhier.index.find import find
 from rayhier.index.nodes import NodeTable
+from rayhier.index.stats import Stats
 from rayhier.progress import say
 from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
@@ -23,7 +24,7 @@ from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_
 from rayhier.serve.backend.version import Version, split
 from rayhier.serve.backend.writer import Versions, Writer
 from rayhier.serve.http.api import api
-from rayhier.serve.http.models import IndexResponse
+from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError
@@ -189,5 +190,19 @@ def describe(
         weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
         beam=spec.search.most_visited(len(manifest.counts), sum(manifest.counts)),
         recall=recall,
+        drift=drift(manifest),
         limits=args.limits.model_dump(),
+    )
+
+
+def drift(manifest: Manifest) -> Drift:
+    """Return how far a version has drifted."""
+    stats = Stats.of(manifest)
+    return Drift(
+        imbalance=stats.imbalance,
+        void=stats.void,
+        added=stats.added,
+        log_prob=stats.log_prob,
+        added_log_prob=stats.added_log_prob,
+        advice=stats.advice(),
     )

@@ -16,6 +16,7 @@ import numpy as np
 
 from rayhier.arrays import Ints
 from rayhier.dataset.ranking import ID
+from rayhier.index.stats import Stats
 from rayhier.search.answer import Answer, answers
 from rayhier.search.live import Seen
 from rayhier.search.model import Model
@@ -82,6 +83,8 @@ class View:
     """What requests see; None: the version that the server opened, without a tail."""
     has_tail: bool = False
     """True where the log goes beyond the version's files."""
+    stats: Stats | None = None
+    """Sizes and drift of a version that is not the one that the server opened."""
 
 
 class Engine:

@@ -18,6 +18,7 @@ from rayhier.dataset.documents import document_texts
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.given import GivenDocuments, given_documents
+from rayhier.index.stats import Stats
 from rayhier.model.encoded import Encoded
 from rayhier.search.live import Seen
 from rayhier.search.model import Model
@@ -315,6 +316,7 @@ class Writer:
                 reranker,
                 seen,
                 has_tail=self.seen.log > manifest.log,
+                stats=Stats.of(manifest),
             )
             self._version, self._manifest = version, manifest
             self._tail_documents, self._tail_bytes = await self._in("append", self._left, manifest.log)

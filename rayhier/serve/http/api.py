@@ -46,6 +46,7 @@ from rayhier.serve.http.models import (
     DeleteRequest,
     DocumentBody,
     DocumentResponse,
+    Drift,
     ErrorBody,
     Explanation,
     Health,
@@ -82,6 +83,7 @@ KEY_LENGTH = 200
 """Most characters of an idempotency key."""
 WAITED, LOOK_SECONDS = 0.9, 0.005
 """Share of a request's time that it waits for a change of the log at most, and seconds between two looks."""
+DRIFTS = ("imbalance", "void", "added", "log_prob", "added_log_prob")
 Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
 DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
@@ -192,7 +194,9 @@ class _Sight:
         view = self._engine.view
         if view.seen is None:
             return self._index
-        update = {"version": view.seen.version, "log": view.seen.log, "documents": view.documents}
+        update: dict[str, Any] = {"version": view.seen.version, "log": view.seen.log, "documents": view.documents}
+        if view.stats is not None:
+            update["drift"] = Drift(**{name: getattr(view.stats, name) for name in DRIFTS}, advice=view.stats.advice())
         return self._index.model_copy(update=update)
 
     def of(self, seen: Seen | None = None) -> Seen:

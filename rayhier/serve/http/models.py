@@ -487,6 +487,23 @@ class NodesResponse(_Body):
     """Version of the index that is served."""
 
 
+class Drift(_Body):
+    """How far the leaf files of the served version have drifted from what its model was trained on."""
+
+    imbalance: float
+    """Imbalance of leaf sizes: 1 where all are equal."""
+    void: float
+    """Share of stored rows that belong to removed documents."""
+    added: float
+    """Share of stored rows that were added after the build or the last compaction."""
+    log_prob: float
+    """Mean log-probability of a document's best leaf, of the build or the last compaction."""
+    added_log_prob: float | None
+    """The same of documents added since; null where there are none."""
+    advice: list[str]
+    """What to do, and why; empty where all is well."""
+
+
 class IndexResponse(_Body):
     """A description of the index that is served."""
 
@@ -543,6 +560,7 @@ class IndexResponse(_Body):
     recall: float | None
     """Share of the exact best `k` documents that a query finds at least, on average over queries like those that
     calibrated the index; null where nothing is promised."""
+    drift: Drift
     limits: dict[str, int | float]
     """Limits of requests by name, such as `max_k`, the most results for a query."""
 

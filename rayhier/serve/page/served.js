@@ -11,6 +11,7 @@ export async function showServed(index) {
     Index: [
       ["name", index.name],
       ["version", String(index.version)],
+      ["last change of the log", String(index.log)],
       ["documents", count(index.documents)],
       ["leaves", count(index.leaves)],
       ["leaves of a document, at most", String(index.leaves_per_document)],
@@ -32,6 +33,14 @@ export async function showServed(index) {
       ["promised recall", index.recall === null ? "none" : index.recall.toFixed(3)],
       ["re-ranking", index.rerank],
     ],
+    Drift: [
+      ["imbalance of leaves", index.drift.imbalance.toFixed(2)],
+      ["rows of removed documents", share(index.drift.void)],
+      ["rows added since the build", share(index.drift.added)],
+      ["log-probability in the best leaf", index.drift.log_prob.toFixed(2)],
+      ...(index.drift.added_log_prob === null ? [] : [["of documents added since", index.drift.added_log_prob.toFixed(2)]]),
+      ["advice", index.drift.advice.join("; ") || "all is well"],
+    ],
     Server: [
       ["shard groups", index.groups.join(", ")],
       ["answers", health],
@@ -39,6 +48,10 @@ export async function showServed(index) {
   };
   box.replaceChildren(...Object.entries(groups).map(([title, pairs]) => make("section", { class: "group" }, make("h3", { text: title }), terms(pairs))));
   health.textContent = await state();
+}
+
+function share(value) {
+  return `${(100 * value).toFixed(1)}%`;
 }
 
 async function state() {

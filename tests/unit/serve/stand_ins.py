@@ -24,7 +24,7 @@ from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.backend.writer import Written
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
-from rayhier.serve.http.models import IndexResponse
+from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.spec.search import SearchSpec
 from rayhier.storage import schemas
 
@@ -55,6 +55,7 @@ INDEX = IndexResponse(
     weight=None,
     beam=2,
     recall=None,
+    drift=Drift(imbalance=1.5, void=0.0, added=0.0, log_prob=-0.5, added_log_prob=None, advice=[]),
     limits=LIMITS.model_dump(),
 )
 RULES = Rules(SearchSpec(k=7, beam=2), 9, 10, {"year": "int"}, 3, groups=2)

@@ -201,6 +201,19 @@ def test_folding_changes_no_answer(server, published):
     assert server.ids(OPEN + " quagga")[0] == "later"
 
 
+def test_drift_tells_of_what_was_folded(server):
+    before = server.index()["drift"]
+    assert (before["void"], before["added"], before["added_log_prob"], before["advice"]) == (0, 0, None, [])
+    server.put(*(doc(f"n{n}", f"{OPEN} {n}") for n in range(120)))
+    server.delete(*(f"d{n}" for n in range(60)))
+    server.fold()
+    after = server.index()["drift"]
+    assert after["void"] > 0.2
+    assert after["added"] > 0.3
+    assert after["added_log_prob"] < 0
+    assert [line.partition(":")[0] for line in after["advice"]][:2] == ["compact", "compact"]
+
+
 def test_a_request_that_began_before_a_fold_ends_as_it_began(server):
     server.put(doc("a"))
     engine = server.embedded._served._engine
