@@ -68,6 +68,8 @@ class WriteLimits(_Args):
     """Bytes of their rows from which on they are folded."""
     fold_seconds: Seconds = 60.0
     """Seconds after which changes are folded, however few."""
+    seconds: Seconds = 120.0
+    """Seconds that a request to write may take, in place of `limits.seconds`, as its documents are encoded in it."""
 
 
 class ServeArgs(_Args):

@@ -42,6 +42,8 @@ ANSWER_SHOWN = 200
 """Number of characters shown of an answer that cannot be parsed."""
 PAUSE_SECONDS = 0.25
 """Least pause, in seconds, before the first retry; it doubles with every further retry."""
+WRITE_SECONDS = 150.0
+"""Least timeout, in seconds, of a request to write, whose documents the server encodes."""
 LONGEST_PAUSE_SECONDS = 30.0
 """Longest pause, in seconds, for which a retry waits; where a server asks for a longer one, there is no retry."""
 
@@ -90,7 +92,8 @@ class _Call(Generic[T]):
 class _Server:
     """A server's address and token, and the number of retries."""
 
-    def __init__(self, url: str, token: str | None, retries: int) -> None:
+    def __init__(self, url: str, token: str | None, retries: int, timeout: float = 0.0) -> None:
+        self._write_timeout = httpx2.Timeout(max(timeout, WRITE_SECONDS)).as_dict()
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"url: got {url!r}; allowed: http://… or https://…")
         self.url, self._retries = url.rstrip("/"), retries
@@ -105,6 +108,8 @@ class _Server:
         headers = self._headers | call.headers
         for retry in range(self._retries + 1):
             request = httpx2.Request(call.method, self.url + call.path, content=call.content, headers=headers)
+            if call.headers:
+                request.extensions = {"timeout": self._write_timeout}
             answer = yield request
             try:
                 return _read(call, self.url, answer)
@@ -182,7 +187,7 @@ class Client:
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2) -> None:
-        self._server = _Server(url, token, retries)
+        self._server = _Server(url, token, retries, timeout)
         self.url, self._http = self._server.url, httpx2.Client(timeout=timeout)
         self.close = weakref.finalize(self, self._http.close)
         """Function that closes the connections; they are also closed when the client is garbage-collected."""
@@ -288,7 +293,7 @@ class AsyncClient:
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2, connections: int = 16
     ) -> None:
-        self._server = _Server(url, token, retries)
+        self._server = _Server(url, token, retries, timeout)
         limits = httpx2.Limits(max_connections=connections)
         self.url, self._http = (
             self._server.url,

@@ -98,7 +98,7 @@ DESCRIPTIONS = {
     500: "A defect in the server; its log has the error.",
     503: "Too many requests at once, or a deployment did not answer a `strict` request or one for documents; "
     "Retry-After: seconds to wait.",
-    504: "No answer within limits.seconds.",
+    504: "No answer within limits.seconds, or writes.seconds.",
 }
 
 
@@ -157,7 +157,10 @@ def api(
     """
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
-    guard = Middleware(Guard, tokens=tokens, limits=limits, admission=engine.admission, metrics=metrics)
+    seconds = None if writer is None else write_limits.seconds
+    guard = Middleware(
+        Guard, tokens=tokens, limits=limits, admission=engine.admission, metrics=metrics, write_seconds=seconds
+    )
     app = FastAPI(
         title="rayhier",
         version="1",

@@ -37,13 +37,16 @@ class Guard:
         limits: RequestLimits,
         admission: Admission | None = None,
         metrics: Metrics | None = None,
+        write_seconds: float | None = None,
     ) -> None:
         """Check requests before the application `app` gets them.
 
         A request with a body is refused before the body is parsed where `admission` refuses further requests. Metrics
-        record every request, with status 0 where the client left.
+        record every request, with status 0 where the client left. A request to write may take `write_seconds`, by
+        default as long as others.
         """
         self.app, self.limits, self._admission, self._metrics = app, limits, admission, metrics
+        self._write_seconds = limits.seconds if write_seconds is None else write_seconds
         self._tokens = tokens
         self._receive = Receiver(limits)
         self._busy = 0
@@ -75,7 +78,8 @@ class Guard:
                 self._metrics.answered(_counted(_path(scope)), status, time.perf_counter() - began)
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
-        most = self.limits.seconds
+        writes = scope.get("method") in WRITES
+        most, name = (self._write_seconds, "writes.seconds") if writes else (self.limits.seconds, "limits.seconds")
         try:
             async with asyncio.timeout(most) as deadline:
                 self._check_token(scope)
@@ -83,7 +87,7 @@ class Guard:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise ApiError(504, "timeout", f"no answer within {most:g} s, limits.seconds") from None
+            raise ApiError(504, "timeout", f"no answer within {most:g} s, {name}") from None
 
     async def _work(self, scope: Scope, receive: Receive, send: Send, body: bytes) -> None:
         if self._busy >= self.limits.max_requests:
