@@ -214,6 +214,7 @@ class Writer:
             if durable:
                 break
             await self._catch_up()  # another process took the number
+            self._check_room()  # what took it may be damaged
             there = await self._engine.present(made.ids.to_pylist(), self.seen)
         self._apply(made, named, there)
         return self._keys[key][1] if key is not None else Written(self.seen, named, len(there) if kind == "put" else 0)
