@@ -290,10 +290,13 @@ def grouped(operations: Iterable[Operation]) -> list[Change]:
     return list(groups.values())
 
 
-def numbered(changes: Iterable[Change]) -> Iterator[Violation]:
-    """Take each change's number from its answers: one number a change, one change a number, one body a key."""
+def numbered(changes: list[Change]) -> Iterator[Violation]:
+    """Take each change's number from its answers: one number a change, one change a number, one body a key.
+
+    A sending that got another number is a change of its own from here on, so that it does not break more rules.
+    """
     owner, bodies = dict[int, Change](), dict[str, Change]()
-    for change in changes:
+    for change in list(changes):
         good = [send for send in change.sends if send.status == OK]
         if not good:
             continue
@@ -301,6 +304,8 @@ def numbered(changes: Iterable[Change]) -> Iterator[Violation]:
         for send in good[1:]:
             if send.log != change.number or send.good["count"] != good[0].good["count"]:
                 yield Violation("doubled", f"one key, changes {change.number} and {send.log}", (good[0], send))
+                changes.append(Change([send], send.log))
+                change.sends.remove(send)
             elif send.good["replaced"] != good[0].good["replaced"]:
                 yield Violation("doubled", f"change {send.log}: two numbers of replaced documents", (good[0], send))
         for send in change.sends:

@@ -78,9 +78,9 @@ def faults(plan: Plan) -> list[Fault]:
     """Draw the faults of a plan: of ten kills one damages the log, one comes during a start; the disk fails beside."""
     draw = random.Random(f"faults {plan.seed}")
     damages: list[Kind] = ["torn", "truncated", *(["torn live"] if plan.live else [])]  # type: ignore[list-item]
-    kinds: list[Kind] = []
+    kinds, first = list[Kind](), draw.randrange(len(damages))
     for number in range(plan.kills):
-        kinds.append(damages[number // 10 % len(damages)] if number % 10 == 2 else "kill")
+        kinds.append(damages[(first + number // 10) % len(damages)] if number % 10 == 2 else "kill")
         kinds[-1] = "kill twice" if number % 10 == 7 else kinds[-1]
         if number % 5 == 1:
             kinds.append("full" if number % 10 == 1 else "read-only")
