@@ -173,8 +173,8 @@ BAD = {
     "a smaller number later": (["order"], [put(1, "c", "x", 2), put(2, "d", "y", 1)]),
     "a number without a change": (["no choice"], [put(1, "c", "x", 2)]),
     "a key changes twice": (
-        ["doubled", "no choice", "put or delete"],
-        [put(1, "c", "x", 1, key="k"), put(2, "c", "x", 2, key="k")],
+        ["doubled"],
+        [put(1, "c", "x", 1, key="k"), put(2, "c", "x", 2, replaced=1, key="k")],
     ),
     "a key is forgotten": (["doubled"], [delete(1, "a", 1, key="k"), delete(2, "a", key="k", status=404)]),
     "a key with two bodies": (["one body"], [put(1, "c", "x", 1, key="k"), put(2, "d", "y", 2, key="k")]),
