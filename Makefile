@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -55,6 +55,9 @@ chaos: setup  ## an index built while driver, actors and nodes are killed at fif
 fuzz-http: setup  ## thousands of requests that schemathesis makes from the schema of a small served index
 	@$(PIP) -e '.[fuzz]'
 	$(BIN)/python -m benchmarks.fuzz_http
+
+check-history: setup  ## 200,000 changes and reads by 8 clients, 300 kills, a disk that fails, and a proof that nothing is lost
+	$(BIN)/python -m benchmarks.history
 
 check: setup  ## format, lint, types, layers
 	$(BIN)/ruff format --check

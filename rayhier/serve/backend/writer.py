@@ -231,6 +231,7 @@ class Writer:
             if durable:
                 break
             await self._catch_up()  # another process took the number
+            self._check_room()  # what took it may be damaged
             there = await self._engine.present(made.ids.to_pylist(), self.seen)
         return self._apply(made, there)
 

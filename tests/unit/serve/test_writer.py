@@ -465,6 +465,18 @@ def test_a_number_that_another_process_took(server, published):
     assert server.index()["documents"] == N + 1
 
 
+def test_a_damaged_object_that_has_the_next_number_refuses_changes(open_server, published):
+    server = open_server(limits={"seconds": 6.0}, shard_seconds=2, reranker_seconds=2)
+    server.put(doc("a"))
+    (root_of(published) / LOG / "000000000002.change").write_bytes(b"torn")
+    for _ in range(2):
+        refused = server.put(doc("b"), status=503)["error"]
+        assert refused["code"] == "log_damaged"
+        assert "000000000002.change: damaged" in refused["message"]
+    assert server.document("b") is None
+    assert server.index()["log"] == 1
+
+
 def test_a_full_tail_refuses_further_changes(open_server):
     server = open_server(writes={"max_tail_documents": 2, "fold_documents": 100})
     server.put(doc("a"), doc("b"))
