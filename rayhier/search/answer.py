@@ -63,7 +63,7 @@ def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answe
             ],
             [leaf for leaf in leaves if leaf >= 0],
             visited,
-            visited / max(1, total),
+            min(1.0, visited / max(1, total)),  # removed rows of leaf files are compared until they are folded
             scored,
             calls,
             sum(row >= 0 for row in rows) >= k,

@@ -121,13 +121,25 @@ def stored_and_tail(
         tables = [read(replace(work, ids=kept))] if kept else []
         rows, needs = view.with_ids(work.ids, leaves), work.needs
     else:
-        hidden = [name for name in view.hidden if name > work.after]
-        stored = read(replace(work, count=work.count + len(hidden)))
-        tables = [stored.filter(pa.array([not view.hides(name) for name in stored[ID].to_pylist()], pa.bool_()))]
+        tables = [_page(read, work, view)]
         rows, needs = view.with_ids(view.ids_after(work.after, work.count, leaves), leaves), "texts"
     if len(rows):
         tables.append(view.shown(rows, needs="ids") if needs == "ids" else view.stored(rows))
     return together(tables)
+
+
+def _page(read: Callable[[Lookup | Listing], pa.Table], work: Listing, view: TailView) -> pa.Table:
+    """Read a page of leaf files' documents that no change names: more are read where others took places."""
+    most = sum(name > work.after for name in view.hidden)
+    spare = min(most, SPARE)
+    while True:
+        stored = read(replace(work, count=work.count + spare))
+        names = stored[ID].to_pylist()
+        kept = stored.filter(pa.array([not view.hides(name) for name in names], pa.bool_()))
+        enough, ended = len(set(kept[ID].to_pylist())) >= work.count, len(set(names)) < work.count + spare
+        if enough or ended or spare >= most:
+            return kept
+        spare = min(most, 4 * spare)
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:

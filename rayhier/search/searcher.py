@@ -23,9 +23,11 @@ from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.retrieve import Found, Reading, Reply, Retriever, Score, Work
 from rayhier.search.routes import Routes, find_routes
 from rayhier.search.stored import Listing, Lookup, Stored, documents
+from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
+from rayhier.storage.change_log import ChangeLog
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location, locate
@@ -114,7 +116,13 @@ class Searcher:
         reranker = open_reranker(model.spec, scored, leaf_map)
         reader = Reader.open(model.spec, leaf_map, model.flat_similarity, leaves)
         live = LiveReader.open(reader, leaf_map)
-        has_tail = follows and live.follow(leaf_map.root, log) > leaf_map.manifest.log
+        first = leaf_map.manifest.log
+        last = live.follow(leaf_map.root, log) if follows else first
+        if log is not None and last != log:
+            raise InputError(
+                f"log: got {log}; allowed: {first} to {ChangeLog(leaf_map.root).last(first)} at this version"
+            )
+        has_tail = last > first
         return cls(model, reader, leaf_map.manifest, pins, reranker, live if has_tail else None)
 
     def search(

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import document_texts
-from rayhier.dataset.ranking import ID, Needs, Ranking, once, take
+from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, once, take
 from rayhier.dataset.words import word_hashes, words
 from rayhier.search.filter import matching
 from rayhier.search.hybrid import Lexical
@@ -31,6 +31,8 @@ from rayhier.storage.leaf_map import key_of
 
 NEVER = np.iinfo(np.int64).max
 """Number of the change that took a row away, where none did."""
+UNFILTERED = (ID, DOC_ID, "title", "text")
+"""Columns that no filter names."""
 CHUNKS = 64
 """Most tables of which the rows' columns consist before they are copied into one."""
 
@@ -181,8 +183,11 @@ class TailView:
         return np.flatnonzero(self.tail.died.values[:n] > self.number)
 
     def _chosen(self, leaves: range, where: Filter | None) -> Ints:
-        row_A = self.rows(leaves)
-        return row_A if where is None or not len(row_A) else row_A[matching(self._columns(row_A), where)]
+        row_A, table = self.rows(leaves), self.tail.table
+        if where is None or not len(row_A) or table is None:
+            return row_A
+        declared = [name for name in table.column_names if name not in UNFILTERED]
+        return row_A[matching(self._columns(row_A, declared), where)]
 
     def _columns(self, rows: Ints, names: Sequence[str] | None = None) -> pa.Table:
         table = self.tail.table
@@ -271,8 +276,9 @@ class TailView:
         return len(self.rows())
 
     def _best(self, score_QA: Floats, row_A: Ints, k: int) -> Ints:
-        """Return the places [q, k] of the best k results of each query, ties by row; -1 where the score is -inf."""
-        order_QA = np.argsort(-score_QA, axis=1, kind="stable")
+        """Return the places [q, k] of the best k results of each query, ties by id; -1 where the score is -inf."""
+        name_A = by_name(self._columns(row_A, [ID])[ID])
+        order_QA = np.lexsort((np.broadcast_to(name_A, score_QA.shape), -score_QA), axis=1)
         best_QA = np.where(np.isneginf(take(score_QA, order_QA)), -1, order_QA)
         return once(take(score_QA, order_QA), best_QA, self.tail.result.values[row_A], k)[1]
 

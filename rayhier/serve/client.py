@@ -71,6 +71,8 @@ class SearchOptions(TypedDict, total=False):
     """Parts of documents that answers contain, of `title`, `text` and `fields`; default: all."""
     strict: bool
     """True: raise ApiError instead of returning an answer that lacks a part of the index."""
+    min_log: SupportsIndex | None
+    """Number of a change that the answer must have seen: `log` of what `put` or `delete` returned."""
 
 
 class _Call(Generic[T]):
@@ -416,6 +418,7 @@ def _asked(
         "mode": options.get("mode"),
         "rerank": options.get("rerank"),
         "budget": _count("budget", options.get("budget")),
+        "min_log": _count("min_log", options.get("min_log")),
         "explain": bool(options.get("explain")) or None,
     }
     parts = {name: _json(value, name) for name, value in optional.items() if value is not None}

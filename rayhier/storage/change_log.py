@@ -120,7 +120,7 @@ class ChangeLog:
                 if change.number == last:
                     return  # what comes after may be damaged
 
-    def _listed_after(self, number: int) -> Iterator[Change]:
+    def _listed_after(self, number: int, *, again: bool = True) -> Iterator[Change]:
         singles, gathered = self._listed()
         last = max([number, *singles, *(end for _, end in gathered)])
         done = number
@@ -136,6 +136,9 @@ class ChangeLog:
             try:
                 data = path.read_bytes()
             except FileNotFoundError:
+                if again:  # it may have been gathered since the log was listed
+                    yield from self._listed_after(done, again=False)
+                    return
                 raise InputError(f"{path}: no such object, but the log goes on to change {last}") from None
             yield _checked(Change.unpacked(data, str(path)), done + 1, str(path))
             done += 1

@@ -5,6 +5,7 @@ together, and sends work to the groups that hold their leaves. Shapes: Q queries
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -85,6 +86,8 @@ class View:
     """True where the log goes beyond the version's files."""
     stats: Stats | None = None
     """Sizes and drift of a version that is not the one that the server opened."""
+    how: str | None = None
+    """How its searches find documents: leaves, level or codes."""
 
 
 class Engine:
@@ -181,11 +184,11 @@ class Engine:
         size = sum(table.num_rows for table in there)
         return await run_in_thread(size, documents, there, work), lost
 
-    async def present(self, ids: Sequence[str], seen: Seen) -> set[str]:
-        """Return which of some ids are those of documents; LostError where a group does not answer."""
+    async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
+        """Count the documents, or passages, with some ids; LostError where a group does not answer."""
         work = Lookup(tuple(ids), needs="ids")
         tables = await asyncio.gather(*(group.read(work, seen) for group in self.groups))
-        return {name for table in tables for name in table[ID].to_pylist()}
+        return Counter(name for table in tables for name in table[ID].to_pylist())
 
     async def unavailable(self) -> list[str]:
         """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""

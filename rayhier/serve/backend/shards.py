@@ -118,6 +118,8 @@ class ShardGroup:
     async def _at(self, seen: Seen) -> _Opened:
         """Return the version that is seen, with the log up to the change that is seen."""
         if seen.version not in self._versions:
+            if seen.version < self._newest.version.number:
+                raise InputError(f"version {seen.version}: was closed, as no request may read it any more")
             await self.open(seen.version)
         opened = self._versions[seen.version]
         if opened.live.tail.last < seen.log:

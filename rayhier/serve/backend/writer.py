@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayhier.dataset.documents import document_texts
 from rayhier.index import change
@@ -28,7 +30,7 @@ from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.reranker import open_versions_reranker
 from rayhier.serve.backend.version import Version
-from rayhier.serve.errors import ApiError, overloaded
+from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded
 from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError
 from rayhier.storage.change_log import Change, ChangeLog, Kind
@@ -37,8 +39,8 @@ from rayhier.storage.writer_lease import leased
 
 TOGETHER = 64
 """Documents of several requests that are encoded together, at most."""
-KEYS = 10_000
-"""Idempotency keys that are remembered, the newest."""
+KEYS, KEYS_READ = 10_000, 1_000
+"""Idempotency keys that are remembered, the newest, and changes in leaf files whose keys a start reads again."""
 AGAIN_SECONDS = 1.0
 """Seconds between two looks at whether the tail is to be folded, and after a fold that failed."""
 log = logging.getLogger("ray.serve")
@@ -98,7 +100,7 @@ class Writer:
         self._keys: OrderedDict[str, tuple[str, Written]] = OrderedDict()
         self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
         self._damage: str | None = None
-        self._closing = set[asyncio.Task[None]]()
+        self._tasks = set[asyncio.Task[Any]]()
         self._pins = contextlib.ExitStack()
         self._may_write = self._pins.enter_context(leased(leaf_map.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold")}
@@ -121,15 +123,19 @@ class Writer:
         manifest, first = self._manifest, self._manifest.log
         seen = Seen(manifest.model, self._version.number, first)
         self._engine.view = replace(self._engine.view, documents=manifest.documents, seen=seen, has_tail=False)
-        for made in await self._in("append", self._folded_keys, first):
-            self._remember(made.key, made.body, Written(replace(seen, log=made.number), made.documents, made.replaced))
+        for key, body, written in await self._in("append", self._folded_keys, first):
+            self._remember(key, body, written)
         await self._catch_up()
 
-    def _folded_keys(self, last: int) -> list[Change]:
-        """Read the newest changes with keys of those that leaf files hold, as far as the log has them still."""
+    def _folded_keys(self, last: int) -> list[tuple[str, str, Written]]:
+        """Read keys, bodies and outcomes of the newest changes that leaf files hold, as far as the log has them."""
+        keys = list[tuple[str, str, Written]]()
         with contextlib.suppress(InputError):  # what leaf files hold needs no log
-            return [made for made in self._log.after(max(0, last - KEYS), last) if made.key is not None]
-        return []
+            for made in self._log.after(max(0, last - KEYS_READ), last):
+                if made.key is not None:
+                    seen = Seen(self._manifest.model, self._version.number, made.number)
+                    keys.append((made.key, made.body, Written(seen, made.documents, made.replaced)))
+        return keys
 
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
         """Write documents, which replace those with the same ids; returns once the change is durable and seen.
@@ -147,11 +153,7 @@ class Writer:
         table, _ = await self._batches(made, len(made.table), made.vector_NM is None)
         if isinstance(table, InputError):
             raise table
-        async with self._lock:
-            if (again := self._again(key, body)) is not None:
-                return again
-            there = await self._engine.present(made.ids, self.seen)
-            return await self._append("put", table, key, body, len(made.ids), there)
+        return await self._alone("put", table, made.ids, key, body)
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         """Delete documents; ApiError 404 where an id is not there, and as `put`. Nothing is changed then."""
@@ -159,15 +161,61 @@ class Writer:
             return again
         names = list(dict.fromkeys(ids))
         self._check_room()
+        table = pa.table({"doc_id": pa.array(names, pa.string())})
+        return await self._alone("delete", table, names, key, body)
+
+    async def _alone(self, kind: Kind, table: pa.Table, ids: Sequence[str], key: str | None, body: str) -> Written:
+        """Make a change, one at a time; it goes on where the request ends before, by its time limit for instance."""
+        task = asyncio.create_task(self._change(kind, table, ids, key, body), context=contextvars.Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; nobody may have
+
+    async def _change(self, kind: Kind, table: pa.Table, ids: Sequence[str], key: str | None, body: str) -> Written:
         async with self._lock:
-            if (again := self._again(key, body)) is not None:
-                return again
-            there = await self._engine.present(names, self.seen)
-            if missing := [name for name in names if name not in there]:
-                message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
-                raise ApiError(404, "no_document", f"{message}; allowed: ids of documents in the index")
-            table = pa.table({"doc_id": pa.array(names, pa.string())})
-            return await self._append("delete", table, key, body, len(names), there)
+            while True:
+                if (again := self._again(key, body)) is not None:
+                    return again
+                self._check_room()  # other changes came before
+                there = await self._present(ids, self.seen)
+                if kind == "delete" and (missing := [name for name in ids if name not in there]):
+                    message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
+                    raise ApiError(404, "no_document", f"{message}; allowed: ids of documents in the index")
+                replaced = len(there) if kind == "put" else 0
+                made = Change(self.seen.log + 1, kind, table, key, body, len(ids), replaced)
+                if await self._durable(made):
+                    return self._apply(made, there)
+                await self._catch_up()  # another process took the number
+
+    async def _durable(self, made: Change) -> bool:
+        """Append a change; returns False where its number is taken. ApiError 503 where storage refuses it."""
+        try:
+            appended: bool = await self._in("append", self._log.append, made)
+        except OSError as error:
+            log.warning("the log cannot be written: %s", error)
+            with contextlib.suppress(OSError, InputError):  # an error may hide that the object was written
+                (there,) = await self._in("append", lambda: list(self._log.after(made.number - 1, made.number))) or [
+                    None
+                ]
+                if there is not None and there.packed() == made.packed():
+                    return True
+            message = f"storage refuses changes: {error.strerror or error}; nothing was changed; retry later"
+            raise ApiError(503, "storage", message, RETRY) from None
+        return appended
+
+    async def _present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
+        """Count the rows of documents with some ids; ApiError 503 where a shard group does not answer."""
+        try:
+            return await self._engine.present(ids, seen)
+        except LostError as lost:
+            raise ApiError(
+                503, "shards_lost", f"{lost} did not answer; nothing was changed; retry later", RETRY
+            ) from None
 
     def _again(self, key: str | None, body: str) -> Written | None:
         """Return the outcome of an earlier request with the same key; ApiError 422 where its body was another."""
@@ -215,40 +263,19 @@ class Writer:
                 rows.append(error)
         return rows
 
-    async def _append(
-        self, kind: Kind, table: pa.Table, key: str | None, body: str, named: int, there: set[str]
-    ) -> Written:
-        """Append a change under the lock, then let requests see it."""
-        while True:
-            replaced = len(there) if kind == "put" else 0
-            made = Change(self.seen.log + 1, kind, table, key, body, named, replaced)
-            try:
-                durable = await self._in("append", self._log.append, made)
-            except OSError as error:
-                log.warning("the log cannot be written: %s", error)
-                message = f"storage refuses changes: {error.strerror or error}; nothing was changed; retry later"
-                raise ApiError(503, "storage", message, {"Retry-After": "1"}) from None
-            if durable:
-                break
-            await self._catch_up()  # another process took the number
-            self._check_room()  # what took it may be damaged
-            there = await self._engine.present(made.ids.to_pylist(), self.seen)
-        return self._apply(made, there)
-
-    def _apply(self, made: Change, there: set[str]) -> Written:
+    def _apply(self, made: Change, there: Counter[str]) -> Written:
         """Let requests that begin from now on see a change, of whose documents some were `there`; returns its outcome.
 
         Its key is remembered.
         """
-        view, named = self._engine.view, made.documents
-        grown = named - len(there) if made.kind == "put" else -len(there)
-        seen = replace(self.seen, log=made.number)
-        self._engine.view = replace(view, documents=view.documents + grown, seen=seen, has_tail=True)
+        view, seen = self._engine.view, replace(self.seen, log=made.number)
+        documents = view.documents + _grown(made, there)
+        self._engine.view = replace(view, documents=documents, seen=seen, has_tail=True)
         if not self._tail_documents:
             self._oldest = time.monotonic()
-        self._tail_documents += named
+        self._tail_documents += made.documents
         self._tail_bytes += made.table.nbytes
-        written = Written(seen, named, made.replaced)
+        written = Written(seen, made.documents, made.replaced)
         if made.key is not None:
             self._remember(made.key, made.body, written)
         return written
@@ -264,7 +291,7 @@ class Writer:
         if self._damage is not None:
             log.error("%s", self._damage)
         for made in changes:
-            self._apply(made, await self._engine.present(made.ids.to_pylist(), self.seen))
+            self._apply(made, await self._present(made.ids.to_pylist(), self.seen))
 
     def _after(self, number: int) -> tuple[list[Change], str | None]:
         """Read the changes after a number, and what is wrong with the first that cannot be read."""
@@ -277,61 +304,62 @@ class Writer:
         return changes, None
 
     async def fold_forever(self) -> None:
-        """Fold the tail whenever it is large or old; runs until it is cancelled."""
+        """Fold the tail whenever it is large or old, and look whether a damaged log was mended, until cancelled."""
         while True:
             await asyncio.sleep(AGAIN_SECONDS)
             limits = self._limits
             is_old = self._tail_documents and time.monotonic() - self._oldest >= limits.fold_seconds
             is_large = self._tail_documents >= limits.fold_documents or self._tail_bytes >= limits.fold_bytes
-            if (is_old or is_large) and self._damage is None:
-                try:
+            try:
+                if self._damage is not None:
+                    async with self._lock:
+                        await self._catch_up()
+                elif (is_old or is_large) and self._may_write():
                     await self.fold()
-                except (OSError, InputError) as error:
-                    log.warning("the log's tail cannot be folded: %s; it is tried again", error)
+            except Exception:
+                log.exception("the log's tail cannot be folded; it is tried again")
 
     async def fold(self) -> None:
         """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time."""
-        factor = self._spec.index.max_leaf_factor
+        factor, first = self._spec.index.max_leaf_factor, self._manifest.log + 1
         folded = await self._in("fold", change.fold, self._root, self._model.router, factor)
-        if folded is None:
-            return
-        first = self._manifest.log + 1
+        if folded is None:  # nothing to fold; but a version may have been published that nobody serves yet
+            folded = await self._in("fold", LeafMap.open, self._root)
+            if folded.manifest.version <= self._version.number:
+                return
         await self._serve(folded)
         await self._in("fold", self._log.gather, first, folded.manifest.log)
 
     async def _serve(self, folded: LeafMap) -> None:
         """Open a version in all groups, then let requests see it instead of the one before."""
-        number, before, view = folded.manifest.version, self._version, self._engine.view
-        await asyncio.gather(*(group.open(number) for group in self._groups))
-        version = before.at(number)
+        manifest, before, view = folded.manifest, self._version, self._engine.view
+        version = before.at(manifest.version)
+        await asyncio.gather(*(group.open(manifest.version) for group in self._groups))
         reranker = None if view.reranker is None else await self._in("fold", open_versions_reranker, version)
+        rules = rules_of(self._spec, manifest)
+        rules = replace(rules, groups=view.rules.groups, limits=view.rules.limits)
         async with self._lock:
-            view, manifest = self._engine.view, folded.manifest
-            rules = rules_of(self._spec, manifest)
-            rules = replace(rules, groups=view.rules.groups, limits=view.rules.limits)
-            seen = Seen(manifest.model, number, self.seen.log)
-            self._engine.view = View(
-                rules,
-                view.documents,
-                np.array(manifest.counts, dtype=np.int64),
-                reranker,
-                seen,
-                has_tail=self.seen.log > manifest.log,
-                stats=Stats.of(manifest),
-            )
-            self._version, self._manifest = version, manifest
-            self._tail_documents, self._tail_bytes = await self._in("append", self._left, manifest.log)
+            if self.seen.log < manifest.log:  # changes were folded that another process made, or that came late
+                await self._catch_up()
+            seen, documents = Seen(manifest.model, manifest.version, manifest.log), manifest.documents
+            left, damage = await self._in("append", self._after, manifest.log)
+            for made in left:
+                if made.number > self.seen.log:
+                    break
+                documents += _grown(made, await self._present(made.ids.to_pylist(), seen))
+                seen = replace(seen, log=made.number)
+            count_L, has_tail = np.array(manifest.counts, dtype=np.int64), seen.log > manifest.log
+            how = self._spec.search.resolved(manifest.size)
+            self._engine.view = View(rules, documents, count_L, reranker, seen, has_tail, Stats.of(manifest), how)
+            self._version, self._manifest, self._damage = version, manifest, damage
+            self._tail_documents = sum(made.documents for made in left)
+            self._tail_bytes = sum(made.table.nbytes for made in left)
             self._oldest = time.monotonic()
         if self._metrics is not None:
-            self._metrics.serves(number)
-        closing = asyncio.create_task(self._close_later(before.number))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
-
-    def _left(self, number: int) -> tuple[int, int]:
-        """Count the documents and bytes of the changes after a number."""
-        left = list(self._log.after(number))
-        return sum(len(made.ids) for made in left), sum(made.table.nbytes for made in left)
+            self._metrics.serves(manifest.version)
+        closing = asyncio.create_task(self._close_later(before.number), context=contextvars.Context())
+        self._tasks.add(closing)
+        closing.add_done_callback(self._ended)
 
     async def _close_later(self, number: int) -> None:
         """Release a version once every request that may have begun with it has ended."""
@@ -340,3 +368,9 @@ class Writer:
 
     async def _in(self, thread: str, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work, *arguments)
+
+
+def _grown(made: Change, there: Counter[str]) -> int:
+    """Return by how many documents (of passages: passages) a change makes an index larger; some were `there`."""
+    written = 0 if made.rows is None else int(pc.sum(pc.equal(made.rows["rank"], 0)).as_py() or 0)
+    return written - there.total()

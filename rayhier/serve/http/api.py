@@ -81,8 +81,9 @@ LEAF_BYTES, ROUTED_BYTES = 8, 100
 """Approximate bytes of a leaf's number in an answer, and of a leaf in an explanation."""
 KEY_LENGTH = 200
 """Most characters of an idempotency key."""
-WAITED, LOOK_SECONDS = 0.9, 0.005
-"""Share of a request's time that it waits for a change of the log at most, and seconds between two looks."""
+WAITED, LOOK_SECONDS = 2.0, 0.005
+"""Most seconds that a request waits for a change of the log, and seconds between two looks. The server that made a
+change sees it at once: who waits longer asks for what is not there."""
 DRIFTS = ("imbalance", "void", "added", "log_prob", "added_log_prob")
 Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
 DESCRIPTIONS = {
@@ -175,7 +176,7 @@ def api(
     install(app)
     sight = _Sight(engine, index, limits.seconds, follows=writer is not None)
     _health(app, engine)
-    _searches(app, engine, _Asked(rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
+    _searches(app, engine, _Asked(engine, rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
     _documents(app, engine, sight, limits.max_answer_bytes)
     _writes(app, writer, write_limits)
     _nodes(app, nodes, index.version, limits.max_answer_bytes)
@@ -199,6 +200,7 @@ class _Sight:
             return self._index
         update: dict[str, Any] = {"version": view.seen.version, "log": view.seen.log, "documents": view.documents}
         if view.stats is not None:
+            update |= {"how": view.how, "beam": view.rules.default_beam}
             update["drift"] = Drift(**{name: getattr(view.stats, name) for name in DRIFTS}, advice=view.stats.advice())
         return self._index.model_copy(update=update)
 
@@ -216,7 +218,7 @@ class _Sight:
             raise invalid(f"min_log: got {number}; allowed: {last} or less, as this server reads no later changes")
         began = time.monotonic()
         while self.of().log < number:
-            if time.monotonic() - began >= WAITED * self._seconds:
+            if time.monotonic() - began >= min(WAITED, 0.9 * self._seconds):
                 message = f"min_log: got {number}, but the log is at {self.of().log}; allowed: the number of a change"
                 raise ApiError(504, "timeout", message)
             await asyncio.sleep(LOOK_SECONDS)
@@ -225,8 +227,14 @@ class _Sight:
 class _Asked:
     """Converts bodies to requests; InputError, answered 422, where a request is not allowed."""
 
-    def __init__(self, rules: Rules, *, log_queries: bool) -> None:
-        self._rules, self._log_queries = rules, log_queries
+    def __init__(self, engine: Backend, rules: Rules, *, log_queries: bool) -> None:
+        self._engine, self._opened, self._log_queries = engine, rules, log_queries
+
+    @property
+    def _rules(self) -> Rules:
+        """Rules of the version that requests see."""
+        view = self._engine.view
+        return self._opened if view.seen is None else view.rules
 
     def search(self, body: SearchRequest | BatchRequest) -> Request:
         name, queries = self._queries(body)
@@ -289,19 +297,19 @@ def _health(app: FastAPI, engine: Backend) -> None:
 def _searches(
     app: FastAPI, engine: Backend, converter: _Asked, sight: _Sight, most_bytes: int, metrics: Metrics | None
 ) -> None:
-    async def answered(body: SearchRequest | BatchRequest, request: Request) -> tuple[Answers, list[AnswerBody]]:
+    async def answered(body: SearchRequest | BatchRequest) -> tuple[Request, Answers, list[AnswerBody]]:
         await sight.reach(body.min_log)
+        request = converter.search(body)  # by the rules of what the next line begins with
         outcome = await engine.search(request)
         if metrics is not None:
             calls = sum(answer.calls or 0 for answer in outcome.answers)
             metrics.searched(outcome.ms, [answer.documents for answer in outcome.answers], outcome.lost, calls)
         writer = ResultWriter(body.include, most_bytes)
-        return outcome, await _bodies(outcome, writer, strict=body.strict, explain=body.explain)
+        return request, outcome, await _bodies(outcome, writer, strict=body.strict, explain=body.explain)
 
     @app.post("/v1/search", summary="Find documents", tags=["search"], response_model=SearchResponse)
     async def search(body: SearchRequest) -> Response:
-        request = converter.search(body)
-        outcome, (answer,) = await answered(body, request)
+        request, outcome, (answer,) = await answered(body)
         seen = asdict(sight.of(outcome.seen))
         return _sent(SearchResponse(**dict(answer), mode=request.mode, **seen, ms=outcome.ms))
 
@@ -312,8 +320,7 @@ def _searches(
         response_model=BatchResponse,
     )
     async def batch(body: BatchRequest) -> Response:
-        request = converter.search(body)
-        outcome, answers = await answered(body, request)
+        request, outcome, answers = await answered(body)
         seen = asdict(sight.of(outcome.seen))
         return _sent(BatchResponse(answers=answers, mode=request.mode, **seen, ms=outcome.ms))
 

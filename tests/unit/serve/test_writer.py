@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
@@ -19,10 +20,13 @@ from rayhier.index.verify import verify
 from rayhier.search.index import open_leaf_map
 from rayhier.search.searcher import Searcher
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.embedded import Embedded
+from rayhier.serve.errors import LostError
 from rayhier.spec import InputError
+from rayhier.spec.search import SearchSpec
 from rayhier.storage import current, files
-from rayhier.storage.change_log import LOG, ChangeLog
+from rayhier.storage.change_log import LOG, Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 
 from .conftest import N
@@ -456,10 +460,7 @@ def test_a_damaged_change_is_named_and_what_came_before_is_served(server, open_s
 def test_a_number_that_another_process_took(server, published):
     """A writer that lost its lease while it slept may still append: its change counts, and the next comes after it."""
     server.put(doc("a"))
-    log = ChangeLog(root_of(published))
-    (first,) = log.after(0)
-    other = first.__class__(2, "delete", files.pa.table({"doc_id": ["d5"]}))
-    assert log.append(other)
+    append(published, "delete", pa.table({"doc_id": ["d5"]}))
     assert server.put(doc("b"))["log"] == 3
     assert "d5" not in server.all_ids()
     assert server.index()["documents"] == N + 1
@@ -520,3 +521,130 @@ def test_a_request_to_write_has_a_time_of_its_own(open_server, monkeypatch):
     monkeypatch.setattr(ChangeLog, "append", plain)
     assert server.put(doc("b"))["log"] == 2
     assert {"a", "b"} <= set(server.ids(OPEN, 50))
+
+
+def append(work, kind, table, **more):
+    """A change that another process makes."""
+    log = ChangeLog(root_of(work))
+    made = Change(log.last() + 1, kind, table, documents=len(table), **more)
+    assert log.append(made)
+    return made.number
+
+
+def test_a_change_that_the_server_has_not_seen_is_folded_too(server, published):
+    server.put(doc("a"))
+    append(published, "delete", pa.table({"doc_id": ["d5"]}))
+    server.fold()
+    index = server.index()
+    assert (index["version"], index["log"], index["documents"]) == (2, 2, N)
+    assert "a" in server.ids(OPEN, 50)
+    assert "d5" not in server.all_ids()
+    assert server.put(doc("b"))["log"] == 3
+
+
+def test_what_became_durable_although_storage_said_no_counts_once(server, published, monkeypatch):
+    plain = ChangeLog.append
+
+    def late(log, made):
+        assert plain(log, made)
+        raise OSError(errno.ETIMEDOUT, "no answer")
+
+    monkeypatch.setattr(ChangeLog, "append", late)
+    assert server.put(doc("a"))["log"] == 1
+    monkeypatch.setattr(ChangeLog, "append", plain)
+    assert server.put(doc("b"))["log"] == 2
+    assert server.index()["documents"] == N + 2
+
+
+@pytest.mark.parametrize(("most", "before", "after"), [(130, "codes", "leaves"), (100, "leaves", "leaves")])
+def test_an_index_that_grows_beyond_codes_is_searched_by_leaves(
+    open_server, published, monkeypatch, most, before, after
+):
+    monkeypatch.setattr("rayhier.spec.search.MOST_COMPARED", most)
+    monkeypatch.setattr("rayhier.spec.search.FEWEST_COMPARED", 10)
+    now = current.read(published)
+    spec = now.spec.model_copy(update={"search": SearchSpec(k=5)})
+    current.write(published, current.Current(spec=spec, artifacts=now.artifacts))
+    server = open_server()
+    assert server.index()["how"] == before
+    server.put(*(doc(f"x{n}", f"{OPEN} {n}") for n in range(20)))
+    server.fold()
+    found = server.search(OPEN, 3)
+    assert (len(found["results"]), found["partial"], found["version"]) == (3, False, 2)
+    assert server.index()["how"] == after
+
+
+def test_a_fold_that_failed_halfway_is_ended_by_the_next(server, monkeypatch):
+    server.put(doc("a"))
+    opened = LocalShards.open
+
+    async def fails(shards, number):
+        raise OSError(errno.EIO, "a bad disk")
+
+    monkeypatch.setattr(LocalShards, "open", fails)
+    with pytest.raises(OSError, match="a bad disk"):
+        server.fold()
+    assert server.index()["version"] == 1
+    assert "a" in server.ids(OPEN, 50)
+    monkeypatch.setattr(LocalShards, "open", opened)
+    server.fold()
+    assert server.index()["version"] == 2
+    assert "a" in server.ids(OPEN, 50)
+
+
+def test_a_lost_group_refuses_changes(server, monkeypatch):
+    async def lost(shards, work, seen=None):
+        raise LostError(shards.name)
+
+    monkeypatch.setattr(LocalShards, "read", lost)
+    refused = server.put(doc("a"), status=503)["error"]
+    assert (refused["code"], "nothing was changed" in refused["message"]) == ("shards_lost", True)
+    monkeypatch.undo()
+    assert server.index()["log"] == 0
+
+
+def test_a_damaged_change_is_read_again_once_it_is_mended(open_server, published):
+    server = open_server()
+    server.put(doc("a"))
+    append(published, "delete", pa.table({"doc_id": ["d5"]}))
+    path = root_of(published) / LOG / "000000000002.change"
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[:-9])
+    assert server.put(doc("b"), status=503)["error"]["code"] == "log_damaged"
+    path.unlink()
+    path.write_bytes(data)
+    task = server.client.portal.start_task_soon(server.writer.fold_forever)
+    for _ in range(200):
+        if server.index()["log"] == 2:
+            break
+        threading.Event().wait(0.05)
+    assert server.put(doc("b"))["log"] == 3
+    task.cancel()
+
+
+def test_equal_scores_are_in_the_order_of_ids(server):
+    vector = np.zeros(32)
+    vector[3] = 1.0
+    for name in ("t9", "t3", "t5", "t1", "t7"):
+        server.put(doc(name, vector=vector.tolist()))
+
+    def first(k):
+        answer = server.client.post("/v1/search", json={"vector": vector.tolist(), "k": k, "beam": 9}, headers=READ)
+        return [result["id"] for result in answer.json()["results"]]
+
+    assert [first(2), first(3)] == [["t1", "t3"], ["t1", "t3", "t5"]]
+    server.fold()
+    assert [first(2), first(3)] == [["t1", "t3"], ["t1", "t3", "t5"]]
+
+
+def test_the_share_of_the_corpus_is_at_most_1(server):
+    server.delete(*(f"d{n}" for n in range(110)))
+    found = server.search("oak", beam=9)
+    assert found["visited"]["fraction"] == 1.0
+
+
+def test_the_log_as_of_a_change_that_is_not_there(server, published):
+    server.put(doc("a"))
+    with pytest.raises(InputError, match="log: got 9; allowed: 0 to 1 at this version"):
+        Searcher.of_version(published, current.read(published), 1, log=9)

@@ -115,3 +115,12 @@ def test_a_range_is_read_without_what_comes_after(folder, log):
     assert list(log.after(5, 5)) == []
     log.gather(1, 4)
     assert [found.number for found in log.after(2, 5)] == [3, 4, 5]
+
+
+def test_changes_that_are_gathered_while_they_are_read(folder, log):
+    for number in range(1, 7):
+        log.append(change(number))
+    read = log.after(0)
+    assert [next(read).number, next(read).number] == [1, 2]
+    log.gather(1, 6)
+    assert [found.number for found in read] == [3, 4, 5, 6]
