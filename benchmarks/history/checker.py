@@ -258,7 +258,8 @@ def check(lines: Iterable[str]) -> Report:
     violations += damages_refuse(history)
     timeline, missing, lost = assigned(history, changes, bounds)
     violations += missing
-    violations += states(history, changes, bounds, timeline)
+    makers = {change.number: change for change in changes if change.number is not None} | lost
+    violations += states(history, changes, bounds, timeline, makers)
     same, compared = repeatable(history)
     violations += same
     counts = {f"{one.kind} {one.status or 'cut'}": 0 for one in history.operations}
@@ -270,7 +271,7 @@ def check(lines: Iterable[str]) -> Report:
         "operations": len(history.operations),
         "changes": sum(change.number is not None for change in changes),
         "sent again": sum(len(change.sends) - 1 for change in changes),
-        "answers lost, change made": lost,
+        "answers lost, change made": len(lost),
         "answers lost": sum(change.may_be_made for change in changes),
         "equal answers compared": compared,
         "last log number": bounds.top,
@@ -406,6 +407,12 @@ class Timeline:
         place = bisect.bisect_right(numbers, log) if numbers else 0
         return self._texts[name][place - 1] if place else None
 
+    def last(self, name: str, log: int) -> int:
+        """Return the number of the last change of a document up to a log number; 0: none."""
+        numbers = self._numbers.get(name, [])
+        place = bisect.bisect_right(numbers, log)
+        return numbers[place - 1] if place else 0
+
     def of(self, name: str) -> list[tuple[int, str | None]]:
         """List the changes of a document: log number and text."""
         return list(zip(self._numbers[name], self._texts[name], strict=True))
@@ -514,10 +521,12 @@ class Words:
         return having if len({text for _, text in having}) == 1 else ()
 
 
-def assigned(history: History, changes: list[Change], bounds: Bounds) -> tuple[Timeline, list[Violation], int]:
+def assigned(
+    history: History, changes: list[Change], bounds: Bounds
+) -> tuple[Timeline, list[Violation], dict[int, Change]]:
     """Give every number of the log that no answer names to a change whose answer was lost, as the reads allow.
 
-    Returns the texts by log number, a violation where there is no such choice, and how many changes got a number.
+    Returns the texts by log number, a violation where there is no such choice, and the changes that got a number.
     """
     timeline, taken = Timeline(history.documents), set[int]()
     for change in changes:
@@ -538,7 +547,8 @@ def assigned(history: History, changes: list[Change], bounds: Bounds) -> tuple[T
     ]
     told.sort(key=lambda fact: fact.high)
     search = _Search(gaps, candidates, told, timeline)
-    return timeline, [*search.run()], len(search.chosen)
+    violations = list(search.run())
+    return timeline, violations, dict(zip(gaps, search.chosen, strict=False))
 
 
 def _candidates(history: History, gaps: list[int], lost: list[Change], bounds: Bounds) -> list[list[Change]]:
@@ -637,7 +647,9 @@ class _Search:
         self._timeline.drop(self._gaps[len(self.chosen)], change.effect)
 
 
-def states(history: History, changes: list[Change], bounds: Bounds, timeline: Timeline) -> Iterator[Violation]:
+def states(
+    history: History, changes: list[Change], bounds: Bounds, timeline: Timeline, makers: dict[int, Change]
+) -> Iterator[Violation]:
     """Each answer is that of the documents at its log number, which the changes up to it make."""
     ids, words = timeline.ids, Words(history, changes)
     counts = _counted(timeline, ids, bounds.top)
@@ -646,7 +658,10 @@ def states(history: History, changes: list[Change], bounds: Bounds, timeline: Ti
             if not fact.allowed(timeline):
                 is_now = {name: timeline(name, fact.low) for name in fact.ids}
                 rule = "put or delete" if one.kind in CHANGES else one.kind
-                yield Violation(rule, f"{fact.said}; the changes up to there make {is_now}", (one,))
+                numbers = {timeline.last(name, fact.low) for name in fact.ids}
+                proof = [makers[number].sends[0] for number in sorted(numbers) if number in makers]
+                text = f"{fact.said}; the changes up to there make {is_now}"
+                yield Violation(rule, text, (*proof, *(() if one in proof else (one,))))
                 break
         if not one.is_read:
             continue
