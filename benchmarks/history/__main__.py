@@ -1,6 +1,7 @@
 """Run a history and check it: `make check-history`, or a smaller one with `--operations` and `--kills`."""
 
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -22,7 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fold-documents", type=count, default=Plan.fold_documents, help="writes.fold_documents")
     parser.add_argument("--seed", type=int, help="default: a random one, which is printed")
     parser.add_argument("--no-late", action="store_true", help="send no change again long after its answer")
-    parser.add_argument("--no-live", action="store_true", help="damage no object of the log while the server runs")
     parser.add_argument("--no-mounts", action="store_true", help="no tmpfs: the server's files are limited in size")
     given = parser.parse_args(arguments)
     plan = Plan(
@@ -32,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.clients,
         given.fold_documents,
         late=not given.no_late,
-        live=not given.no_live,
         mounts=not given.no_mounts,
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that server and disk end with this process
     report, began = clock(), time.monotonic()
     path = drive(plan, given.workdir, report)
     seconds = time.monotonic() - began

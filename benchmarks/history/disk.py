@@ -42,6 +42,8 @@ class Tmpfs:
         """Mount it; OSError where this process may not."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_mount():  # left by a run that was killed
+            self.close()
         if not self._mount("-t", "tmpfs", "-o", f"size={KIBIBYTES}k", "history"):
             raise PermissionError(f"{folder}: no tmpfs can be mounted there")
 

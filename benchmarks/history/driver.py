@@ -57,8 +57,6 @@ class Plan:
     fold_seconds: float = 15.0
     late: bool = True
     """True: some requests are sent again with their keys long after they were answered, after kills and folds too."""
-    live: bool = True
-    """True: objects of the log are damaged while the server runs, too."""
     mounts: bool = True
     """True: the disk is a tmpfs, if this process may mount one."""
 
@@ -77,7 +75,7 @@ class Fault:
 def faults(plan: Plan) -> list[Fault]:
     """Draw the faults of a plan: of ten kills one damages the log, one comes during a start; the disk fails beside."""
     draw = random.Random(f"faults {plan.seed}")
-    damages: list[Kind] = ["torn", "truncated", *(["torn live"] if plan.live else [])]  # type: ignore[list-item]
+    damages: list[Kind] = ["torn", "truncated", "torn live"]
     kinds, first = list[Kind](), draw.randrange(len(damages))
     for number in range(plan.kills):
         kinds.append(damages[(first + number // 10) % len(damages)] if number % 10 == 2 else "kill")
@@ -331,6 +329,8 @@ class Trouble:
         await asyncio.sleep(self._draw.random() * 0.2)
         match kind:
             case "kill":
+                if self._draw.random() < 0.5:
+                    await self._appended()
                 self.kill()
             case "kill twice":
                 self.kill()
@@ -346,6 +346,13 @@ class Trouble:
             case "torn live":
                 await self._damage(kind)
         await self.start()
+
+    async def _appended(self) -> None:
+        """Wait until a change becomes durable, whose answer a kill then cuts, but not for long."""
+        path = self._folder / f"{max(self._singles(), default=self._shared.newest) + 1:012d}.change"
+        began = time.monotonic()
+        while not path.exists() and time.monotonic() - began < 1:
+            await asyncio.sleep(0)
 
     async def _refuse(self, how: Refusal) -> None:
         """Let the disk refuse until the server has said so, and some more; then it must write again."""
