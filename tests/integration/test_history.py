@@ -5,7 +5,7 @@ from benchmarks.history.driver import Plan, drive
 
 
 def test_nothing_is_lost_doubled_or_mixed(tmp_path):
-    plan = Plan(operations=1_500, kills=3, seed=5, fold_documents=60, late=False, mounts=False)
+    plan = Plan(operations=1_500, kills=3, seed=5, fold_documents=60, mounts=False)
     with drive(plan, tmp_path / "history", print).open() as lines:
         report = check(lines)
     assert [str(one) for one in report.violations] == []
