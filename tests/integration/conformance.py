@@ -82,7 +82,8 @@ def _shows_documents(client: Client, searcher: Searcher, corpus: Path) -> None:
     assert shown == {row["_id"]: (row["title"], row["text"]) for row in rows}
     assert [document.id for document in listed] == sorted(shown, key=str.encode)
     alone = client.document(listed[7].id)
-    assert (alone.model_dump(exclude={"version"}), alone.version) == (listed[7].model_dump(), 1)
+    assert alone.model_dump(exclude={"model", "version", "log"}) == listed[7].model_dump()
+    assert (alone.model, alone.version, alone.log) == (searcher.manifest.model, 1, 0)
     with pytest.raises(ApiError, match="id: got 'nosuch'; allowed: the id of a document in the index") as caught:
         client.document("nosuch")
     assert caught.value.status == 404
