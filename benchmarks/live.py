@@ -1,8 +1,8 @@
 """An index that changes while it is searched: `make bench-live WORKDIR=…`.
 
-An embedded server, a process of its own, answers searches of a few clients; then sixteen clients add documents one by
-one and delete them again, each looking for its change by its next search. Documents are copies of the index's with a
-word of their own.
+An embedded server, a process of its own, answers searches of two clients, alone and beside sixteen that search too.
+Then the sixteen add documents one by one and delete them again, each looking for its change by its next search.
+Documents are copies of the index's with a word of their own.
 """
 
 import asyncio
@@ -54,23 +54,23 @@ async def searches(client: AsyncClient, queries: Sequence[str], kind: str, times
         place += 1
 
 
-async def writes(client: AsyncClient, texts: Sequence[str], number: int, times: Times) -> None:
-    """Add a client's documents one by one, then delete them; the next search tells whether a change is seen."""
+async def writes(client: AsyncClient, texts: Sequence[str], number: int, times: Times, *, changes: bool) -> None:
+    """Add a client's documents one by one, then delete them; the next search tells whether a change is seen.
+
+    Without `changes` only these searches are made.
+    """
     named = {f"live-{number}-{place}": f"{text} mark{number}x{place}" for place, text in enumerate(texts)}
-    for name, text in named.items():
-        began = time.perf_counter()
-        told = await client.put([{"id": name, "text": text}])
-        times("add", began)
-        answer = await client.search(text, k=K)
-        if name not in {result.id for result in answer.results} or answer.log < told.log:
-            times.unseen.append(f"add {name}")
-    for name, text in named.items():
-        began = time.perf_counter()
-        told = await client.delete([name])
-        times("delete", began)
-        answer = await client.search(text, k=K)
-        if name in {result.id for result in answer.results} or answer.log < told.log:
-            times.unseen.append(f"delete {name}")
+    for kind in ("add", "delete"):
+        for name, text in named.items():
+            log, began = 0, time.perf_counter()
+            if changes:
+                told = await (client.put([{"id": name, "text": text}]) if kind == "add" else client.delete([name]))
+                times(kind, began)
+                log = told.log
+            answer = await client.search(text, k=K)
+            is_there = name in {result.id for result in answer.results}
+            if changes and (is_there != (kind == "add") or answer.log < log):
+                times.unseen.append(f"{kind} {name}")
 
 
 async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[str]) -> tuple[Times, float]:
@@ -88,16 +88,17 @@ async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[
     async with AsyncClient(url, token, timeout=120, connections=SEARCHERS + WRITERS) as client:
         for query in queries[:50]:
             await client.search(query, k=K)
-        await beside("search, no changes", lambda: asyncio.sleep(QUIET_SECONDS))
-        began = time.perf_counter()
+        await beside("search, alone", lambda: asyncio.sleep(QUIET_SECONDS))
         parts = np.array_split(np.array(texts, dtype=object), WRITERS)
 
-        async def all_writers() -> None:
+        async def all_writers(*, changes: bool) -> None:
             async with asyncio.TaskGroup() as group:
                 for number, part in enumerate(parts):
-                    group.create_task(writes(client, part.tolist(), number, times))
+                    group.create_task(writes(client, part.tolist(), number, times, changes=changes))
 
-        await beside("search, beside changes", all_writers)
+        await beside("search, no changes", lambda: all_writers(changes=False))
+        began = time.perf_counter()
+        await beside("search, beside changes", lambda: all_writers(changes=True))
         return times, time.perf_counter() - began
 
 
