@@ -128,16 +128,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = Options("An index that changes while it is searched.", "live")
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
     parser.add_argument("--changes", type=count, default=1_000, help="documents that are added, then deleted")
-    given = parser.parse_args(arguments)
-    report, work = clock(), given.workdir / "index"
+    options = parser.parse_args(arguments)
+    report, work = clock(), options.workdir / "index"
     shutil.rmtree(work, ignore_errors=True)
-    now = current.read(locate(str(given.index)))
+    now = current.read(locate(str(options.index)))
     for kind, fingerprint in now.artifacts.items():
-        shutil.copytree(given.index / kind / fingerprint, work / kind / fingerprint)
-    shutil.copy(given.index / current.NAME, work / current.NAME)
+        shutil.copytree(options.index / kind / fingerprint, work / kind / fingerprint)
+    shutil.copy(options.index / current.NAME, work / current.NAME)
     tokens = {name: secrets.token_hex(8) for name in ("read", "write")}
     for name, token in tokens.items():
-        (given.workdir / name).write_text(token)
+        (options.workdir / name).write_text(token)
     place = locate(str(work))
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
     queries = list(load_queries(corpus, vectors, "dev").texts)
@@ -148,13 +148,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     report("copied")
     url = f"http://127.0.0.1:{PORT}"
-    server = ["rayhier", "serve", str(work), "--port", str(PORT), "--token-file", str(given.workdir / "read")]
-    server += ["--set", f"write_token_file={given.workdir / 'write'}", "--set", "limits.queue_seconds=60"]
+    server = ["rayhier", "serve", str(work), "--port", str(PORT), "--token-file", str(options.workdir / "read")]
+    server += ["--set", f"write_token_file={options.workdir / 'write'}", "--set", "limits.queue_seconds=60"]
     with served(server, f"{url}/healthz", 300):
-        times, seconds = asyncio.run(measure(url, tokens["write"], queries, texts[: given.changes]))
+        times, seconds = asyncio.run(measure(url, tokens["write"], queries, texts[: options.changes]))
         report("changed")
         folder = Path(str(current.artifact(place, now, "index").root))
-        print("\n".join(["", *lines(times, seconds, min(given.changes, len(texts)), folder)]), flush=True)
+        print("\n".join(["", *lines(times, seconds, min(options.changes, len(texts)), folder)]), flush=True)
     print(json.dumps({"unseen": times.unseen[:20]}))
 
 

@@ -24,19 +24,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="default: a random one, which is printed")
     parser.add_argument("--no-late", action="store_true", help="send no change again long after its answer")
     parser.add_argument("--no-mounts", action="store_true", help="no tmpfs: the server's files are limited in size")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     plan = Plan(
-        given.operations,
-        given.kills,
-        secrets.randbelow(1 << 31) if given.seed is None else given.seed,
-        given.clients,
-        given.fold_documents,
-        late=not given.no_late,
-        mounts=not given.no_mounts,
+        options.operations,
+        options.kills,
+        secrets.randbelow(1 << 31) if options.seed is None else options.seed,
+        options.clients,
+        options.fold_documents,
+        late=not options.no_late,
+        mounts=not options.no_mounts,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that server and disk end with this process
     report, began = clock(), time.monotonic()
-    path = drive(plan, given.workdir, report)
+    path = drive(plan, options.workdir, report)
     seconds = time.monotonic() - began
     with path.open() as lines:
         checked = check(lines)

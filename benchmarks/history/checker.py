@@ -134,12 +134,13 @@ class Violation:
 
     def __str__(self) -> str:
         lines = [f"{self.rule}: {self.text}"]
-        for one in self.operations[:SHOWN]:
-            times = f"{one.start:.4f} to {one.end:.4f}"
-            outcome = json.dumps(one.answer or one.error)
+        for operation in self.operations[:SHOWN]:
+            times = f"{operation.start:.4f} to {operation.end:.4f}"
+            outcome = json.dumps(operation.answer or operation.error)
             lines.append(
-                f"  client {one.client} operation {one.number}, {times}: {one.kind} {json.dumps(one.sent)} "
-                f"key {one.key} -> {one.status} {outcome[:600]}"
+                f"  client {operation.client} operation {operation.number}, {times}: {operation.kind} "
+                f"{json.dumps(operation.sent)} "
+                f"key {operation.key} -> {operation.status} {outcome[:600]}"
             )
         return "\n".join(lines)
 
@@ -210,19 +211,23 @@ class Bounds:
     """Which log numbers the answers before an operation and those after it allow."""
 
     def __init__(self, history: History, changes: list[Change]) -> None:
-        answered = [one for one in history.operations if one.status == OK]
+        answered = [operation for operation in history.operations if operation.status == OK]
         self._damages = history.damages
-        by_end = sorted(answered, key=lambda one: one.end)
-        self._ends = [one.end for one in by_end]
-        self._before = list(itertools.accumulate((one.log for one in by_end), max))
+        by_end = sorted(answered, key=lambda operation: operation.end)
+        self._ends = [operation.end for operation in by_end]
+        self._before = list(itertools.accumulate((operation.log for operation in by_end), max))
         self._proofs = list(itertools.accumulate(by_end, _of_larger_log))
-        after = [(one.start, one.log) for one in answered if one.is_read and not self._damaged(one)]
+        after = [
+            (operation.start, operation.log)
+            for operation in answered
+            if operation.is_read and not self._damaged(operation)
+        ]
         # A change was not there before it began: what the log had by then has smaller numbers.
         after += [(change.start, change.number - 1) for change in changes if change.number is not None]
         after.sort()
         self._starts = [start for start, _ in after]
         self._after = list(itertools.accumulate((log for _, log in reversed(after)), min))[::-1]
-        self.top = max((one.log for one in answered), default=0)
+        self.top = max((operation.log for operation in answered), default=0)
         """Largest number that an answer names."""
 
     def _damaged(self, operation: Operation) -> list[Damage]:
@@ -262,11 +267,11 @@ def check(lines: Iterable[str]) -> Report:
     violations += states(history, changes, bounds, timeline, makers)
     same, compared = repeatable(history)
     violations += same
-    counts = {f"{one.kind} {one.status or 'cut'}": 0 for one in history.operations}
-    for one in history.operations:
-        counts[f"{one.kind} {one.status or 'cut'}"] += 1
+    counts = {f"{operation.kind} {operation.status or 'cut'}": 0 for operation in history.operations}
+    for operation in history.operations:
+        counts[f"{operation.kind} {operation.status or 'cut'}"] += 1
     counts |= dict(sorted(history.events.items()))
-    versions = [one.good["version"] for one in history.operations if one.is_read]
+    versions = [operation.good["version"] for operation in history.operations if operation.is_read]
     counts |= {
         "operations": len(history.operations),
         "changes": sum(change.number is not None for change in changes),
@@ -276,7 +281,9 @@ def check(lines: Iterable[str]) -> Report:
         "equal answers compared": compared,
         "last log number": bounds.top,
         "last version": max(versions, default=0),
-        "partial answers": sum(bool(one.good.get("partial")) for one in history.operations if one.is_read),
+        "partial answers": sum(
+            bool(operation.good.get("partial")) for operation in history.operations if operation.is_read
+        ),
     }
     return Report(violations, counts)
 
@@ -284,10 +291,12 @@ def check(lines: Iterable[str]) -> Report:
 def grouped(operations: Iterable[Operation]) -> list[Change]:
     """Gather the sendings of each change."""
     groups = dict[object, Change]()
-    for one in operations:
-        if one.kind in CHANGES:
-            name = (one.key, one.kind, json.dumps(one.sent)) if one.key is not None else one
-            groups.setdefault(name, Change([])).sends.append(one)
+    for operation in operations:
+        if operation.kind in CHANGES:
+            name = (
+                (operation.key, operation.kind, json.dumps(operation.sent)) if operation.key is not None else operation
+            )
+            groups.setdefault(name, Change([])).sends.append(operation)
     return list(groups.values())
 
 
@@ -310,7 +319,7 @@ def numbered(changes: list[Change]) -> Iterator[Violation]:
             elif send.good["replaced"] != good[0].good["replaced"]:
                 yield Violation("doubled", f"change {send.log}: two numbers of replaced documents", (good[0], send))
         for send in change.sends:
-            if send.status in REFUSED and send.start > min(one.end for one in good):
+            if send.status in REFUSED and send.start > min(operation.end for operation in good):
                 yield Violation("doubled", "sent again after a 200, and refused", (good[0], send))
         if change.number in owner:
             other = owner[change.number].sends[0]
@@ -333,49 +342,55 @@ def in_order(changes: Iterable[Change], bounds: Bounds) -> Iterator[Violation]:
 
 def never_back(history: History, bounds: Bounds) -> Iterator[Violation]:
     """A read sees all changes answered before it began, `min_log`, and no version older than an answer before it."""
-    good = sorted((one for one in history.operations if one.status == OK), key=lambda one: one.end)
-    ends = [one.end for one in good]
+    good = sorted(
+        (operation for operation in history.operations if operation.status == OK), key=lambda operation: operation.end
+    )
+    ends = [operation.end for operation in good]
     newest = list(itertools.accumulate(good, _of_larger_version))
-    models = {one.good["model"]: one for one in good}
+    models = {operation.good["model"]: operation for operation in good}
     if len(models) > 1:
         yield Violation("one model", f"answers name models {', '.join(models)}", tuple(models.values()))
-    for one in good:
-        if not one.is_read:
+    for operation in good:
+        if not operation.is_read:
             continue
-        if one.log < (low := bounds.low(one.start, one)):
-            proof = (*bounds.proof(one.start), one)
-            yield Violation("stale", f"a read saw log {one.log}, after an answer of log {low}", proof)
-        if one.log < (one.sent.get("min_log") or 0):
-            yield Violation("min_log", f"a read saw log {one.log}; min_log was {one.sent['min_log']}", (one,))
-        place = bisect.bisect_left(ends, one.start)
-        if place and newest[place - 1].good["version"] > one.good["version"]:
+        if operation.log < (low := bounds.low(operation.start, operation)):
+            proof = (*bounds.proof(operation.start), operation)
+            yield Violation("stale", f"a read saw log {operation.log}, after an answer of log {low}", proof)
+        if operation.log < (operation.sent.get("min_log") or 0):
+            yield Violation(
+                "min_log", f"a read saw log {operation.log}; min_log was {operation.sent['min_log']}", (operation,)
+            )
+        place = bisect.bisect_left(ends, operation.start)
+        if place and newest[place - 1].good["version"] > operation.good["version"]:
             before = newest[place - 1]
-            text = f"version {one.good['version']} after version {before.good['version']}"
-            yield Violation("version", text, (before, one))
+            text = f"version {operation.good['version']} after version {before.good['version']}"
+            yield Violation("version", text, (before, operation))
 
 
 def statuses(history: History) -> Iterator[Violation]:
     """A server answers 200, refuses what it says it refuses, or is cut; all else is a defect."""
-    for one in history.operations:
-        if one.status not in EXPECTED:
-            yield Violation("status", f"answered {one.status}", (one,))
+    for operation in history.operations:
+        if operation.status not in EXPECTED:
+            yield Violation("status", f"answered {operation.status}", (operation,))
 
 
 def damages_refuse(history: History) -> Iterator[Violation]:
     """While an object of the log is damaged, no change gets its number or a later one, and refusals name it."""
     for damage in history.damages:
         inside = [
-            one
-            for one in history.operations
-            if one.kind in CHANGES and one.start >= damage.start and one.end <= damage.end
+            operation
+            for operation in history.operations
+            if operation.kind in CHANGES and operation.start >= damage.start and operation.end <= damage.end
         ]
-        for one in inside:
-            if one.status == OK and one.log >= damage.number:
-                yield Violation("damaged", f"change {one.log} was made though {damage.number} is damaged", (one,))
-            code = (one.error or {}).get("code")
-            if code == "log_damaged" and f"{damage.number:012d}.change" not in one.error["message"]:  # type: ignore[index]
-                yield Violation("damaged", f"the refusal does not name change {damage.number}", (one,))
-        if not any((one.error or {}).get("code") == "log_damaged" for one in inside):
+        for operation in inside:
+            if operation.status == OK and operation.log >= damage.number:
+                yield Violation(
+                    "damaged", f"change {operation.log} was made though {damage.number} is damaged", (operation,)
+                )
+            code = (operation.error or {}).get("code")
+            if code == "log_damaged" and f"{damage.number:012d}.change" not in operation.error["message"]:  # type: ignore[index]
+                yield Violation("damaged", f"the refusal does not name change {damage.number}", (operation,))
+        if not any((operation.error or {}).get("code") == "log_damaged" for operation in inside):
             yield Violation("damaged", f"no refusal said that change {damage.number} is damaged", tuple(inside[:2]))
 
 
@@ -423,79 +438,84 @@ class Timeline:
         return sorted((name for name, numbers in self._numbers.items() if numbers), key=str.encode)
 
 
-def facts(one: Operation, bounds: Bounds, ids: list[str], words: "Words") -> Iterator[Fact]:
+def facts(operation: Operation, bounds: Bounds, ids: list[str], words: "Words") -> Iterator[Fact]:
     """What an answer says of documents; `ids` are those that it may speak of, in the order of their bytes."""
-    if one.status == 404 and one.kind in ("get", "delete"):
-        names = tuple([one.sent["id"]] if one.kind == "get" else one.sent["ids"])
-        low, high = bounds.low(one.start, one), bounds.high(one.end)
+    if operation.status == 404 and operation.kind in ("get", "delete"):
+        names = tuple([operation.sent["id"]] if operation.kind == "get" else operation.sent["ids"])
+        low, high = bounds.low(operation.start, operation), bounds.high(operation.end)
         yield Fact(
-            one,
+            operation,
             low,
             max(low, high),
             names,
             lambda state, log: any(state(name, log) is None for name in names),
             f"one of {', '.join(names)} was not there between log {low} and {high}",
         )
-    if one.status != OK:
+    if operation.status != OK:
         return
-    log = one.log
-    if one.kind == "put":
-        names, replaced = tuple(one.effect), one.good["replaced"]
+    log = operation.log
+    if operation.kind == "put":
+        names, replaced = tuple(operation.effect), operation.good["replaced"]
         yield Fact(
-            one,
+            operation,
             log - 1,
             log - 1,
             names,
             lambda state, log: sum(state(name, log) is not None for name in names) == replaced,
             f"{replaced} of {', '.join(names)} were there before {log}",
         )
-    elif one.kind == "delete":
-        for name in one.effect:
-            yield _is_there(one, log - 1, name)
-    elif one.kind == "get":
-        ((name, text),) = one.good["documents"]
-        yield _is(one, log, name, text)
-    elif one.kind == "list":
-        yield from _page(one, ids)
-    elif one.kind == "search":
-        yield from _results(one, words)
+    elif operation.kind == "delete":
+        for name in operation.effect:
+            yield _is_there(operation, log - 1, name)
+    elif operation.kind == "get":
+        ((name, text),) = operation.good["documents"]
+        yield _is(operation, log, name, text)
+    elif operation.kind == "list":
+        yield from _page(operation, ids)
+    elif operation.kind == "search":
+        yield from _results(operation, words)
 
 
-def _is(one: Operation, log: int, name: str, text: str | None) -> Fact:
+def _is(operation: Operation, log: int, name: str, text: str | None) -> Fact:
     return Fact(
-        one, log, log, (name,), lambda state, log: state(name, log) == text, f"{name} was {text!r} at log {log}"
+        operation, log, log, (name,), lambda state, log: state(name, log) == text, f"{name} was {text!r} at log {log}"
     )
 
 
-def _is_there(one: Operation, log: int, name: str) -> Fact:
+def _is_there(operation: Operation, log: int, name: str) -> Fact:
     return Fact(
-        one, log, log, (name,), lambda state, log: state(name, log) is not None, f"{name} was there at log {log}"
+        operation, log, log, (name,), lambda state, log: state(name, log) is not None, f"{name} was there at log {log}"
     )
 
 
-def _page(one: Operation, ids: list[str]) -> Iterator[Fact]:
+def _page(operation: Operation, ids: list[str]) -> Iterator[Fact]:
     """Facts of a page: of the ids from its begin to its end, it has those that were there."""
-    shown, follows = dict(one.good["documents"]), one.good["next"]
-    begin = bisect.bisect_right(ids, one.sent["after"].encode(), key=str.encode)
+    shown, follows = dict(operation.good["documents"]), operation.good["next"]
+    begin = bisect.bisect_right(ids, operation.sent["after"].encode(), key=str.encode)
     end = len(ids) if follows is None else bisect.bisect_right(ids, follows.encode(), key=str.encode)
     for name in {*shown, *ids[begin:end]}:
-        yield _is(one, one.log, name, shown.get(name))
+        yield _is(operation, operation.log, name, shown.get(name))
 
 
-def _results(one: Operation, words: "Words") -> Iterator[Fact]:
+def _results(operation: Operation, words: "Words") -> Iterator[Fact]:
     """Facts of a search: results are documents of that log number; of a word of one text, all that have it."""
-    shown = {name: text for name, text, _ in one.good["results"]}
+    shown = {name: text for name, text, _ in operation.good["results"]}
     for name, text in shown.items():
-        yield _is(one, one.log, name, text)
-    if one.sent["mode"] == "bm25" and not one.good["partial"]:
-        for name, text in words.with_word(one.sent["query"]):
+        yield _is(operation, operation.log, name, text)
+    if operation.sent["mode"] == "bm25" and not operation.good["partial"]:
+        for name, text in words.with_word(operation.sent["query"]):
             if name not in shown:
-                yield _is_not(one, one.log, name, text)
+                yield _is_not(operation, operation.log, name, text)
 
 
-def _is_not(one: Operation, log: int, name: str, text: str) -> Fact:
+def _is_not(operation: Operation, log: int, name: str, text: str) -> Fact:
     return Fact(
-        one, log, log, (name,), lambda state, log: state(name, log) != text, f"{name} was not {text!r} at log {log}"
+        operation,
+        log,
+        log,
+        (name,),
+        lambda state, log: state(name, log) != text,
+        f"{name} was not {text!r} at log {log}",
     )
 
 
@@ -541,8 +561,8 @@ def assigned(
     words, speaking = Words(history, changes), sorted(affected, key=str.encode)
     told = [
         fact
-        for one in history.operations
-        for fact in facts(one, bounds, speaking, words)
+        for operation in history.operations
+        for fact in facts(operation, bounds, speaking, words)
         if not affected.isdisjoint(fact.ids)
     ]
     told.sort(key=lambda fact: fact.high)
@@ -556,7 +576,7 @@ def _candidates(history: History, gaps: list[int], lost: list[Change], bounds: B
 
     A change that was not made when the server was started again is never made.
     """
-    seen = {text for one in history.operations for _, text in _texts(one)}
+    seen = {text for operation in history.operations for _, text in _texts(operation)}
     starts = [
         time for time in history.started if not any(damage.start <= time <= damage.end for damage in history.damages)
     ]
@@ -572,11 +592,11 @@ def _candidates(history: History, gaps: list[int], lost: list[Change], bounds: B
     return of_gap
 
 
-def _texts(one: Operation) -> list[tuple[str, str]]:
+def _texts(operation: Operation) -> list[tuple[str, str]]:
     """Ids and texts that the answer of a read shows."""
-    if not one.is_read or one.kind == "index":
+    if not operation.is_read or operation.kind == "index":
         return []
-    shown = one.good["results"] if one.kind == "search" else one.good["documents"]
+    shown = operation.good["results"] if operation.kind == "search" else operation.good["documents"]
     return [(row[0], row[1]) for row in shown]
 
 
@@ -653,29 +673,29 @@ def states(
     """Each answer is that of the documents at its log number, which the changes up to it make."""
     ids, words = timeline.ids, Words(history, changes)
     counts = _counted(timeline, ids, bounds.top)
-    for one in history.operations:
-        for fact in facts(one, bounds, ids, words):
+    for operation in history.operations:
+        for fact in facts(operation, bounds, ids, words):
             if not fact.allowed(timeline):
                 is_now = {name: timeline(name, fact.low) for name in fact.ids}
-                rule = "put or delete" if one.kind in CHANGES else one.kind
+                rule = "put or delete" if operation.kind in CHANGES else operation.kind
                 numbers = {timeline.last(name, fact.low) for name in fact.ids}
                 proof = [makers[number].sends[0] for number in sorted(numbers) if number in makers]
                 text = f"{fact.said}; the changes up to there make {is_now}"
-                yield Violation(rule, text, (*proof, *(() if one in proof else (one,))))
+                yield Violation(rule, text, (*proof, *(() if operation in proof else (operation,))))
                 break
-        if not one.is_read:
+        if not operation.is_read:
             continue
-        if one.kind == "index" and one.good["count"] != counts[one.log]:
-            text = f"{one.good['count']} documents at log {one.log}, of {counts[one.log]}"
-            yield Violation("index", text, (one,))
-        if one.kind in ("search", "list"):
-            shown = [row[0] for row in one.good["results" if one.kind == "search" else "documents"]]
+        if operation.kind == "index" and operation.good["count"] != counts[operation.log]:
+            text = f"{operation.good['count']} documents at log {operation.log}, of {counts[operation.log]}"
+            yield Violation("index", text, (operation,))
+        if operation.kind in ("search", "list"):
+            shown = [row[0] for row in operation.good["results" if operation.kind == "search" else "documents"]]
             if len(shown) != len(set(shown)):
-                yield Violation("doubles", "an id twice in one answer", (one,))
-        if one.kind == "list":
-            yield from _ordered(one)
-        if one.kind == "search":
-            yield from _complete(one, counts)
+                yield Violation("doubles", "an id twice in one answer", (operation,))
+        if operation.kind == "list":
+            yield from _ordered(operation)
+        if operation.kind == "search":
+            yield from _complete(operation, counts)
     yield from worded(history, timeline, ids)
 
 
@@ -690,14 +710,16 @@ def _counted(timeline: Timeline, ids: list[str], top: int) -> list[int]:
     return list(itertools.accumulate(grown))
 
 
-def _ordered(one: Operation) -> Iterator[Violation]:
-    names = [row[0] for row in one.good["documents"]]
-    asked = [one.sent["after"], *names]
-    if asked != sorted(asked, key=str.encode):
-        yield Violation("list", "ids are not in the order of their bytes", (one,))
-    follows = one.good["next"]
-    if len(names) > one.sent["limit"] or (follows is not None and follows != names[-1]):
-        yield Violation("list", f"{len(names)} documents of at most {one.sent['limit']}, next {follows}", (one,))
+def _ordered(operation: Operation) -> Iterator[Violation]:
+    names = [row[0] for row in operation.good["documents"]]
+    question = [operation.sent["after"], *names]
+    if question != sorted(question, key=str.encode):
+        yield Violation("list", "ids are not in the order of their bytes", (operation,))
+    follows = operation.good["next"]
+    if len(names) > operation.sent["limit"] or (follows is not None and follows != names[-1]):
+        yield Violation(
+            "list", f"{len(names)} documents of at most {operation.sent['limit']}, next {follows}", (operation,)
+        )
 
 
 def worded(history: History, timeline: Timeline, ids: list[str]) -> Iterator[Violation]:
@@ -707,9 +729,11 @@ def worded(history: History, timeline: Timeline, ids: list[str]) -> Iterator[Vio
     for name, words in now.items():
         for word in words.split():
             having[word].add(name)
-    searches = [one for one in history.operations if one.is_read and one.sent.get("mode") == "bm25"]
-    for one in sorted(searches, key=lambda one: one.log):
-        while place < len(writes) and writes[place][0] <= one.log:
+    searches = [
+        operation for operation in history.operations if operation.is_read and operation.sent.get("mode") == "bm25"
+    ]
+    for operation in sorted(searches, key=lambda operation: operation.log):
+        while place < len(writes) and writes[place][0] <= operation.log:
             _, name, after = writes[place]
             for word in now.pop(name, "").split():
                 having[word].discard(name)
@@ -718,37 +742,40 @@ def worded(history: History, timeline: Timeline, ids: list[str]) -> Iterator[Vio
                 for word in after.split():
                     having[word].add(name)
             place += 1
-        there = set().union(*(having[word] for word in one.sent["query"].split()))
-        names = {row[0] for row in one.good["results"]}
-        is_short = len(names) != min(one.sent["k"], len(there)) and not one.good["partial"]
+        there = set().union(*(having[word] for word in operation.sent["query"].split()))
+        names = {row[0] for row in operation.good["results"]}
+        is_short = len(names) != min(operation.sent["k"], len(there)) and not operation.good["partial"]
         if not names <= there or is_short:
-            text = f"{len(there)} documents have a word at log {one.log}; results {sorted(names)}, k {one.sent['k']}"
-            yield Violation("words", text, (one,))
+            having_one = f"{len(there)} documents have a word at log {operation.log}"
+            text = f"{having_one}; results {sorted(names)}, k {operation.sent['k']}"
+            yield Violation("words", text, (operation,))
 
 
-def _complete(one: Operation, counts: list[int]) -> Iterator[Violation]:
+def _complete(operation: Operation, counts: list[int]) -> Iterator[Violation]:
     """Scores descend, and where all leaves are visited, there are as many results as asked for."""
-    shown, k = one.good["results"], one.sent["k"]
+    shown, k = operation.good["results"], operation.sent["k"]
     if any(after[2] > before[2] + SCORE for before, after in itertools.pairwise(shown)):
-        yield Violation("search", "scores do not descend", (one,))
-    if one.sent.get("beam") and not one.good["partial"] and len(shown) != min(k, counts[one.log]):
-        yield Violation("search", f"{len(shown)} results of {counts[one.log]} documents, k {k}", (one,))
+        yield Violation("search", "scores do not descend", (operation,))
+    if operation.sent.get("beam") and not operation.good["partial"] and len(shown) != min(k, counts[operation.log]):
+        yield Violation("search", f"{len(shown)} results of {counts[operation.log]} documents, k {k}", (operation,))
 
 
 def repeatable(history: History) -> tuple[list[Violation], int]:
     """Two answers of one version and log number to one question are equal; returns how many were compared, too."""
     answers, violations, compared = dict[str, Operation](), list[Violation](), 0
-    for one in history.operations:
-        if not one.is_read or one.good.get("partial"):
+    for operation in history.operations:
+        if not operation.is_read or operation.good.get("partial"):
             continue
-        asked = {name: value for name, value in one.sent.items() if name != "min_log"}
-        name = json.dumps([one.good["version"], one.log, one.kind, asked], sort_keys=True)
-        before = answers.setdefault(name, one)
-        if before is one:
+        question = {name: value for name, value in operation.sent.items() if name != "min_log"}
+        name = json.dumps([operation.good["version"], operation.log, operation.kind, question], sort_keys=True)
+        before = answers.setdefault(name, operation)
+        if before is operation:
             continue
         compared += 1
-        if not _equal(before, one):
-            violations.append(Violation("repeated", "two answers to one question at one log number", (before, one)))
+        if not _equal(before, operation):
+            violations.append(
+                Violation("repeated", "two answers to one question at one log number", (before, operation))
+            )
     return violations, compared
 
 

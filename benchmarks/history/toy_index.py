@@ -24,7 +24,7 @@ from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LEAVES, LeafMap, Manifest, publish, ranges
 
-WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]
+WORDS = [f"{tree}{part}" for tree in ("oak", "elm", "fern", "moss") for part in ("", "leaf", "root", "tree", "wood")]
 """Words that many documents have."""
 DOCUMENTS, LEAF_COUNT, SHARDS = 120, 9, 3
 MODEL, INDEX = "0123456789ab", "ba9876543210"

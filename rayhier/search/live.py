@@ -25,7 +25,7 @@ from rayhier.storage.paths import Location
 
 @dataclass(frozen=True)
 class Seen:
-    """What a request sees of an index: a version, and the log up to a change."""
+    """The state of an index that a request reads: a version, and the change log up to one of its changes."""
 
     model: str
     """Fingerprint of the model."""

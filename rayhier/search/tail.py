@@ -202,9 +202,9 @@ class TailView:
         table = self._columns(rows)
         if needs == "texts":
             return table.drop_columns([DOC_ID])
-        own = table[DOC_ID]
+        doc_ids = table[DOC_ID]
         vectors = columns.vector_column(self._vectors(rows), pa.float32())
-        table = table.drop_columns([DOC_ID]).append_column(DOC_ID, own)
+        table = table.drop_columns([DOC_ID]).append_column(DOC_ID, doc_ids)
         return table.append_column(VECTOR, pa.chunked_array([vectors]))
 
     def _vectors(self, rows: Ints) -> Floats:
@@ -308,5 +308,5 @@ class TailView:
     def stored(self, rows: Ints) -> pa.Table:
         """Read the columns of some rows that a stored document has."""
         table = self._columns(rows)
-        own = table[DOC_ID]
-        return table.drop_columns([DOC_ID]).append_column(DOC_ID, own)
+        doc_ids = table[DOC_ID]
+        return table.drop_columns([DOC_ID]).append_column(DOC_ID, doc_ids)

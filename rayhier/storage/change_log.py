@@ -46,9 +46,9 @@ class Change:
     body: str = ""
     """SHA-256 of that request's body: a key belongs to one body."""
     documents: int = 0
-    """Number of documents that it wrote or deleted."""
+    """Number of documents that the change wrote or deleted."""
     replaced: int = 0
-    """Of those written, how many were there before."""
+    """Number of written documents whose ids were in the index before."""
 
     @property
     def rows(self) -> pa.Table | None:

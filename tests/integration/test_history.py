@@ -8,7 +8,7 @@ def test_nothing_is_lost_doubled_or_mixed(tmp_path):
     plan = Plan(operations=1_500, kills=3, seed=5, fold_documents=60, mounts=False)
     with drive(plan, tmp_path / "history", print).open() as lines:
         report = check(lines)
-    assert [str(one) for one in report.violations] == []
+    assert [str(violation) for violation in report.violations] == []
     assert report.counts["operations"] >= plan.operations
     assert report.counts["killed"] >= plan.kills
     assert report.counts["last version"] > 1

@@ -60,7 +60,9 @@ def event(name, time, **more):
 
 def broken(*records):
     """The rules that a history breaks."""
-    return sorted({one.rule for one in check(json.dumps(record) for record in (BEGIN, *records)).violations})
+    return sorted(
+        {violation.rule for violation in check(json.dumps(record) for record in (BEGIN, *records)).violations}
+    )
 
 
 KILLED = (event("killed", 2.6), event("started", 2.9))
@@ -255,7 +257,7 @@ BAD = {
 @pytest.mark.parametrize("records", GOOD.values(), ids=GOOD)
 def test_a_right_history_has_no_violation(records):
     report = check(json.dumps(record) for record in (BEGIN, *records))
-    assert [str(one) for one in report.violations] == []
+    assert [str(violation) for violation in report.violations] == []
     assert report.counts["operations"] == sum("kind" in record for record in records)
 
 
@@ -265,8 +267,8 @@ def test_a_violation_is_named(rules, records):
 
 
 def test_a_violation_prints_the_operations_that_prove_it():
-    (one,) = check(json.dumps(record) for record in (BEGIN, *if_one, get(2, "a", "oak first", 0))).violations
-    text = str(one)
+    (violation,) = check(json.dumps(record) for record in (BEGIN, *if_one, get(2, "a", "oak first", 0))).violations
+    text = str(violation)
     assert text.startswith("stale: a read saw log 0, after an answer of log 1")
     assert 'put {"documents": [["c", "x"]]}' in text
     assert 'get {"id": "a"}' in text

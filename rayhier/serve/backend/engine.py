@@ -67,7 +67,7 @@ class Answers:
     rows: Sequence[int] = ()
     """Number of rows in the leaves that each query visited, whether they match the filter or not."""
     seen: Seen | None = None
-    """What was searched; None where it is the version that the server opened."""
+    """Version and change of the log that were read; None: the version that the server opened, without a tail."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class View:
     """Rows of each leaf, in leaf files."""
     reranker: Reranker | None = None
     seen: Seen | None = None
-    """What requests see; None: the version that the server opened, without a tail."""
+    """Version and change of the log that requests read; None: the version that the server opened, without a tail."""
     has_tail: bool = False
     """True where the log goes beyond the version's files."""
     stats: Stats | None = None
@@ -113,7 +113,7 @@ class Engine:
         """
         self.model, self.groups, self.reranking = model, groups, reranking
         self.view = View(rules, documents, np.array(counts, dtype=np.int64), reranker)
-        """What requests that begin now see; replaced as a whole by whoever changes the index."""
+        """The index as requests that begin now read it; whoever changes the index replaces this view as a whole."""
         self._batches: Batches[tuple[Queries, int, bool], Routes] = Batches(self._routed, together, "encode", metrics)
         self.admission = Admission(queue_seconds)
         # torch stays off the event loop; one call at a time, so that its threads do not crowd one another.
@@ -126,7 +126,7 @@ class Engine:
 
     @property
     def seen(self) -> Seen | None:
-        """What requests that begin now see; None: the version that the server opened."""
+        """Version and change of the log that new requests read; None: the version that the server opened."""
         return self.view.seen
 
     async def search(self, request: Request) -> Answers:
@@ -163,8 +163,8 @@ class Engine:
         size = max(step.ranking.row_QK.size, step.ranking.documents.num_rows)
         results = await run_in_thread(size, answers, step.ranking, step.leaves_QB, view.documents, request.k)
         ms["total"] = 1e3 * (perf_counter() - began)
-        rounded, held = {name: round(value, 3) for name, value in ms.items()}, _held(view, step.leaves_QB).tolist()
-        return Answers(results, step.lost, rounded, routes, held, view.seen)
+        times, rows_Q = {name: round(value, 3) for name, value in ms.items()}, _held(view, step.leaves_QB).tolist()
+        return Answers(results, step.lost, times, routes, rows_Q, view.seen)
 
     async def route(self, request: Request) -> Routes:
         """Route each query to at most `beam` leaves; InputError where the router reads tokens but got vectors."""

@@ -71,9 +71,9 @@ class Group:
     async def _read(self, work: Reading, seen: Seen | None) -> Any:
         return await (self._shards.read(work) if seen is None else self._shards.read(work, seen))
 
-    async def _scanned(self, asked: Sequence[tuple[Scan, Seen | None]]) -> list[Ranking]:
+    async def _scanned(self, pieces: Sequence[tuple[Scan, Seen | None]]) -> list[Ranking]:
         """Scan for the queries of several requests at once."""
-        scans, seen = [scan for scan, _ in asked], asked[0][1]
+        scans, seen = [scan for scan, _ in pieces], pieces[0][1]
         query_QM, leaves_QB = (
             np.concatenate([getattr(scan, name) for scan in scans]) for name in ("query_QM", "leaves_QB")
         )

@@ -63,7 +63,7 @@ class Written:
     seen: Seen
     documents: int
     replaced: int = 0
-    """Of the documents written, how many were there before."""
+    """Number of written documents whose ids were in the index before."""
 
 
 class Writer:
@@ -112,7 +112,7 @@ class Writer:
 
     @property
     def seen(self) -> Seen:
-        """What a request that begins now sees."""
+        """Version and change of the log that a request reads which begins now."""
         seen = self._engine.view.seen
         if seen is None:
             raise RuntimeError("writer: got a request before it began")
@@ -249,9 +249,9 @@ class Writer:
 
         Of a request that is refused the error: others are not refused with it.
         """
-        given = [made.vector_NM for made in requests if made.vector_NM is not None]
-        if given:
-            encoded = Encoded.of(np.concatenate(given))
+        vectors = [made.vector_NM for made in requests if made.vector_NM is not None]
+        if vectors:
+            encoded = Encoded.of(np.concatenate(vectors))
         else:
             encoded = self._model.encode([text for made in requests for text in document_texts(made.table)])
         rows, end = list[pa.Table | InputError](), 0

@@ -60,7 +60,9 @@ def check_keys(model: type[BaseModel], body: Any) -> Any:
     return body
 
 
-class _Request(_Body):
+class _Strict(_Body):
+    """A body whose values have their exact types, and whose unknown keys are named with those that are allowed."""
+
     model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
@@ -68,6 +70,8 @@ class _Request(_Body):
     def _known_keys(cls, body: Any) -> Any:
         return check_keys(cls, body)
 
+
+class _Request(_Strict):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         """Raise ValueError unless exactly one of the first two fields, text and vector, is given."""
@@ -167,10 +171,9 @@ class RouteRequest(_Request):
     """Most leaves to list; default: `beam` of `GET /v1/index`."""
 
 
-class PutDocument(_Body):
+class PutDocument(_Strict):
     """A document to write: it replaces the one with the same id, where there is one."""
 
-    model_config = ConfigDict(strict=True)
     id: str
     title: str | None = None
     text: str | None = None
@@ -180,39 +183,23 @@ class PutDocument(_Body):
     vector: Vector | None = None
     """The document's vector by the index's encoder, for all documents of a request or none; null: it is encoded."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, body: Any) -> Any:
-        return check_keys(cls, body)
 
-
-class PutRequest(_Body):
+class PutRequest(_Strict):
     """Documents to write, each id once; where one is refused, nothing is changed."""
 
     model_config = ConfigDict(
-        strict=True,
         json_schema_extra={
             "examples": [{"documents": [{"id": "howto.zip", "title": "Open a zip", "text": "Use zipfile.ZipFile."}]}]
         },
     )
     documents: Annotated[list[PutDocument], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, body: Any) -> Any:
-        return check_keys(cls, body)
 
-
-class DeleteRequest(_Body):
+class DeleteRequest(_Strict):
     """Ids of documents to delete; where one is not there, nothing is changed."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra={"examples": [{"ids": ["howto.zip"]}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["howto.zip"]}]})
     ids: Annotated[list[str], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, body: Any) -> Any:
-        return check_keys(cls, body)
 
 
 class WrittenResponse(_Body):
@@ -221,7 +208,7 @@ class WrittenResponse(_Body):
     documents: int
     """Number of documents written or deleted."""
     replaced: int
-    """Of those written, how many were there before."""
+    """Number of written documents whose ids were in the index before."""
     model: str
     version: int
     log: int
@@ -499,9 +486,9 @@ class Drift(_Body):
     log_prob: float
     """Mean log-probability of a document's best leaf, of the build or the last compaction."""
     added_log_prob: float | None
-    """The same of documents added since; null where there are none."""
+    """Mean log-probability of the best leaf of a document that was added to the built index; null: none was."""
     advice: list[str]
-    """What to do, and why; empty where all is well."""
+    """Lines that advise to compact or to train again, with reasons; empty where the index needs neither."""
 
 
 class IndexResponse(_Body):
