@@ -124,11 +124,6 @@ class Engine:
         """Rules for requests that begin now."""
         return self.view.rules
 
-    @property
-    def seen(self) -> Seen | None:
-        """Version and change of the log that new requests read; None: the version that the server opened."""
-        return self.view.seen
-
     async def search(self, request: Request) -> Answers:
         """Answer each query of a request; an answer names the groups, or the cross-encoder, that did not answer.
 
