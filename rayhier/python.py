@@ -28,6 +28,7 @@ from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.query import check_text
 from rayhier.storage import current
+from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ class Index:
         InputError where a document does not fit the corpus's columns, or its id is in the index already (without
         `upsert`).
         """
-        model = self._searcher.model
+        newest = LeafMap.open(index_root(self.workdir, current.read(self.workdir))).manifest
+        model = self._searcher.model if newest.revision == self._searcher.manifest.revision else None
         documents = [documents] if isinstance(documents, Mapping) else documents
         if isinstance(documents, str | os.PathLike):
             add_file(self.workdir, Path(documents), upsert=upsert, model=model)

@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--after", default="", metavar="ID", help="id after which to begin (default: with the first)")
     listing.add_argument("--limit", type=_positive, default=100, help="most documents (default 100)")
     command("fold", "write the change log's tail, which a server left, to leaf files")
+    command("maintain", "split leaves that grew and give up those that shrank, without training")
     command("compact", "rewrite many files as few, without deleted rows")
     sweeping = command("vacuum", "remove old versions and the files only they need; versions in use stay")
     sweeping.add_argument("--keep", type=_positive, default=1, help="number of newest versions to keep (default 1)")
@@ -115,6 +116,8 @@ def _run(options: argparse.Namespace) -> list[str]:
             return _changed(opened.manifest, change.delete(opened.root, _ids(options)).manifest)
         case "fold":
             return _fold(now, opened, workdir)
+        case "maintain":
+            return _maintain(now, opened, workdir)
         case "compact":
             return _compact(now.spec, opened)
         case "get" | "list":
@@ -130,7 +133,7 @@ def _run(options: argparse.Namespace) -> list[str]:
             from rayhier.index.export import ROWS, export
 
             manifest = opened.manifest
-            probes = now.spec.search.leaves_visited(len(manifest.counts), manifest.rows)
+            probes = now.spec.search.leaves_visited(manifest.leaves, manifest.rows)
             with reading_leaf_map(workdir, now, manifest.version) as pinned:
                 exported = export(pinned, options.file, probes)
             recall = exported.recall
@@ -150,19 +153,38 @@ def _add(options: argparse.Namespace, workdir: Location, opened: "LeafMap") -> l
 
 
 def _fold(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
+    folded = _folded(now, opened, workdir)
+    if folded is None:
+        return [f"version {opened.manifest.version}: the change log has no tail"]
+    return _changed(opened.manifest, folded.manifest)
+
+
+def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | None":
     from rayhier.index import change
-    from rayhier.model.router import load_router
-    from rayhier.storage import current
+    from rayhier.index.assign import Assigner
+    from rayhier.search.model import Model
     from rayhier.storage.change_log import ChangeLog
     from rayhier.storage.writer_lease import refuse_while_written
 
     refuse_while_written(opened.root)
-    router = load_router(current.artifact(workdir, now, "model").local("router"))
-    folded = change.fold(opened.root, router, now.spec.index.max_leaf_factor)
-    if folded is None:
-        return [f"version {opened.manifest.version}: the change log has no tail"]
-    ChangeLog(opened.root).gather(opened.manifest.log + 1, folded.manifest.log)
-    return _changed(opened.manifest, folded.manifest)
+    model = Model.of_workdir(workdir, now, opened)
+    assign = Assigner(model.trained, now.spec, opened.manifest.model)
+    folded = change.fold(opened.root, assign, now.spec.index.max_leaf_factor)
+    if folded is not None:
+        ChangeLog(opened.root).gather(opened.manifest.log + 1, folded.manifest.log)
+    return folded
+
+
+def _maintain(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
+    from rayhier.index.maintain import maintain
+    from rayhier.search.model import Model
+
+    folded = _folded(now, opened, workdir)
+    newest, lines = folded or opened, [] if folded is None else _changed(opened.manifest, folded.manifest)
+    while maintained := maintain(newest.root, Model.of_workdir(workdir, now, newest).trained, now.spec):
+        lines += _changed(newest.manifest, maintained.manifest)
+        newest = maintained
+    return lines or [f"version {newest.manifest.version}: no leaf needs to be split or given up"]
 
 
 def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:

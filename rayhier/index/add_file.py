@@ -21,7 +21,8 @@ def add_file(
     workdir's model, opened where None. InputError where a document does not fit the corpus's columns and limits.
     """
     now = current.read(workdir)
-    leaf_map, model = open_leaf_map(workdir, now), model or Model.of_workdir(workdir, now)
+    leaf_map = open_leaf_map(workdir, now)
+    model = model or Model.of_workdir(workdir, now, leaf_map)
     assign = Assigner(model.router, now.spec, now.artifacts["model"])
     is_cosine = now.spec.encoder.similarity == "cosine"
     documents = batches(file, now.spec.corpus, id_column, model.encode, unit=is_cosine)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints
 from rayhier.index.shards import sidecar
@@ -16,6 +17,8 @@ from rayhier.storage.paths import Location
 
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
 IDS_SHOWN = 5
+PLACED = ("leaf", "rank", "leaves", "log_prob", "vector")
+"""Columns that a router gives a document's rows."""
 
 
 class Assigner:
@@ -59,6 +62,12 @@ class Assigner:
             values = columns.vectors_where(nodes_NL[row_A], rank_A == 0, pa.float16())
             table = table.append_column(sidecar(schemas.NODES, kind, self.model), values)
         return table.sort_by(ORDER)
+
+    def again(self, rows: pa.Table) -> pa.Table:
+        """Place documents anew that lie in the leaf map as `rows`, in all of their leaves; returns their rows."""
+        first = rows.filter(pc.equal(rows["rank"], 0))
+        documents = first.drop_columns([name for name in PLACED if name in first.column_names])
+        return self(documents, Encoded.of(columns.matrix(first["vector"])))
 
 
 def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:

@@ -56,45 +56,51 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
     if not len(named):
         raise InputError("ids: got none; allowed: one or more")
     _settle(root)
-    with _writing(root) as newest:
+    with writing(root) as newest:
         _check_known(newest, named)
-        file = _write_ids(root, named)
+        file = write_ids(root, named)
 
         def change(now: LeafMap) -> Manifest:
-            return _without(now.manifest, _check_known(now, named), file, len(named), "delete")
+            return without_rows(now.manifest, _check_known(now, named), file, len(named), "delete")
 
         return leaf_map.commit(root, change)
 
 
-def fold(root: Location, router: Router | None = None, factor: float = math.inf) -> LeafMap | None:
+def fold(root: Location, assign: Assigner | None = None, factor: float = math.inf) -> LeafMap | None:
     """Write the newest version's tail, changes of the change log, to leaf files: publish a version that holds them.
 
-    With a `router`, a leaf may hold at most `factor` times the mean rows of a leaf: others go to their next-best one.
-    None where there is no tail. InputError where an object of the log is damaged; what it named stays as it was.
+    With the version's `assign`, a leaf may hold at most `factor` times the mean rows of a leaf: others go to their
+    next-best one. None where there is no tail. InputError where an object of the log is damaged, or the version's
+    router must place documents anew and is not given; what the log named stays as it was.
     """
-    with _writing(root) as newest:
+    with writing(root) as newest:
         log = ChangeLog(root)
         changes = list(log.after(newest.manifest.log))
         if not changes:
             return None
         last, named = changes[-1].number, pa.concat_arrays([change.ids for change in changes]).unique().sort()
         table, moved = last_rows(changes), 0
-        if table is not None and router is not None:
-            table, moved = _within_limit(newest, table, router, factor)
+        if table is not None and newest.manifest.revision is not None:  # the log may be older than the router
+            if assign is None:
+                raise InputError(f"{root}: the change log has a tail; allowed: rayhier index fold WORKDIR first")
+            table = assign.again(table)
+        if table is not None and assign is not None:
+            table, moved = _within_limit(newest, table, assign.router, factor)
         shards: list[Shard] = []
         if table is not None:
             name = f"data/folded-{last:012d}-{uuid.uuid4().hex[:12]}.parquet"
             shards = [write_rows(root, name, table, words=newest.manifest.words)]
-        file = _write_ids(root, named)
+        file = write_ids(root, named)
 
         def change(now: LeafMap) -> Manifest:
+            _check_revision(newest.manifest, now.manifest)
             if now.manifest.log != newest.manifest.log:
                 raise InputError(
                     f"fold: version {now.manifest.version} ({now.manifest.change}) holds the log up to change "
                     f"{now.manifest.log} already; nothing was changed"
                 )
-            manifest = _without(now.manifest, find(now, named), file, len(named), "fold")
-            changed = _with(manifest, shards, now.manifest.version + 1, "fold")
+            manifest = without_rows(now.manifest, find(now, named), file, len(named), "fold")
+            changed = with_shards(manifest, shards, now.manifest.version + 1, "fold")
             return changed.model_copy(update={"moved": manifest.moved + moved, "log": last})
 
         return leaf_map.commit(root, change)
@@ -136,13 +142,13 @@ def rollback(root: Location, version: int) -> LeafMap:
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:
-    _settle(root, assign.router, factor)
-    with _writing(root) as newest:
+    _settle(root, assign, factor)
+    with writing(root) as newest:
         filling = Filling(newest, assign, factor, replace=replace)
         shards: list[Shard] = []
         try:
             named = _write_shards(newest, filling, batches, shards, replace=replace)
-            file = _write_ids(root, named) if replace else None
+            file = write_ids(root, named) if replace else None
         except (InputError, OSError):
             for file in (file for shard in shards for file in shard.files):
                 with contextlib.suppress(OSError):
@@ -151,25 +157,35 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
 
         def change(now: LeafMap) -> Manifest:
             manifest = now.manifest
+            _check_revision(newest.manifest, manifest)
             if file is not None:
-                manifest = _without(manifest, find(now, named), file, len(named), "upsert")
+                manifest = without_rows(manifest, find(now, named), file, len(named), "upsert")
             elif manifest.version != newest.manifest.version:
                 _check_new(now, named)
-            changed = _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
+            changed = with_shards(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
             return changed.model_copy(update={"moved": manifest.moved + filling.moved})
 
         # From here on files stay whatever happens: an error may hide that they were published.
         return leaf_map.commit(root, change)
 
 
-def _settle(root: Location, router: Router | None = None, factor: float = math.inf) -> None:
+def _settle(root: Location, assign: Assigner | None = None, factor: float = math.inf) -> None:
     """Fold the log's tail, which a server left, before a change; InputError where a server writes to the index now."""
     refuse_while_written(root)
-    fold(root, router, factor)
+    fold(root, assign, factor)
+
+
+def _check_revision(placed: Manifest, now: Manifest) -> None:
+    """Raise InputError where leaves were split or merged since rows were placed in the leaves of `placed`."""
+    if placed.revision != now.revision:
+        raise InputError(
+            f"leaves were split or merged by version {now.version}, after version {placed.version} was read; nothing "
+            "was changed; run it again"
+        )
 
 
 @contextlib.contextmanager
-def _writing(root: Location) -> Iterator[LeafMap]:
+def writing(root: Location) -> Iterator[LeafMap]:
     """Open the newest version; inside the block, a vacuum keeps its files and those that the writer adds."""
     with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
         yield newest
@@ -238,12 +254,13 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
-def _write_ids(root: Location, ids: pa.Array) -> files.File:
+def write_ids(root: Location, ids: pa.Array) -> files.File:
+    """Write the ids of documents that a version removes."""
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
     return files.write_parquet(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
 
 
-def _without(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
+def without_rows(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
     """A manifest without the rows in the table `rows`; `file` has the ids that it removes."""
     removed = Removal(file=file, ids=ids, rows=rows.num_rows, since=manifest.version + 1)
     counts = np.array(manifest.counts) - per_leaf(rows, len(manifest.counts))
@@ -259,7 +276,7 @@ def _without(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, cha
     )
 
 
-def _with(manifest: Manifest, shards: Sequence[Shard], version: int, change: leaf_map.Change) -> Manifest:
+def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, change: leaf_map.Change) -> Manifest:
     """A manifest with more shards, added by `version`."""
     counts = np.array(manifest.counts)
     for shard in shards:

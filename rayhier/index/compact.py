@@ -2,9 +2,35 @@
 
 from collections.abc import Callable, Sequence
 
-from rayhier.spec import InputError
+from rayhier.index.gather import VersionRows
+from rayhier.index.shards import shard_count, write_shard
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
-from rayhier.storage.leaf_map import LeafMap, Manifest, Shard
+from rayhier.storage.artifact import check
+from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, Shard, ranges
+from rayhier.storage.paths import Location
+from rayhier.storage.pins import pinned, reading
+
+
+def compact_here(spec: JobSpec, root: Location) -> LeafMap:
+    """Compact in this process, without Ray, a shard at a time; publishes and returns the new version."""
+    with reading(root) as opened, pinned(root, opened.manifest.version, writes=True):
+        base = opened.manifest
+        for file in base.files:  # checked once here, as each file is read for many shards
+            check(root, file, MEND)
+        source, size = VersionRows(opened), sum(file.bytes for file in base.files)
+        shards = [
+            write_shard(
+                root,
+                f"data/compacted-{base.version:06d}-{number:05d}.parquet",
+                source.rows(range(first, last)),
+                range(first, last),
+                base.counts,
+                words=base.words,
+            )
+            for number, (first, last) in enumerate(ranges(base.counts, shard_count(spec, size)))
+        ]
+        return leaf_map.commit(root, replace_shards(base, shards))
 
 
 def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:

@@ -111,5 +111,5 @@ def _near(
 
 def _free(leaf_C: Ints, log_prob_C: Floats, room_L: Ints, own_2: Ints) -> tuple[int, float] | None:
     """The first leaf with room in which the document does not lie, and its log-probability."""
-    free = np.flatnonzero((room_L[leaf_C] > 0) & ~np.isin(leaf_C, own_2))
+    free = np.flatnonzero((room_L[leaf_C] > 0) & np.isfinite(log_prob_C) & ~np.isin(leaf_C, own_2))
     return (int(leaf_C[free[0]]), float(log_prob_C[free[0]])) if len(free) else None

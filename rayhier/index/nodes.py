@@ -66,6 +66,9 @@ class NodeTable:
         table = files.read_table(path)
         if not table.schema.equals(schemas.LEAVES) or not table.num_rows:
             raise InputError(f"{path}: was written by another version of rayhier; build the index with --fresh")
+        revision = leaf_map.manifest.revision
+        if revision is not None:
+            table = _with_leaves(table, revision.origins)
         return cls(table, np.array(leaf_map.manifest.counts))
 
     def leaves(self, numbers: Sequence[int]) -> list[Node]:
@@ -109,3 +112,12 @@ class NodeTable:
             Node(level, row["node"], row["parent"], int(size_K[row["node"]]), row["keywords"], row["documents"])
             for row in rows.to_pylist()
         ]
+
+
+def _with_leaves(table: pa.Table, origins: Sequence[int]) -> pa.Table:
+    """Describe leaves [leaves] of a revised router, each as the leaf of the model that it was split from."""
+    level_N = table["level"].to_numpy()
+    first, place = int(np.searchsorted(level_N, level_N[-1])), table.schema.get_field_index("node")
+    leaves = table.take(pa.array([first + origin for origin in origins], pa.int64()))
+    numbered = leaves.set_column(place, table.schema.field(place), [pa.array(range(len(origins)), pa.int32())])
+    return pa.concat_tables([table.slice(0, first), numbered])

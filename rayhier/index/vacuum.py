@@ -8,7 +8,7 @@ from rayhier.storage import files, leaf_map, pins
 from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
 
-FOLDERS = ("data/", "words/", "removed/", "work/")
+FOLDERS = ("data/", "words/", "removed/", "routers/", "work/")
 """Folders in which a vacuum removes files that no remaining version needs: those that manifests list, and those of
 changes in progress (`work/`)."""
 HOURS = 24.0

@@ -77,7 +77,7 @@ def heading(tree: "Inspection") -> str:
     levels = " > ".join(f"{len(level):,}" for level in tree.levels)
     grouped = ", grouped by their centroids" if tree.tree.grouped else ""
     return (
-        f"{manifest.documents:,} documents, {sum(manifest.counts):,} rows in {len(manifest.counts):,} leaves of "
+        f"{manifest.documents:,} documents, {manifest.rows:,} rows in {manifest.leaves:,} leaves of "
         f"{router}{grouped}; nodes of each level: {levels}"
     )
 

@@ -60,7 +60,7 @@ class Inspection:
         """Open the index of a workdir; `vacuum` keeps its version during the block. InputError without an index."""
         now = current.read(workdir)
         with reading_leaf_map(workdir, now) as leaf_map:
-            yield cls(workdir, now, leaf_map, Model.of_workdir(workdir, now))
+            yield cls(workdir, now, leaf_map, Model.of_workdir(workdir, now, leaf_map))
 
     def _table(self) -> pa.Table:
         """Descriptions of the nodes: read for the version that was built, else computed now."""

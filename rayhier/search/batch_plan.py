@@ -20,7 +20,7 @@ def plan(job: Job, leaf_map: LeafMap, request: Request, workers: str) -> Iterato
     yield f"queries   {rows:,} {job.queries}"
     yield (
         f"index     version {manifest.version} of model {manifest.model}: {manifest.documents:,} documents in "
-        f"{len(manifest.counts):,} leaves"
+        f"{manifest.leaves:,} leaves"
     )
     yield f"search    {request.k} results of each query, {_how(job, request)}"
     yield f"workers   {workers}"

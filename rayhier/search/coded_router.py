@@ -40,6 +40,9 @@ class CodedRouter(WrappedRouter):
         weight_LM, bias_L, log_size_L = (
             tensor.detach().cpu().numpy() for tensor in (router.W[-1], router.b[-1], router.log_size_L)
         )
+        live_L = np.flatnonzero(np.isfinite(bias_L))  # codes cannot tell how bad a merged leaf is
+        self._leaves = None if len(live_L) == len(bias_L) else live_L
+        weight_LM, bias_L, log_size_L = weight_LM[live_L], bias_L[live_L], log_size_L[live_L]
         self._V, self._U, self._log_size_L = router.V.detach().cpu(), router.U.detach().cpu(), log_size_L
         coded_LM = np.column_stack([weight_LM - weight_LM.mean(axis=0), bias_L - bias_L.mean()])
         self._codebook = Codebook.train(coded_LM, PIECE)
@@ -73,7 +76,8 @@ class CodedRouter(WrappedRouter):
         if (leaf_NS[:, -1] < 0).any():
             mass_NS[leaf_NS < 0] = -np.inf
         total_N1 = most_N1 + np.log(np.exp(mass_NS - most_N1).sum(axis=1, keepdims=True))
-        return leaf_NS[:, :beam], mass_NS[:, :beam] - total_N1
+        leaf_NK = leaf_NS[:, :beam]
+        return leaf_NK if self._leaves is None else self._leaves[leaf_NK], mass_NS[:, :beam] - total_N1
 
     def _added(self, query_NM: Floats) -> Floats:
         """Return what the router adds to vectors [n, m]; by torch, since numpy's threads would wait at faiss's cost."""

@@ -24,6 +24,7 @@ from rayhier.spec.search import MassBeam, RecallBeam
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
 
 HEAD_ROWS = 16_384
@@ -59,26 +60,32 @@ class Model:
         spec: JobSpec,
         device: torch.device | None = None,
         calibration: Artifact | None = None,
+        leaf_map: LeafMap | None = None,
     ) -> Self:
         """Open a published model with its router on `device`; the encoder's transformer is loaded when first used.
 
-        `calibration` is that of the index to search, where the spec promises a recall.
+        `calibration` is that of the index to search, where the spec promises a recall. Where the version `leaf_map` has
+        a router of its own, that one routes.
         """
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
-        router = load_router(model.local("router"), device)
+        revised = None if leaf_map is None else leaf_map.router()
+        router = load_router(revised or model.local("router"), device)
         promises = spec.search.promise is not None
         calibrated = Calibration.open(calibration) if promises and calibration is not None else None
         return cls(router, lambda: TextEncoder(folder, spec.encoder), spec, head, calibrated)
 
     @classmethod
-    def of_workdir(cls, workdir: Location, now: Current) -> Self:
-        """Open the model that a workdir's `current.json` names; InputError where a file is not as published."""
+    def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
+        """Open the model that a workdir's `current.json` names, with the router of a version of its index.
+
+        None: with the model's router. InputError where a file is not as published.
+        """
         artifact = current.artifact(workdir, now, "model")
         artifact.verify()
         promises = now.spec.search.promise is not None
         calibration = current.artifact(workdir, now, "calibration") if promises else None
-        return cls.open(artifact, now.spec, calibration=calibration)
+        return cls.open(artifact, now.spec, calibration=calibration, leaf_map=leaf_map)
 
     def load(self) -> Self:
         """Load the encoder's transformer now instead of at the first text; returns this model."""

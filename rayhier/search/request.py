@@ -334,8 +334,8 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
     """Make the rules for requests to the index that a spec built and a manifest lists, without limits."""
     return Rules(
         spec.search,
-        len(manifest.counts),
-        sum(manifest.counts),
+        manifest.leaves,
+        manifest.rows,
         spec.corpus.field_types,
         manifest.dimension,
         spec.encoder.similarity == "cosine",

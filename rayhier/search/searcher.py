@@ -88,7 +88,7 @@ class Searcher:
         """
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(reading_leaf_map(workdir, now, version))
-            model = Model.of_workdir(workdir, now)
+            model = Model.of_workdir(workdir, now, leaf_map)
             artifacts = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
             if now.spec.search.reranking is not None:
                 for artifact in artifacts.values():

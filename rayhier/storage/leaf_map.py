@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from rayhier.spec.index import VectorFormat
 from rayhier.spec.index_size import IndexSize
 from rayhier.storage import files
 from rayhier.storage.artifact import OLDER, Artifact, check
+from rayhier.storage.cache import fetch
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
 from rayhier.storage.seal import seal, unseal
@@ -31,13 +33,13 @@ from rayhier.storage.seal import seal, unseal
 FORMAT = 2
 MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
-CHANGING = ("data/", "words/", "manifests/", "log/")
+CHANGING = ("data/", "words/", "routers/", "manifests/", "log/")
 """Folders of an index artifact to which later versions add files; manifests list these files, not record.json."""
 BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
-Change = Literal["build", "add", "upsert", "delete", "fold", "compact", "rollback"]
+Change = Literal["build", "add", "upsert", "delete", "fold", "maintain", "compact", "rollback"]
 """Operation that published a version of the leaf map."""
 
 
@@ -100,6 +102,16 @@ class Removal(BaseModel):
         return self.since > shard.since
 
 
+class Revision(BaseModel):
+    """A router in place of the model's: some of its leaves were split, or merged into others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    files: list[File]
+    """The router's settings and weights, in one folder."""
+    origins: list[int]
+    """For each leaf, the leaf of the model from which it was split; of a leaf as the model has it, its own number."""
+
+
 class Manifest(BaseModel):
     """A version of a leaf map: its shards, its files of removed ids, and counts."""
 
@@ -130,16 +142,25 @@ class Manifest(BaseModel):
     """Files of ids that were removed since the build or last compaction."""
     log: int = 0
     """Number of the last change of the change log that the files hold."""
+    revision: Revision | None = None
+    """The router that placed the rows and routes queries; None: the model's."""
 
     @property
     def files(self) -> list[File]:
-        """All files that this version reads: shards, sidecars and removed ids."""
-        return [file for shard in self.shards for file in shard.files] + [removed.file for removed in self.removed]
+        """All files that this version reads: shards, sidecars, removed ids, and the router where it is revised."""
+        revised = [] if self.revision is None else self.revision.files
+        shards = [file for shard in self.shards for file in shard.files]
+        return [*shards, *(removed.file for removed in self.removed), *revised]
 
     @property
     def rows(self) -> int:
         """Number of rows in all leaves, without removed rows."""
         return sum(self.counts)
+
+    @property
+    def leaves(self) -> int:
+        """Number of leaves; where some were split or given up, only those with rows count."""
+        return len(self.counts) if self.revision is None else sum(count > 0 for count in self.counts)
 
     @property
     def words(self) -> bool:
@@ -149,7 +170,7 @@ class Manifest(BaseModel):
     @property
     def size(self) -> IndexSize:
         """Size of the index, by which searches make their automatic choices."""
-        return IndexSize(self.documents, self.rows, self.dimension, len(self.counts), self.vectors)
+        return IndexSize(self.documents, self.rows, self.dimension, self.leaves, self.vectors)
 
 
 @dataclass(frozen=True)
@@ -240,6 +261,19 @@ class LeafMap:
         check(self.root, shard.postings, MEND)
         with _named(path := self.root / shard.postings.name):
             return files.read_table(path)
+
+    def router(self) -> Path | None:
+        """Return the folder, on this machine, of the router in place of the model's; None where the model's routes.
+
+        From a bucket the folder is fetched first. InputError where a file differs from the manifest's entry.
+        """
+        if self.manifest.revision is None:
+            return None
+        revised = self.manifest.revision.files
+        for file in revised:
+            check(self.root, file, MEND)
+        root = self.root if isinstance(self.root, Path) else fetch(self.root, revised)
+        return root / Path(revised[0].name).parent
 
     def check_maker(self, sidecar: Sidecar) -> None:
         """Raise InputError where a sidecar's values were computed by another model than the leaf map's."""

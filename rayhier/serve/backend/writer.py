@@ -322,7 +322,7 @@ class Writer:
     async def fold(self) -> None:
         """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time."""
         factor, first = self._spec.index.max_leaf_factor, self._manifest.log + 1
-        folded = await self._in("fold", change.fold, self._root, self._model.router, factor)
+        folded = await self._in("fold", change.fold, self._root, self._assign, factor)
         if folded is None:  # nothing to fold; but a version may have been published that nobody serves yet
             folded = await self._in("fold", LeafMap.open, self._root)
             if folded.manifest.version <= self._version.number:

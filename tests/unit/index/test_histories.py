@@ -9,15 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rayhier.index import change
+from rayhier.index.assign import Assigner
+from rayhier.index.maintain import maintain
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
+from rayhier.model.router import load_router
 from rayhier.search.answer import answers
 from rayhier.search.scan import LeafScan
-from rayhier.spec import InputError
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, compacted, content, vectors_of
-from .conftest import L, M, N, documents, unit
+from .conftest import L, LEAST, M, N, documents, unit
 
 
 def test_two_writers_at_once_both_land(made):
@@ -57,9 +60,12 @@ def test_two_writers_of_one_id_one_is_refused(made):
     verify(made.root)
 
 
+SPEC = JobSpec.model_validate(
+    {**LEAST, "router": {"type": "learned_ivf"}, "index": {"vectors": "float32", "leaves_per_document": 2}}
+)
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "upsert", "delete", "compact", "rollback"]),
+        st.sampled_from(["add", "upsert", "delete", "maintain", "compact", "rollback"]),
         st.lists(st.integers(0, 30), min_size=1, max_size=4, unique=True),
     ),
     max_size=8,
@@ -74,13 +80,15 @@ def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, opera
     first = unit(0, 10, M)
     write_map(root, assign(documents(ids), Encoded.of(first)), L, 2, leaves_per_document=2)
     state = {name: tuple(vector) for name, vector in zip(ids, first.tolist(), strict=True)}
-    history = [dict(state)]
+    history, built = [dict(state)], assign
     for step, (what, numbers) in enumerate(operations):
         names = [f"k{n}" for n in numbers]
         fresh = {
             name: tuple(vector) for name, vector in zip(names, unit(step + 100, len(names), M).tolist(), strict=True)
         }
         one = [(documents(names), Encoded.of(unit(step + 100, len(names), M)))]
+        folder = LeafMap.open(root).router()
+        assign = built if folder is None else Assigner(load_router(folder), SPEC)
         match what:
             case "add" if state.keys() & fresh.keys():
                 with pytest.raises(InputError):
@@ -99,6 +107,9 @@ def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, opera
             case "delete":
                 change.delete(root, names)
                 state = {name: vector for name, vector in state.items() if name not in names}
+            case "maintain":
+                if maintain(root, assign.router, SPEC) is None:
+                    continue
             case "compact":
                 compacted(root)
             case _:

@@ -1,0 +1,348 @@
+"""Maintenance: leaves that grew too large are split, leaves that shrank are given up, and documents move (ours).
+
+An index made anew would have a mean number of rows in a leaf, which its size decides. A leaf of 1.5 times as many is
+cut by 2-means, as in SPFresh's LIRE, and one of less than a quarter is given up. Centroids of changed leaves and of
+those near them become the means of their documents, and documents of these leaves are placed anew. Nothing is trained,
+and no other document is read or moved. How often queries visit a leaf decided no better than its size (docs/LOG.md).
+
+Shapes: L leaves, S leaves to split, N documents read, M embedding size.
+"""
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rayhier.arrays import Bools, Ints
+from rayhier.index.assign import Assigner
+from rayhier.index.change import with_shards, without_rows, write_ids, writing
+from rayhier.index.find import find, per_leaf
+from rayhier.index.shards import write_rows
+from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.placing import place
+from rayhier.model.revise import flat, give_up, in_use, move, split
+from rayhier.model.router import Router, save_router
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.search import RecallBeam
+from rayhier.storage import columns, files, leaf_map
+from rayhier.storage.files import File
+from rayhier.storage.leaf_map import LeafMap, Manifest, Revision
+from rayhier.storage.paths import Location
+
+GROWN, SHRUNK = 1.5, 0.25
+"""Rows, as shares of the mean of an index made anew, above which a leaf is split, and below which it is given up."""
+EVEN, DEAR, EMPTIER = 1.2, 1.1, 0.2
+"""Imbalance of an index made anew. Maintenance pays where searches compare 1.1 times the rows of an index made anew, or
+where a fifth of the leaves is to be given up."""
+NEAR = 16
+"""Leaves nearest to a changed leaf's centroid whose documents are placed anew too."""
+ROUNDS, STEPS = 6, 8
+"""Most rounds, in each of which a leaf is split once, and steps of 2-means."""
+AT_ONCE = 1_000_000
+"""About the most documents that are in memory; where more leaves need a change, the largest are changed first."""
+LOPSIDED = 0.1
+"""Least share of a leaf's rows in each half."""
+SAME = 1e-3
+"""Distance of two centroids up to which a leaf is not split: its documents have about the same vector."""
+FEWEST, PIECE = 3, 1024
+"""Most rows of a leaf that is not split however small others are; centroids that are compared at a time."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """How the leaves of a version compare with those of an index made anew."""
+
+    mean: float
+    """Mean rows of a leaf in an index made anew."""
+    dear: float
+    """Rows that searches compare, as a multiple of those in an index made anew."""
+    grown: Ints
+    """Leaves to be split."""
+    shrunk: Ints
+    """Leaves to be given up."""
+    used: int
+    """Number of leaves in use."""
+
+    @classmethod
+    def of(cls, manifest: Manifest, spec: JobSpec, used_L: Bools) -> Self:
+        """Compare the rows of a version's leaves; `used_L` [leaves] is False for those that were given up."""
+        count_L = np.array(manifest.counts)
+        mean = max(1, manifest.rows) / spec.leaves(max(1, manifest.documents))
+        dear = float((count_L**2).sum() / max(1, manifest.rows)) / (EVEN * mean)
+        shrunk = np.flatnonzero(used_L & (count_L < SHRUNK * mean))
+        return cls(mean, dear, np.flatnonzero(count_L > max(GROWN * mean, FEWEST)), shrunk, int(used_L.sum()))
+
+    @property
+    def now(self) -> bool:
+        """True where maintenance pays."""
+        return (self.dear > DEAR and len(self.grown) > 0) or len(self.shrunk) > EMPTIER * self.used
+
+
+def maintain(root: Location, router: Router, spec: JobSpec) -> LeafMap | None:
+    """Publish a version whose leaves are about as large as those of an index made anew; None where it would not pay.
+
+    `router` is that of the newest version. Of a very large index only the largest leaves are changed at once.
+    InputError where leaves cannot be split, or the index was changed meanwhile.
+    """
+    router = checked(router, spec)
+    with writing(root) as newest:
+        due = Due.of(newest.manifest, spec, in_use(router).cpu().numpy())
+        if not due.now:
+            return None
+        region = Region(newest, router, due, spec)
+        region.split_grown()
+        region.give_up_shrunk()
+        return _published(newest, region, spec) if region.pays else None
+
+
+def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:
+    """Return a router; InputError where its leaves cannot be split, or the spec promises a recall of the built ones."""
+    if not isinstance(router, LearnedIvfRouter):
+        raise InputError(f"router.type: got {spec.router.type}, whose leaves do not split; allowed: learned_ivf")
+    if isinstance(spec.search.beam, RecallBeam):
+        raise InputError(
+            "search.beam: got type recall, which dev queries calibrated for the leaves as they were built; allowed: "
+            "auto, a whole number or type mass; or build the index anew"
+        )
+    return router
+
+
+class Region:
+    """Documents in leaves that are due and in leaves near them, in memory, and the router as it changes."""
+
+    def __init__(self, there: LeafMap, router: LearnedIvfRouter, due: Due, spec: JobSpec) -> None:
+        """Read documents, of very many leaves only those of the largest."""
+        most = max(1, int(AT_ONCE / ((NEAR + 1) * due.mean)))
+        self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
+        self._size_L = self._counted_L.copy()
+        self._grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")][:most]
+        self._shrunk, self._mean, self._spec = due.shrunk[: most - len(self._grown)], due.mean, spec
+        self.router, self._used = flat(router), int(in_use(router).sum())
+        self.origins = list(range(router.n_leaves)) if revision is None else list(revision.origins)
+        """For each leaf, that of the model from which it was split."""
+        changing = np.concatenate([self._grown, self._shrunk])
+        self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory
+        self._whole_L[changing] = self._whole_L[self._near(changing, 2 * NEAR)] = True
+        rows = pa.concat_tables(_first_rows(there, self._whole_L))
+        self._id_N = rows["id"].combine_chunks()
+        self._vector_NM = torch.from_numpy(columns.matrix(rows["vector"]))
+        self._before_N2 = _pairs(rows["leaves"].combine_chunks())
+        self._leaf_N2 = self._before_N2.copy()
+
+    @property
+    def pays(self) -> bool:
+        """True where searches compare fewer rows than before, or leaves were given up."""
+        fewer = (self._size_L**2).sum() < (self._counted_L**2).sum()
+        return bool(len(self.moved)) and bool(fewer or in_use(self.router).sum() < self._used)
+
+    @property
+    def moved(self) -> pa.Array:
+        """Ids, as users give them, of documents that lie in other leaves than in the version."""
+        changed_N = (np.sort(self._leaf_N2, axis=1) != np.sort(self._before_N2, axis=1)).any(axis=1)
+        return self._id_N.filter(pa.array(changed_N)).unique()
+
+    def split_grown(self) -> None:
+        """Split leaves that grew, and halves that are still too large."""
+        refused = set[int]()
+        for _ in range(ROUNDS):
+            large = np.flatnonzero(self._whole_L & (self._size_L > max(GROWN * self._mean, FEWEST)))
+            leaf_S = [leaf for leaf in large.tolist() if leaf not in refused]
+            if not leaf_S:
+                break
+            centroid_S2M = self._halves(leaf_S)
+            apart_S = (centroid_S2M[:, 0] - centroid_S2M[:, 1]).norm(dim=1) > SAME
+            refused |= {leaf for leaf, apart in zip(leaf_S, apart_S.tolist(), strict=True) if not apart}
+            leaf_S = [leaf for leaf in leaf_S if leaf not in refused]
+            if not leaf_S:
+                break
+            size_S = self._size_L[leaf_S]
+            self.router, number_S = split(self.router, leaf_S, centroid_S2M[apart_S])
+            further = self.router.n_leaves - len(self._size_L)
+            self._size_L, self._whole_L = np.pad(self._size_L, (0, further)), np.pad(self._whole_L, (0, further))
+            self.origins += [0] * further
+            for before, after in zip(leaf_S, number_S, strict=True):
+                self.origins[after], self._whole_L[after] = self.origins[before], True
+            self._settle(np.array([*leaf_S, *number_S]))
+            refused |= {leaf for leaf, size in zip(leaf_S, size_S, strict=True) if self._size_L[leaf] >= size}
+
+    def give_up_shrunk(self) -> None:
+        """Give up leaves that shrank; their documents go to the next-best ones."""
+        used_L = in_use(self.router).numpy()
+        small = np.flatnonzero(self._whole_L & used_L & (self._size_L < SHRUNK * self._mean))
+        if len(small) and len(small) < used_L.sum() - NEAR:
+            near = self._near(small, NEAR)
+            give_up(self.router, small.tolist())
+            self._settle(small, near)
+
+    def _halves(self, leaf_S: Sequence[int]) -> Tensor:
+        """Cut leaves by 2-means of their documents, all at once; returns unit centroids [s, 2, m]."""
+        place_L = torch.full((len(self._size_L),), -1)
+        place_L[list(leaf_S)] = torch.arange(len(leaf_S))
+        row_A, leaf_A = _rows(self._leaf_N2)
+        part_A = place_L[leaf_A]
+        order_A = torch.argsort(part_A, stable=True)
+        order_A = order_A[part_A[order_A] >= 0]
+        return two_means(F.normalize(self._vector_NM[row_A[order_A]], dim=1), part_A[order_A], len(leaf_S))
+
+    def _settle(self, changed: Ints, near: Ints | None = None) -> None:
+        """Let leaves that changed, and those near, lie where their documents do, and place these documents anew."""
+        leaves = np.union1d(changed, self._near(changed, NEAR) if near is None else near)
+        here_L = np.zeros(len(self._size_L), dtype=bool)
+        here_L[leaves] = True
+        row_N = np.flatnonzero(here_L[self._leaf_N2].any(axis=1))
+        encoded, used_L = Encoded.of(self._vector_NM[row_N].numpy()), in_use(self.router).numpy()
+        leaf_N = self._placed(encoded, 1)[:, 0]
+        whole = leaves[self._whole_L[leaves] & used_L[leaves]]
+        place_L = np.full(len(self._size_L), -1)
+        place_L[whole] = np.arange(len(whole))
+        part_N = place_L[leaf_N]
+        sum_SM = torch.zeros(len(whole), self._vector_NM.shape[1])
+        unit_NM = F.normalize(encoded.vectors[part_N >= 0], dim=1)
+        sum_SM.index_add_(0, torch.from_numpy(part_N[part_N >= 0]), unit_NM)
+        some_S = (sum_SM.norm(dim=1) > 0).numpy()
+        move(self.router, whole[some_S].tolist(), F.normalize(sum_SM[torch.from_numpy(some_S)], dim=1))
+        self._size_L -= _sizes(self._leaf_N2[row_N], len(self._size_L))
+        self._leaf_N2[row_N] = self._placed(encoded, self._spec.leaves_per_document)
+        self._size_L += _sizes(self._leaf_N2[row_N], len(self._size_L))
+
+    def _placed(self, encoded: Encoded, count: int) -> Ints:
+        leaf_NR = place(self.router, encoded, count, self._spec.index.second_leaf)[0]
+        return np.stack([leaf_NR[:, 0], leaf_NR[:, -1]], axis=1)
+
+    def _near(self, leaves: Ints, count: int) -> Ints:
+        """Return the leaves in use that are nearest to the centroids of some leaves, these included."""
+        cells, used_L = self.router.cells, in_use(self.router)
+        away_L = torch.zeros(len(used_L)).masked_fill(~used_L, torch.inf)
+        near = [np.zeros(0, np.int64)]
+        for part in torch.split(cells.centroid_LM[torch.from_numpy(leaves)], PIECE):
+            closest = (part @ cells.centroid_LM.T - away_L).topk(min(count, int(used_L.sum())), dim=1)
+            near.append(np.unique(closest.indices.numpy()))
+        return np.unique(np.concatenate(near))
+
+
+def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
+    """Cut each part of unit vectors [a, m] in two by spherical 2-means; returns unit centroids [parts, 2, m].
+
+    `part_A` [a] is each vector's part, ascending; each part has two vectors or more. Where a half would have less than
+    a tenth of its part, the part is cut at the median instead.
+    """
+    size_S = torch.bincount(part_A, minlength=parts)
+    first_S = size_S.cumsum(0) - size_S
+
+    def farthest(from_SM: Tensor) -> Tensor:
+        near_A = (unit_AM * from_SM[part_A]).sum(dim=1)
+        least_S = torch.full((parts,), 2.0).scatter_reduce_(0, part_A, near_A, "amin")
+        place_A = (near_A == least_S[part_A]).nonzero()[:, 0]
+        row_S = torch.zeros(parts, dtype=torch.long)
+        row_S[part_A[place_A]] = place_A
+        return unit_AM[row_S]
+
+    one_SM = farthest(unit_AM[first_S])
+    centroid_S2M = torch.stack([one_SM, farthest(one_SM)], dim=1)
+    for _ in range(STEPS):
+        nearer_A = (unit_AM * (centroid_S2M[:, 0] - centroid_S2M[:, 1])[part_A]).sum(dim=1)
+        second_A = nearer_A < 0
+        share_S = torch.bincount(part_A, weights=second_A.float(), minlength=parts) / size_S
+        order_A = torch.argsort(nearer_A)
+        order_A = order_A[torch.argsort(part_A[order_A], stable=True)]
+        rank_A = torch.empty_like(order_A)
+        rank_A[order_A] = torch.arange(len(order_A)) - first_S[part_A]
+        lopsided_S = (share_S < LOPSIDED) | (share_S > 1 - LOPSIDED)
+        second_A = torch.where(lopsided_S[part_A], rank_A < size_S[part_A] // 2, second_A)
+        halves = torch.zeros(2 * parts, unit_AM.shape[1])
+        halves.index_add_(0, 2 * part_A + second_A, unit_AM)
+        centroid_S2M = F.normalize(halves, dim=1).view(parts, 2, -1)
+    return centroid_S2M
+
+
+def _first_rows(there: LeafMap, leaf_L: Bools) -> list[pa.Table]:
+    """Read id, vector and leaves of the documents that have a row in some leaves, each document once."""
+    tables = []
+    for shard in there.manifest.shards:
+        if shard.rows:
+            table = there.read(shard, [there.key(shard), "rank", "leaves", "vector"], verify=False)
+            lists = table["leaves"].combine_chunks()
+            here_N2 = leaf_L[_pairs(lists)]
+            # A document with both rows here is taken by its first.
+            one_N = table["rank"].to_numpy() == 0
+            table = table.filter(pa.array(here_N2.any(axis=1) & one_N))
+            tables.append(
+                table.select([there.key(shard), "leaves", "vector"]).rename_columns(["id", "leaves", "vector"])
+            )
+    return tables
+
+
+def _pairs(leaves: pa.ListArray) -> Ints:
+    """Return documents' leaves [n, 2] from the column `leaves`, the first again where there is no second."""
+    offset_N, values = leaves.offsets.to_numpy(), leaves.values.to_numpy()
+    return np.stack([values[offset_N[:-1]], values[offset_N[1:] - 1]], axis=1).astype(np.int64)
+
+
+def _rows(leaf_N2: Ints) -> tuple[Tensor, Tensor]:
+    """List the document and the leaf of each row."""
+    two_N = leaf_N2[:, 0] != leaf_N2[:, 1]
+    row_A = np.concatenate([np.arange(len(leaf_N2)), np.flatnonzero(two_N)])
+    return torch.from_numpy(row_A), torch.from_numpy(np.concatenate([leaf_N2[:, 0], leaf_N2[two_N, 1]]))
+
+
+def _sizes(leaf_N2: Ints, leaves: int) -> Ints:
+    return np.bincount(_rows(leaf_N2)[1].numpy(), minlength=leaves)
+
+
+def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
+    """Write the rows of documents that moved, and the router, and publish the version."""
+    root, manifest, named = newest.root, newest.manifest, region.moved.sort()
+    assign = Assigner(region.router, spec, manifest.model)
+    rows = pa.concat_tables(
+        [
+            table.filter(pc.is_in(table[newest.key(shard)], named))
+            for shard in manifest.shards
+            if shard.rows
+            for table in [newest.read(shard, verify=False)]
+        ]
+    )
+    table, token = assign.again(rows), uuid.uuid4().hex[:12]
+    shard = write_rows(root, f"data/moved-{token}.parquet", table, words=manifest.words)
+    before = find(newest, named)
+    count_L = np.pad(manifest.counts, (0, region.router.n_leaves - len(manifest.counts)))
+    count_L = count_L - per_leaf(before, len(count_L)) + np.bincount(table["leaf"].to_numpy(), minlength=len(count_L))
+    region.router.log_size_L.copy_(torch.from_numpy(np.log(count_L + 0.5)))
+    revision = Revision(files=_written(root, f"routers/{token}", region.router), origins=region.origins)
+    removal = write_ids(root, named)
+
+    def change(now: LeafMap) -> Manifest:
+        if now.manifest.version != manifest.version:
+            raise InputError(
+                f"maintain: version {now.manifest.version} ({now.manifest.change}) was published meanwhile; "
+                "nothing was changed; run it again"
+            )
+        padded = manifest.model_copy(
+            update={"counts": [*manifest.counts, *[0] * (len(count_L) - len(manifest.counts))]}
+        )
+        without = without_rows(padded, before, removal, len(named), "maintain")
+        return with_shards(without, [shard], manifest.version + 1, "maintain").model_copy(update={"revision": revision})
+
+    return leaf_map.commit(root, change)
+
+
+def _written(root: Location, folder: str, router: LearnedIvfRouter) -> list[File]:
+    """Write a router below a folder of an index."""
+    written = []
+    with tempfile.TemporaryDirectory() as temporary:
+        save_router(router, Path(temporary))
+        for path in sorted(Path(temporary).iterdir()):
+            files.write(root / folder / path.name, partial(shutil.copyfile, path))
+            written.append(File(name=f"{folder}/{path.name}", bytes=path.stat().st_size, sha256=files.digest(path)))
+    return written

@@ -1,0 +1,82 @@
+"""Leaves that are split in two, moved or given up without training (ours).
+
+Xu et al., "SPFresh: Incremental In-Place Update for Billion-Scale Vector Search" (2023), split and merge the lists of
+an IVF index in the same way. Here documents follow centroids c, and queries follow learned weights w, which began as s
+times the centroids: a leaf whose centroid moves from c to c' gets w + s (c' - c), and the halves of a leaf begin with
+its weights and bias. So what the router has learned about a leaf stays.
+
+Shapes: L leaves, S leaves to change, M embedding size.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rayhier.model.learned_ivf import LearnedIvfRouter
+
+
+@torch.no_grad()
+def flat(router: LearnedIvfRouter, leaves: int | None = None) -> LearnedIvfRouter:
+    """Copy a router into one of height 1 with `leaves` leaves, None: as many; further leaves are not in use.
+
+    A taller router loses its inner nodes, which only exclude leaves.
+    """
+    before, after = router.n_leaves, leaves or router.n_leaves
+    copied = LearnedIvfRouter(router.dimension, after, 1, router.rank, router.cells.groups).to(router.device)
+    copied.b[0].fill_(-torch.inf)
+    copied.cells.price_L.fill_(torch.inf)
+    parts = [(copied.W[0], router.W[-1]), (copied.b[0], router.b[-1]), (copied.log_size_L, router.log_size_L)]
+    parts += [(copied.cells.centroid_LM, router.cells.centroid_LM), (copied.cells.price_L, router.cells.price_L)]
+    parts += [(copied.cells.group_L, router.cells.group_L)] if router.cells.groups else []
+    for tensor, original in parts:
+        tensor[:before] = original
+    whole = [(copied.V, router.V), (copied.U, router.U), (copied.reach_T, router.reach_T)]
+    whole += [(copied.cells.border, router.cells.border), (copied.cells.group_GM, router.cells.group_GM)]
+    for tensor, original in whole:
+        tensor.copy_(original)
+    return copied.eval().requires_grad_(requires_grad=False)
+
+
+def split(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_S2M: Tensor) -> tuple[LearnedIvfRouter, list[int]]:
+    """Split leaves in halves with these unit centroids [s, 2, m]; returns a new router of height 1.
+
+    The first half keeps the leaf's number. Also returned are the second halves' numbers: those of leaves that are not
+    in use, then new ones. The halves have no price: documents come by their nearness alone.
+    """
+    unused = (~in_use(router)).nonzero()[:, 0].tolist()[: len(leaf_S)]
+    further = len(leaf_S) - len(unused)
+    number_S = [*unused, *range(router.n_leaves, router.n_leaves + further)]
+    revised, before_S, after_S = flat(router, router.n_leaves + further), list(leaf_S), number_S
+    cells = revised.cells
+    tensors = [revised.W[0], revised.b[0], cells.centroid_LM, *([cells.group_L] if cells.groups else [])]
+    for tensor in tensors:
+        tensor[after_S] = tensor[before_S]
+    cells.price_L[before_S + after_S] = 0
+    move(revised, before_S, centroid_S2M[:, 0])
+    move(revised, after_S, centroid_S2M[:, 1])
+    return revised, number_S
+
+
+def move(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_SM: Tensor) -> None:
+    """Move leaves, in place, to other unit centroids [s, m]; their weights follow."""
+    place_S = list(leaf_S)
+    router.W[-1][place_S] += weight_scale(router) * (centroid_SM - router.cells.centroid_LM[place_S])
+    router.cells.centroid_LM[place_S] = centroid_SM
+
+
+def give_up(router: LearnedIvfRouter, leaf_S: Sequence[int]) -> None:
+    """Give leaves up, in place: no query visits them and no document is placed there, until a split takes a number."""
+    router.b[-1][list(leaf_S)] = -torch.inf
+    router.cells.price_L[list(leaf_S)] = torch.inf
+
+
+def in_use(router: LearnedIvfRouter) -> Tensor:
+    """Return booleans [leaves], False for leaves that were given up."""
+    return torch.isfinite(router.b[-1])
+
+
+def weight_scale(router: LearnedIvfRouter) -> float:
+    """Return by how much weights are longer than centroids, s, as a mean over the leaves in use."""
+    used_L, centroid_LM = in_use(router), router.cells.centroid_LM
+    return float((router.W[-1][used_L] * centroid_LM[used_L]).sum(dim=1).mean())

@@ -1,0 +1,258 @@
+"""Leaves of a version that are split and given up: the same documents, found as before, in leaves of about one size."""
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+import torch
+
+from rayhier.index import change, vacuum
+from rayhier.index.assign import Assigner
+from rayhier.index.compact import compact_here
+from rayhier.index.maintain import FEWEST, GROWN, Due, maintain, two_means
+from rayhier.index.verify import verify
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
+from rayhier.model.revise import in_use
+from rayhier.model.router import load_router, route_all
+from rayhier.search.answer import answers
+from rayhier.search.scan import LeafScan
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import leaf_map
+from rayhier.storage.leaf_map import LeafMap
+
+from .changes import FACTOR, batch, content
+from .conftest import LEAST, M, N, documents, unit
+
+INDEX = {"vectors": "float32", "leaves_per_document": 2}
+SPEC = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": INDEX})
+
+
+def router_of(there, made):
+    folder = there.router()
+    return made.assign.router if folder is None else load_router(folder)
+
+
+def maintained(made):
+    newest = LeafMap.open(made.root)
+    return maintain(made.root, router_of(newest, made), SPEC)
+
+
+def due(there, made):
+    return Due.of(there.manifest, SPEC, in_use(router_of(there, made)).numpy())
+
+
+def ranked(there, vectors):
+    leaves = np.tile(np.arange(len(there.manifest.counts)), (len(vectors), 1))
+    found = answers(LeafScan.mapped(there).scan(vectors, leaves, 20), leaves, N, 20)
+    return [[(hit.id, round(hit.score, 5)) for hit in answer.hits] for answer in found]
+
+
+def test_leaves_become_as_large_as_those_made_anew(made):
+    """200 documents in 12 leaves, where an index made anew would have 50."""
+    before = LeafMap.open(made.root)
+    assert due(before, made).dear > 3
+    after = maintained(made)
+    assert (after.manifest.version, after.manifest.change) == (2, "maintain")
+    assert due(after, made).dear < 1.2
+    assert max(after.manifest.counts) <= max(GROWN * due(after, made).mean, FEWEST) + 2
+    assert verify(made.root) == [1, 2]
+
+
+def test_documents_stay_as_they_are_and_are_found_as_before(made):
+    before = LeafMap.open(made.root)
+    wanted, query_QM = ranked(before, unit(7, 10, M)), unit(7, 10, M)
+    after = maintained(made)
+    columns = ("title", "text", "vector")
+    texts = [
+        {(name): [row[c] for c in columns] for (name, rank), row in content(there).items() if rank == 0}
+        for there in (before, after)
+    ]
+    assert texts[0] == texts[1]
+    assert after.manifest.documents == N
+    assert ranked(after, query_QM) == wanted
+    assert ranked(LeafMap.open(made.root, 1), query_QM) == wanted
+
+
+def test_moved_documents_lie_where_the_versions_router_puts_them(made):
+    after = maintained(made)
+    router = router_of(after, made)
+    rows = content(after)
+    moved = sorted({row["doc_id"] for row in after.read(after.manifest.shards[-1]).to_pylist()})
+    place = [made.ids.index(name) for name in moved]
+    wanted = Assigner(router, SPEC)(documents(moved), Encoded.of(made.vectors[place]))
+    assert len(moved) > N / 2
+    for row in wanted.to_pylist():
+        assert rows[row["doc_id"], row["rank"]]["leaves"] == row["leaves"]
+    sizes = np.bincount([row["leaf"] for row in rows.values()], minlength=router.n_leaves)
+    assert sizes.tolist() == after.manifest.counts
+    torch.testing.assert_close(router.log_size_L, torch.from_numpy(np.log(sizes + 0.5)).float())
+
+
+def test_a_document_is_found_in_few_leaves(made):
+    """By the new router: its own vector leads to its leaf."""
+    after = maintained(made)
+    router = router_of(after, made)
+    leaves = route_all(router, Encoded.of(made.vectors), 3)[0].numpy()
+    rows = content(after)
+    there = [rows[name, 0]["leaf"] in leaves[number] for number, name in enumerate(made.ids)]
+    assert np.mean(there) > 0.95
+
+
+def test_maintained_once_is_enough(made):
+    assert maintained(made) is not None
+    assert maintained(made) is None
+    assert leaf_map.versions(made.root) == [1, 2]
+
+
+def test_growth_is_maintained_again_and_again(made):
+    maintained(made)
+    for step in range(4):
+        newest = LeafMap.open(made.root)
+        assign = Assigner(router_of(newest, made), SPEC)
+        centre = unit(step, 1, M)
+        vectors = centre + 0.05 * np.random.default_rng(step).normal(size=(80, M))
+        vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+        names = [f"s{step}-{n:02d}" for n in range(80)]
+        change.add(made.root, assign, [(documents(names), Encoded.of(vectors))], FACTOR)
+        assert maintained(made) is not None
+        assert due(LeafMap.open(made.root), made).dear < 1.5
+    newest = LeafMap.open(made.root)
+    assert newest.manifest.documents == N + 320
+    origins = newest.manifest.revision.origins
+    assert len(origins) == len(newest.manifest.counts)
+    assert set(origins) <= set(range(12))
+    verify(made.root)
+
+
+def test_leaves_that_shrank_are_given_up(made):
+    after = maintained(made)
+    leaves = len(after.manifest.counts)
+    kept = {leaf for leaf in range(leaves) if leaf % 3 == 0}
+    rows = content(after)
+    gone = [name for (name, rank), row in rows.items() if rank == 0 and not kept & set(row["leaves"])]
+    change.delete(made.root, gone)
+    again = maintained(made)
+    assert again is not None
+    router = router_of(again, made)
+    assert 0 < int(in_use(router).sum()) < leaves
+    assert not any(np.array(again.manifest.counts)[~in_use(router).numpy()])
+    assert again.manifest.documents == N - len(gone)
+    assert {name for name, _ in content(again)} == set(made.ids) - set(gone)
+    verify(made.root)
+
+
+def test_equal_documents_cannot_be_split(made, write_map, tmp_path):
+    """No cut separates them: the attempt ends, and nothing is published for them alone."""
+    ids, vectors = [f"e{n:03d}" for n in range(N)], np.tile(unit(0, 1, M), (N, 1))
+    write_map(tmp_path / "map", made.assign(documents(ids), Encoded.of(vectors)), 12, 2, leaves_per_document=2)
+    after = maintain(tmp_path / "map", made.assign.router, SPEC)
+    while after is not None:
+        assert after.manifest.version < 5
+        assert {name for name, _ in content(after)} == set(ids)
+        after = maintain(tmp_path / "map", router_of(after, made), SPEC)
+
+
+def test_a_change_meanwhile_is_not_lost(made, monkeypatch):
+    from rayhier.index import maintain as module
+
+    def late(there, named):
+        monkeypatch.undo()
+        change.add(made.root, made.assign, batch(["late"]), FACTOR)
+        return module.find(there, named)
+
+    monkeypatch.setattr(module, "find", late)
+    with pytest.raises(
+        InputError, match=r"version 2 \(add\) was published meanwhile; nothing was changed; run it again"
+    ):
+        maintained(made)
+    assert LeafMap.open(made.root).manifest.version == 2
+
+
+def test_an_addition_placed_before_maintenance_is_refused(made):
+    """Its leaves are those of a router that no longer routes."""
+
+    def batches():
+        yield batch(["a"])[0]
+        maintained(made)
+
+    with pytest.raises(InputError, match="leaves were split or merged by version 2, after version 1 was read"):
+        change.add(made.root, made.assign, batches(), FACTOR)
+    assert LeafMap.open(made.root).manifest.change == "maintain"
+
+
+def test_a_rollback_returns_to_the_router_before(made):
+    maintained(made)
+    change.rollback(made.root, 1)
+    newest = LeafMap.open(made.root)
+    assert newest.router() is None
+    assert len(newest.manifest.counts) == 12
+    change.rollback(made.root, 2)
+    assert router_of(LeafMap.open(made.root), made).n_leaves == len(LeafMap.open(made.root).manifest.counts) > 12
+
+
+def test_a_vacuum_keeps_the_router_that_is_needed(made):
+    from rayhier.storage import files
+
+    maintained(made)
+    newest = LeafMap.open(made.root)
+    change.add(made.root, Assigner(router_of(newest, made), SPEC), batch(["a"]), FACTOR)
+    vacuum.vacuum(made.root, hours=0)
+    assert len([name for name in files.below(made.root) if name.startswith("routers/")]) == 2
+    verify(made.root)
+    change.rollback(made.root, 3)
+    compact_here(SPEC, made.root)
+    assert content(LeafMap.open(made.root))["a", 0]["text"] == "text a"
+    verify(made.root)
+
+
+def test_a_damaged_router_is_named(made):
+    after = maintained(made)
+    path = made.root / next(file.name for file in after.manifest.revision.files if file.name.endswith("safetensors"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match=r"router\.safetensors: SHA-256 is .* was published; return to a version"):
+        LeafMap.open(made.root).router()
+
+
+def test_other_routers_are_refused(made):
+    with pytest.raises(InputError, match=r"router\.type: got .* whose leaves do not split; allowed: learned_ivf"):
+        maintain(made.root, EhiRouter(M, 12, 1, residual=False), SPEC)
+
+
+def test_a_promised_recall_is_refused(made):
+    spec = JobSpec.model_validate(
+        {**LEAST, "router": {"type": "learned_ivf"}, "search": {"k": 10, "beam": {"type": "recall", "target": 0.9}}}
+    )
+    with pytest.raises(InputError, match=r"search\.beam: got type recall, which dev queries calibrated for the leaves"):
+        maintain(made.root, made.assign.router, spec)
+
+
+def test_two_means_is_kmeans_of_each_part():
+    """Two clear groups a part: centroids are the groups' means."""
+    rng, parts, wanted = np.random.default_rng(0), [], []
+    for number in range(5):
+        sides = [unit(10 * number + side, 1, M) + 0.02 * rng.normal(size=(7, M)) for side in (1, 2)]
+        sides = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in sides]
+        parts.append(np.concatenate(sides))
+        wanted.append({tuple(np.round(one.mean(0) / np.linalg.norm(one.mean(0)), 4)) for one in sides})
+    found = two_means(torch.from_numpy(np.concatenate(parts)).float(), torch.arange(5).repeat_interleave(14), 5)
+    for number in range(5):
+        assert {tuple(np.round(half, 4)) for half in found[number].double().numpy()} == {
+            tuple(np.round(np.array(one, np.float32).astype(float), 4)) for one in wanted[number]
+        }
+
+
+def test_no_half_is_left_with_almost_nothing():
+    """One stray document does not make a leaf."""
+    rows = np.concatenate([unit(1, 1, M) + 0.001 * np.random.default_rng(0).normal(size=(39, M)), -unit(1, 1, M)])
+    rows = torch.from_numpy(rows / np.linalg.norm(rows, axis=1, keepdims=True)).float()
+    one, two = two_means(rows, torch.zeros(40, dtype=torch.long), 1)[0]
+    nearer = (rows @ (one - two) < 0).sum()
+    assert 4 <= int(nearer) <= 36
+
+
+def test_rows_of_words_are_counted_again(made):
+    after = maintained(made)
+    shard = after.manifest.shards[-1]
+    assert shard.postings is not None
+    table = after.read(shard)
+    assert shard.documents == int(pc.sum(pc.equal(table["rank"], 0)).as_py())
