@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from benchmarks import leaf_maps
 from benchmarks.collection import ROOT, Collection
@@ -27,7 +26,7 @@ from benchmarks.pages import plot
 from benchmarks.quality.view import Places, Questions, Relevance, View
 from benchmarks.tables import table
 from benchmarks.training import encode
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Ints
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.dataset.balance import balance
 from rayhier.dataset.documents import Documents
@@ -208,7 +207,7 @@ def main() -> None:
     say = clock()
     stream = Stream(given.quality, given.workdir, given.seed)
     say("encoder trained")
-    built, leaf_NR, seconds = stream.anew(stream.rows(0))
+    built, _, seconds = stream.anew(stream.rows(0))
     say(f"made of {FIRST:,} documents in {seconds:.0f} s")
     roots = {name: given.workdir / f"map-{given.seed}-{name}" for name in ("as it is", "maintained")}
     states = {}
@@ -264,8 +263,8 @@ def main() -> None:
 
 def shrunk(stream: Stream, there: LeafMap, built: LearnedIvfRouter) -> list[list[str]]:
     """Delete half of the documents, the last topics, and maintain; rows of the table."""
-    kept = np.sort(stream.order[: len(stream.ids) // 2])
-    gone = stream.order[len(stream.ids) // 2 :]
+    kept = np.sort(stream.order[: len(stream.order) // 2])
+    gone = stream.order[len(stream.order) // 2 :]
     deleted = change.delete(there.root, stream.ids[gone].tolist())
     judge = Judge(stream, kept)
     router, leaf_NR, _ = stream.anew(kept)

@@ -20,7 +20,7 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, compacted, content, vectors_of
-from .conftest import L, LEAST, M, N, documents, unit
+from .conftest import LEAST, L, M, N, documents, unit
 
 
 def test_two_writers_at_once_both_land(made):
