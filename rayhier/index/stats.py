@@ -1,6 +1,9 @@
 """Measure how far an index has drifted from its model's training data, and advise on compaction and training."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Self
 
 import numpy as np
@@ -15,6 +18,50 @@ IMBALANCE, SURPRISE, FEWEST_ADDED = 2.0, 1.0, 100
 """Limits above which to train again: imbalance of leaf sizes (IMBALANCE), and nats by which at least FEWEST_ADDED new
 documents are less probable in their leaf than old ones (SURPRISE). Even documents of the same kind are 0.6 to 0.7 nats
 less probable in leaves that were trained without them (docs/growing.md)."""
+
+
+NORMAL = 1.96
+"""Standard deviations within which 95% of a normal distribution lie."""
+
+
+@dataclass(frozen=True)
+class ServedRecall:
+    """Mean share of the exact best documents that searches found, with its 95% interval, of some queries."""
+
+    mean: float
+    low: float
+    high: float
+    questions: int
+    """Number of queries."""
+    since: str
+    """Time of the first of them, in UTC (ISO 8601)."""
+
+    @classmethod
+    def of(cls, shares: Sequence[float], began: float) -> Self:
+        """Compute the mean and Wilson's interval of queries' shares, the first of a time in seconds since 1970.
+
+        Wilson's interval is one of yes or no. Numbers between 0 and 1 vary at most as much as these where the mean is
+        equal, so that the interval is, if anything, too wide; and it says something even where all shares are 1.
+
+        >>> recall = ServedRecall.of([1.0] * 98 + [0.5] * 2, 0)
+        >>> recall.mean, round(recall.low, 3), round(recall.high, 3), recall.since
+        (0.99, 0.946, 0.998, '1970-01-01T00:00:00+00:00')
+        """
+        n, mean = len(shares), sum(shares) / len(shares)
+        centre = mean + NORMAL**2 / (2 * n)
+        spread = NORMAL * math.sqrt(mean * (1 - mean) / n + (NORMAL / (2 * n)) ** 2)
+        low, high = ((centre + side * spread) / (1 + NORMAL**2 / n) for side in (-1, 1))
+        since = datetime.fromtimestamp(began, UTC).isoformat(timespec="seconds")
+        return cls(mean, max(0.0, low), min(1.0, high), n, since)
+
+
+def recall_advice(served: ServedRecall, promised: float | None) -> list[str]:
+    """Return a line that advises to train again where recall as served is surely below what the spec promises."""
+    if promised is None or served.high >= promised:
+        return []
+    interval = f"{served.low:.1%} to {served.high:.1%}, {served.questions:,} queries"
+    found = f"searches find {served.mean:.1%} of the exact best documents ({interval})"
+    return [f"retrain: {found}, less than the promised {promised:.1%}"]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from rayhier.progress import say
 from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.engine import Engine
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
 from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_reranker
@@ -85,6 +86,7 @@ class ServedIndex:
             args.limits.queue_seconds,
             args.together,
         )
+        self._audit = Audit(self._engine, args.recall, self._metrics)
         precision = str(model.text_encoder.dtype).removeprefix("torch.")
         self._index = describe(version, manifest, args, [group.name for group in groups], precision, model.promised)
         self._metrics.serves(version.number)
@@ -148,6 +150,7 @@ class ServedIndex:
             metrics=self._metrics,
             writer=self._writer,
             write_limits=args.writes,
+            recall=lambda: self._audit.recall,
         )
 
 

@@ -19,7 +19,7 @@ from rayhier.search.codebook import multiply_adds
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.live import LiveReader, Seen
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Coded, Flat, Reading, Scan
+from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan
 from rayhier.search.stored import Listing, Lookup
 from rayhier.search.threads import single_thread
 from rayhier.serve.backend.version import Version
@@ -72,6 +72,7 @@ class ShardGroup:
         # One thread, so that a replica takes one core. Its loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan", single_thread)
         self._documents = ThreadPoolExecutor(1, "documents", single_thread)
+        self._exact = ThreadPoolExecutor(1, "exact", single_thread)
 
     def __del__(self) -> None:
         """Release the versions, which vacuum may then remove; called by Ray Serve when it stops the replica."""
@@ -81,14 +82,14 @@ class ShardGroup:
     async def read(self, work: Reading, seen: Seen | None = None) -> Any:
         """Do a piece of work, such as a scan, in the leaves of this group: of its first version, or of what is `seen`.
 
-        Documents are read by their ids in a thread of their own, so that no search waits for them. InputError where an
-        object of the log that is seen cannot be read.
+        Documents are read by their ids, and parts of exact searches done, in threads of their own, so that no search
+        waits for them. InputError where an object of the log that is seen cannot be read.
         """
         opened = self._newest if seen is None else await self._at(seen)
         number = opened.live.tail.first if seen is None else seen.log
-        if isinstance(work, Lookup | Listing):
-            reading = asyncio.get_running_loop().run_in_executor(self._documents, opened.live.read, work, number)
-            return await reading
+        if isinstance(work, Lookup | Listing | Exact):
+            thread = self._exact if isinstance(work, Exact) else self._documents
+            return await asyncio.get_running_loop().run_in_executor(thread, opened.live.read, work, number)
         small = number == opened.live.tail.first and _is_small(opened, work)
         return await self._work(lambda: opened.live.read(work, number), small=small)
 
