@@ -47,7 +47,7 @@ class ServedRecall:
         >>> recall.mean, round(recall.low, 3), round(recall.high, 3), recall.since
         (0.99, 0.946, 0.998, '1970-01-01T00:00:00+00:00')
         """
-        n, mean = len(shares), sum(shares) / len(shares)
+        n, mean = len(shares), math.fsum(shares) / len(shares)
         centre = mean + NORMAL**2 / (2 * n)
         spread = NORMAL * math.sqrt(mean * (1 - mean) / n + (NORMAL / (2 * n)) ** 2)
         low, high = ((centre + side * spread) / (1 + NORMAL**2 / n) for side in (-1, 1))
