@@ -2,7 +2,8 @@
 
 An index of 8,000 documents of a collection, with its shipped leaves, gets each stream. The table shows the numbers by
 which `rayhier index stats` advises, and what they are to predict: documents visited for 95% of the exact best ten, over
-those of an index made anew of the same documents, for all queries and for those whose best document is new.
+those of an index made anew of the same documents, and the share of the exact best that is found by the smallest beam
+that found 95% before the stream; for all queries, and for those whose best document is new.
 """
 
 import shutil
@@ -28,7 +29,7 @@ from rayhier.search.lists import LeafLists
 from rayhier.search.segment import read_segment
 
 NAME, OTHERS = "oewn_examples", ("acl_title2abs", "scifact")
-BASE, BATCH, SHARDS, QUERIES, K, GOAL, TOPICS = 8_000, 2_000, 4, 1_000, 10, 0.95, 10
+BASE, BATCH, SHARDS, QUERIES, FEWEST, K, GOAL, TOPICS = 8_000, 2_000, 4, 1_000, 30, 10, 0.95, 10
 BEAMS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
 
 
@@ -90,44 +91,55 @@ class Index:
         if len(stream.deleted):
             self.there = change.delete(self.root, [str(number) for number in stream.deleted])
 
-    def visited(self, query_QM: Floats) -> float:
-        """Mean number of documents visited by the smallest beam that finds 95% of the exact best; interpolated."""
+    def curve(self, query_QM: Floats) -> tuple[list[float], list[float]]:
+        """Share of the exact best ten that each beam finds, and mean number of documents that it visits."""
         segment, _ = read_segment(self.there, self.there.manifest.shards)
         lists = LeafLists([segment.lists])
         everywhere_QB = np.tile(np.arange(self.router.n_leaves), (len(query_QM), 1))
         best_Q = lists.scan(query_QM, everywhere_QB, K)[0][:, -1:]
         leaves_QB = route_all(self.router, Encoded.of(query_QM), BEAMS[-1])[0].numpy()
-        recalls, costs = [0.0], [0.0]
+        recalls, costs = [], []
         for beam in BEAMS:
             score_QK = lists.scan(query_QM, leaves_QB[:, :beam], K)[0]
             recalls.append(float((score_QK >= best_Q - 1e-5).mean()))
             costs.append(float(lists.count(leaves_QB[:, :beam])[0].mean()))
-            if recalls[-1] >= GOAL:
-                break
-        return float(np.interp(GOAL, recalls, costs)) if recalls[-1] >= GOAL else float("nan")
+        return recalls, costs
 
 
 def row(stream: Stream, changed: Index, workdir: Path) -> list[str]:
     """A row of the table: the numbers that advise, the advice, and costs over those of an index made anew."""
+    promised = int(np.searchsorted(changed.curve(stream.query_QM[:QUERIES])[0], GOAL))
     changed.change(stream)
     all_NM = np.concatenate([stream.base_NM, stream.added_NM])
     kept_NM = np.delete(all_NM, stream.deleted, axis=0)
     anew = Index(workdir / "anew", kept_NM)
-    stats = Stats.of(changed.there.manifest)
+    stats = Stats.of(changed.there.manifest, changed.spec)
     is_new_Q = nearest(stream.query_QM, np.ascontiguousarray(all_NM), 1)[0][:, 0] >= len(stream.base_NM)
-    ratios = []
+    ratios, recalls = list[str](), list[str]()
     for query_QM in (stream.query_QM, stream.query_QM[is_new_Q]):
-        few = len(query_QM) < 30
-        ratios.append("-" if few else f"{changed.visited(query_QM) / anew.visited(query_QM):.2f}")
+        if len(query_QM) < FEWEST:
+            ratios, recalls = [*ratios, "-"], [*recalls, "-"]
+            continue
+        now, then = changed.curve(query_QM), anew.curve(query_QM)
+        cost, least = (float(np.interp(GOAL, *curve)) for curve in (now, then))
+        ratios, recalls = [*ratios, f"{cost / least:.2f}"], [*recalls, f"{now[0][promised]:.3f}"]
     gap = 0.0 if stats.added_log_prob is None else stats.log_prob - stats.added_log_prob
     automatic = anew.router.n_leaves / changed.router.n_leaves
     sizes = f"{stats.imbalance:.2f}", f"{Stats.of(anew.there.manifest).imbalance:.2f}", f"{automatic:.2f}"
     shares = f"{stats.void:.0%}", f"{stats.added:.0%}"
-    return [stream.name, *shares, *sizes, f"{gap:.2f}", *ratios, "; ".join(stats.advice()) or "-"]
+    return [
+        stream.name,
+        *shares,
+        *sizes,
+        f"{gap:.2f}",
+        *ratios,
+        *recalls,
+        "; ".join(line.partition(" (")[0] for line in stats.advice()) or "-",
+    ]
 
 
 HEAD = ["stream", "void", "added", "imbalance", "anew", "leaves anew / leaves", "nats"]
-HEAD += ["visited / anew, all queries", "with a new best document", "advice"]
+HEAD += ["visited / anew, all queries", "with a new best document", "recall, all", "new best", "advice"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,7 +28,7 @@ from rayhier.serve.http.api import api
 from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
-from rayhier.spec import InputError
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import Manifest
 
@@ -193,14 +193,14 @@ def describe(
         weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
         beam=spec.search.most_visited(len(manifest.counts), sum(manifest.counts)),
         recall=recall,
-        drift=drift(manifest),
+        drift=drift(manifest, spec),
         limits=args.limits.model_dump(),
     )
 
 
-def drift(manifest: Manifest) -> Drift:
+def drift(manifest: Manifest, spec: JobSpec) -> Drift:
     """Return how far a version has drifted."""
-    stats = Stats.of(manifest)
+    stats = Stats.of(manifest, spec)
     return Drift(
         imbalance=stats.imbalance,
         void=stats.void,
