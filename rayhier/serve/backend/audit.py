@@ -1,8 +1,8 @@
 """Recall as served: some queries are searched exactly too, once they are answered, beside the traffic.
 
-An audit compares a query with all documents by their stored vectors, part by part and group after group. Between two
-parts it rests, so that it takes a small share of one CPU, however large the index is. A query that is drawn while
-another is audited is skipped, and counted.
+An audit compares a query with all documents by their stored vectors, part by part and group after group. After each
+part it rests, in proportion to the CPU that the part took, so that it takes a small share of one CPU, however large the
+index is. A query that is drawn while another is audited is skipped, and counted.
 
 Shapes: M numbers of a vector, K results.
 """
@@ -34,6 +34,8 @@ WINDOW = 1_000
 """Newest audited queries, over which recall is the mean."""
 PART = 8_000_000
 """About the most multiply-adds of a part of an exact search: a few milliseconds."""
+DISPATCH = 0.001
+"""Seconds of CPU that a part takes besides, about: to send it to a group and to merge what comes."""
 AFTER = 0.05
 """Seconds from an answer to the exact search, so that the answer is sent first."""
 WITHIN = 1e-5
@@ -119,13 +121,12 @@ class Audit:
             for part in range(parts):
                 if _version(self._engine.view) != _version(view):
                     return None
-                began = time.perf_counter()
                 try:
-                    ranking: Ranking = await group.read(replace(work, part=part, parts=parts), view.seen)
+                    ranking, seconds = await group.read(replace(work, part=part, parts=parts), view.seen)
                 except LostError:
                     return None
                 best = merge([best, ranking], work.k)
-                seconds = time.perf_counter() - began
+                seconds += DISPATCH
                 await asyncio.sleep(seconds / self._settings.cpu - seconds)
         return best
 

@@ -6,6 +6,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam).
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -83,13 +84,16 @@ class ShardGroup:
         """Do a piece of work, such as a scan, in the leaves of this group: of its first version, or of what is `seen`.
 
         Documents are read by their ids, and parts of exact searches done, in threads of their own, so that no search
-        waits for them. InputError where an object of the log that is seen cannot be read.
+        waits for them; such a part comes with the seconds of CPU that it took. InputError where an object of the log
+        that is seen cannot be read.
         """
         opened = self._newest if seen is None else await self._at(seen)
         number = opened.live.tail.first if seen is None else seen.log
-        if isinstance(work, Lookup | Listing | Exact):
-            thread = self._exact if isinstance(work, Exact) else self._documents
-            return await asyncio.get_running_loop().run_in_executor(thread, opened.live.read, work, number)
+        loop = asyncio.get_running_loop()
+        if isinstance(work, Exact):
+            return await loop.run_in_executor(self._exact, _timed, opened.live.read, work, number)
+        if isinstance(work, Lookup | Listing):
+            return await loop.run_in_executor(self._documents, opened.live.read, work, number)
         small = number == opened.live.tail.first and _is_small(opened, work)
         return await self._work(lambda: opened.live.read(work, number), small=small)
 
@@ -197,6 +201,12 @@ class ShardGroup:
             reader.read(Coded(query_QM, 1))
         else:
             reader.read(Scan(query_QM, opened.probed, 1))
+
+
+def _timed(read: Callable[..., T], *arguments: Any) -> tuple[T, float]:
+    """Return what a function returns, and the seconds of CPU that this thread took for it."""
+    began = time.thread_time()
+    return read(*arguments), time.thread_time() - began
 
 
 def _is_small(opened: _Opened, work: Reading) -> bool:
