@@ -124,7 +124,7 @@ def _run(options: argparse.Namespace) -> list[str]:
             with reading_leaf_map(workdir, now, opened.manifest.version) as pinned:
                 return _stored(options, pinned)
         case "stats":
-            return _stats(opened.manifest)
+            return _stats(opened.manifest, now.spec)
         case "verify":
             began = time.monotonic()
             read = verify(opened.root, options.version)
@@ -250,10 +250,10 @@ def _changed(before: "Manifest | None", after: "Manifest") -> list[str]:
     return [f"{title}: {after.documents:,} documents{grown}, {after.rows:,} rows, {len(after.files):,} files"]
 
 
-def _stats(manifest: "Manifest") -> list[str]:
+def _stats(manifest: "Manifest", spec: JobSpec) -> list[str]:
     from rayhier.index.stats import Stats
 
-    stats = Stats.of(manifest)
+    stats = Stats.of(manifest, spec)
     shown = {
         **{name: value for name, value in dataclasses.asdict(stats).items() if not isinstance(value, float)},
         "imbalance": f"{stats.imbalance:.3f}",

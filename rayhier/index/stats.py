@@ -1,20 +1,69 @@
-"""Measure how far an index has drifted from its model's training data, and advise on compaction and training."""
+"""Measure how far an index has drifted from what its model was trained on, and advise what to do about it."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Self
 
 import numpy as np
 
 from rayhier.dataset.balance import balance
+from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import Manifest, Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
 """Limits above which to compact: share of removed rows (TOMBSTONES), share of added rows (ADDED), number of files of
 added rows (FILES)."""
-IMBALANCE, SURPRISE, FEWEST_ADDED = 2.0, 1.0, 100
-"""Limits above which to train again: imbalance of leaf sizes (IMBALANCE), and nats by which at least FEWEST_ADDED new
-documents are less probable in their leaf than old ones (SURPRISE). Even documents of the same kind are 0.6 to 0.7 nats
-less probable in leaves that were trained without them (docs/growing.md)."""
+IMBALANCE, GROWN = 2.0, 1.5
+"""Limits above which to maintain leaves: imbalance of their sizes (IMBALANCE), and how many times as many leaves the
+spec would make of so many documents (GROWN)."""
+SURPRISE, FEWEST_ADDED = 1.6, 100
+"""Nats above which to train again, by which at least FEWEST_ADDED new documents are less probable in their leaf than
+old ones. Documents of the same kind are 0.6 to 1.2 nats less probable in leaves that were made without them, the more
+the smaller leaves are; those of a topic that was not there 1.5, of other collections 1.7 to 2.3 (docs/growing.md)."""
+NORMAL = 1.96
+"""Standard deviations within which 95% of a normal distribution lie."""
+
+
+@dataclass(frozen=True)
+class ServedRecall:
+    """Mean share of the exact best documents that searches found, with its 95% interval, of some queries."""
+
+    mean: float
+    low: float
+    high: float
+    questions: int
+    """Number of queries."""
+    since: str
+    """Time of the first of them, in UTC (ISO 8601)."""
+
+    @classmethod
+    def of(cls, shares: Sequence[float], began: float) -> Self:
+        """Compute the mean and Wilson's interval of queries' shares, the first of a time in seconds since 1970.
+
+        Wilson's interval is one of yes or no. Numbers between 0 and 1 vary at most as much as these where the mean is
+        equal, so that the interval is, if anything, too wide; and it says something even where all shares are 1.
+
+        >>> recall = ServedRecall.of([1.0] * 98 + [0.5] * 2, 0)
+        >>> recall.mean, round(recall.low, 3), round(recall.high, 3), recall.since
+        (0.99, 0.946, 0.998, '1970-01-01T00:00:00+00:00')
+        """
+        n, mean = len(shares), math.fsum(shares) / len(shares)
+        centre = mean + NORMAL**2 / (2 * n)
+        spread = NORMAL * math.sqrt(mean * (1 - mean) / n + (NORMAL / (2 * n)) ** 2)
+        low, high = ((centre + side * spread) / (1 + NORMAL**2 / n) for side in (-1, 1))
+        since = datetime.fromtimestamp(began, UTC).isoformat(timespec="seconds")
+        return cls(mean, max(0.0, low), min(1.0, high), n, since)
+
+
+def recall_advice(served: ServedRecall, promised: float | None) -> list[str]:
+    """Return a line that advises to train again where recall as served is surely below what the spec promises."""
+    if promised is None or served.high >= promised:
+        return []
+    interval = f"{served.low:.1%} to {served.high:.1%}, {served.questions:,} queries"
+    found = f"searches find {served.mean:.1%} of the exact best documents ({interval})"
+    return [f"retrain: {found}, less than the promised {promised:.1%}"]
 
 
 @dataclass(frozen=True)
@@ -41,10 +90,12 @@ class Stats:
     added_log_prob: float | None
     """Mean log-probability of a document's first leaf, over documents added since; None where there are none."""
     moved: int
+    leaves_now: int | None = None
+    """Number of leaves that the spec would make of so many documents; None: not of leaves that split and merge."""
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Self:
-        """Compute sizes, balance and drift from a version's manifest."""
+    def of(cls, manifest: Manifest, spec: JobSpec | None = None) -> Self:
+        """Compute sizes, balance and drift from a version's manifest, and how many leaves its spec would make now."""
         base = [shard for shard in manifest.shards if not is_added(shard)]
         added = [shard for shard in manifest.shards if is_added(shard)]
         stored = sum(shard.rows for shard in manifest.shards)
@@ -65,10 +116,14 @@ class Stats:
             log_prob=_mean(base),
             added_log_prob=_mean(added) if added else None,
             moved=manifest.moved,
+            leaves_now=spec.leaves(manifest.documents) if spec is not None and spec.router.calibrates else None,
         )
 
     def advice(self) -> list[str]:
-        """Return lines that advise to compact or to train again, with reasons; none where nothing is to do."""
+        """Return lines that advise to compact, to maintain leaves or to train again, with reasons; none: all is well.
+
+        The limits lie between streams of changes that need something and those that do not (benchmarks/drift.py).
+        """
         lines = []
         if self.void > TOMBSTONES:
             lines.append(
@@ -78,8 +133,14 @@ class Stats:
             lines.append(f"compact: {self.added:.0%} of the rows lie outside the sorted shards (above {ADDED:.0%})")
         if self.added_files > FILES:
             lines.append(f"compact: {self.added_files:,} files of added rows (above {FILES})")
+        leaves = "retrain" if self.leaves_now is None else "maintain"
         if self.imbalance > IMBALANCE:
-            lines.append(f"retrain: imbalance {self.imbalance:.2f} (above {IMBALANCE})")
+            lines.append(f"{leaves}: imbalance {self.imbalance:.2f} (above {IMBALANCE})")
+        if self.leaves_now is not None and self.leaves_now > GROWN * self.leaves:
+            lines.append(
+                f"maintain: {self.leaves:,} leaves, where the spec would make {self.leaves_now:,} of so many documents "
+                f"(above {GROWN} times as many)"
+            )
         gap = 0.0 if self.added_log_prob is None else self.log_prob - self.added_log_prob
         if gap > SURPRISE and self.added_documents >= FEWEST_ADDED:
             lines.append(f"retrain: new documents are {gap:.2f} nats less probable in their leaf (above {SURPRISE})")

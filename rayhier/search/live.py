@@ -15,7 +15,7 @@ from rayhier.arrays import Bools
 from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, merge, ordered, take
 from rayhier.search.hybrid import Lexical
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Coded, Flat, Reading, Scan, Words
+from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan, Words
 from rayhier.search.stored import Listing, Lookup
 from rayhier.search.tail import Tail, TailView
 from rayhier.storage.change_log import ChangeLog
@@ -68,7 +68,7 @@ class LiveReader:
         if view.is_empty:
             return self.reader.read(work)
         match work:
-            case Scan() | Coded():
+            case Scan() | Coded() | Exact():
                 return self._near(work, view)
             case Words():
                 return self._far(work, view)
@@ -77,12 +77,14 @@ class LiveReader:
             case Lookup() | Listing():
                 return self._stored(work, view)
 
-    def _near(self, work: Scan | Coded, view: TailView) -> Ranking:
+    def _near(self, work: Scan | Coded | Exact, view: TailView) -> Ranking:
         def fetched(k: int) -> Ranking:
             part: Any = self.reader.read(replace(work, k=k))
             return cast("Ranking", part)
 
         stored = _without(fetched, lambda part: part, work.k, view)
+        if isinstance(work, Exact) and work.part:
+            return stored
         tail = view.scan(work.query_QM, self._leaves, work.k, work.where, needs=work.needs)
         return merge([stored, tail], work.k)
 

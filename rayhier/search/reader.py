@@ -11,7 +11,7 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.search.flat_scan import FlatScan
 from rayhier.search.hybrid import Lexical, WordScan
 from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.retrieve import Coded, Flat, Reading, Scan, Words
+from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan, Words
 from rayhier.search.row_codes import CodeScan
 from rayhier.search.scan import LeafScan
 from rayhier.search.shortlist import Shortlist
@@ -81,6 +81,9 @@ class Reader:
                 if self.codes is None:
                     raise ValueError("codes: got a query for an index whose spec does not search by codes")
                 return self.codes.scan(work.query_QM, work.k, work.where, needs=work.needs)
+            case Exact():
+                scan = self.codes or self.leaves
+                return scan.exact(work.query_QM, work.k, work.among, work.where)
             case Lookup() | Listing():
                 return self.documents.read(work)
 

@@ -95,6 +95,30 @@ class Coded:
 
 
 @dataclass(frozen=True)
+class Exact:
+    """A part of an exact search: compare some of all documents by their stored vectors. The answer is a `Ranking`.
+
+    No search that answers a request does it: it tells what others miss.
+    """
+
+    query_QM: Floats
+    k: int
+    where: Filter | None = None
+    part: int = 0
+    """Number of the part, of `parts`; the change log's tail belongs to the first."""
+    parts: int = 1
+    needs: Needs = "ids"
+
+    def among(self, count: int) -> range:
+        """Return which of `count` rows, or leaves, belong to the part.
+
+        >>> [Exact(np.zeros((1, 2)), 10, part=part, parts=3).among(10) for part in range(3)]
+        [range(0, 3), range(3, 6), range(6, 10)]
+        """
+        return range(count * self.part // self.parts, count * (self.part + 1) // self.parts)
+
+
+@dataclass(frozen=True)
 class Score:
     """A piece of a search's work: have the cross-encoder score (query, document) pairs. The answer is scores [n]."""
 
@@ -102,7 +126,7 @@ class Score:
     documents: Sequence[str]
 
 
-Reading = Scan | Words | Flat | Coded | Lookup | Listing
+Reading = Scan | Words | Flat | Coded | Exact | Lookup | Listing
 """A piece of work that reads the index."""
 Work = Reading | Score
 
@@ -134,6 +158,9 @@ class Found:
     """Leaves [q, β] that each query visited; -1 where it visited fewer."""
     lost: list[list[str]]
     """Names, for each query, of the parts of the index that it needed but that did not answer."""
+    near: Ranking | None = None
+    """Best documents by vectors alone, before words are fused or anything is re-ranked; None where words or a level of
+    a tree order documents."""
 
 
 Retrieval = Generator[list[Work], list[Reply], Found]
@@ -181,7 +208,7 @@ class Retriever:
         lexical: list[Lexical] = list(reply.parts)
         ranking = fused(dense.ranking, lexical, fetch, fusion, depth, cosines=self.rules.is_cosine)
         lost = [sorted({*near, *far}) for near, far in zip(dense.lost, reply.names(len(dense.lost)), strict=True)]
-        return Found(ranking, dense.leaves_QB, lost)
+        return Found(ranking, dense.leaves_QB, lost, dense.near)
 
     def _near(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
         """Retrieve the best `fetch` documents by vectors, in the leaves visited or among all documents."""
@@ -194,7 +221,8 @@ class Retriever:
     def _coded(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
         q = len(routes.encoded)
         (reply,) = yield [Coded(routes.encoded.numpy, fetch, request.where, request.read)]
-        return Found(_merged(reply.parts, fetch, q), routes.leaves_QB, reply.names(q))
+        ranking = _merged(reply.parts, fetch, q)
+        return Found(ranking, routes.leaves_QB, reply.names(q), ranking)
 
     def _flat(self, request: Request, routes: Routes, query: FlatQuery, fetch: int) -> Retrieval:
         results, q = self.rules.search.shortlisted(fetch), len(routes.encoded)
@@ -222,7 +250,7 @@ class Retriever:
             lacking_A = np.array([len(unavailable) > 0 for unavailable in names], dtype=bool)
             widening.add_results(_merged(reply.parts, fetch, len(query_AM)), lacking_A)
             if widening.done:
-                return Found(widening.ranking, widening.leaves_QB, lost)
+                return Found(widening.ranking, widening.leaves_QB, lost, widening.ranking)
             widening.visit(self.widen(routes.encoded[widening.asked_A], widening.wider))
 
     def _reranked(self, reranker: Reranker, request: Request, routes: Routes, outcome: Found) -> Retrieval:
@@ -236,7 +264,7 @@ class Retriever:
                 (reply,) = yield [Score(*pairs)]
                 if not reply.parts:
                     lost_parts = [[*names, RERANKER] for names in outcome.lost]
-                    return Found(unread(outcome.ranking, k), outcome.leaves_QB, lost_parts)
+                    return Found(unread(outcome.ranking, k), outcome.leaves_QB, lost_parts, outcome.near)
                 pairs = rounds.send(reply.parts[0])
         except StopIteration as end:
             return replace(outcome, ranking=_compacted(end.value))

@@ -100,9 +100,26 @@ class CodeScan:
         The best `listed` rows by codes are scored again; None: as many as the constructor's function tells. The
         ranking's documents have the columns that `needs` names.
         """
-        rows, fetch = self._leaves.rows, listed or self._listed(k)
         mask_D = None if where is None else self._leaves.mask(where)[self._row_D]
-        compared = self.documents if mask_D is None else int(mask_D.sum())
+        return self._ranked(query_QM, k, listed or self._listed(k), mask_D, needs)
+
+    def exact(self, query_QM: Floats, k: int, among: Callable[[int], range], where: Filter | None = None) -> Ranking:
+        """Rank the best k results of each query [q, m] in a part of the documents, all compared by their vectors.
+
+        `among` returns which of a number of documents belong to the part.
+        """
+        part, mask_D = among(self.documents), np.zeros(self.documents, bool)
+        mask_D[part.start : part.stop] = True
+        if where is not None:
+            mask_D &= self._leaves.mask(where)[self._row_D]
+        return self._ranked(query_QM, k, k, mask_D, "ids")
+
+    def _ranked(self, query_QM: Floats, k: int, fetch: int, mask_D: Bools | None, needs: Needs) -> Ranking:
+        """Rank the best k results of each query among the documents where a mask [d] is True, None: among all.
+
+        The best `fetch` rows are scored again, and more where several belong to one result.
+        """
+        rows, compared = self._leaves.rows, self.documents if mask_D is None else int(mask_D.sum())
         while True:
             ranked, scored = self._best(query_QM, fetch, compared, mask_D)
             score_QK, row_QK, documents, _ = rows.results(ranked, k, needs=needs)

@@ -171,6 +171,25 @@ class LeafScan:
         table = documents if len(tables) == 1 else pa.concat_tables(tables)
         return Ranking(score_QK, row_QK, table, first.visited_Q, first.scanned_Q, leaves_Q)
 
+    def exact(self, query_QM: Floats, k: int, among: Callable[[int], range], where: Filter | None = None) -> Ranking:
+        """Rank the best k results of each query [q, m] in a part of the rows, all of which are compared by vectors.
+
+        `among` returns which of a number of leaves, or of rows where the codec loses precision, belong to the part.
+        """
+        if self.codec != "pq":
+            part = among(len(self.leaves))
+            leaf_B = np.array(self.leaves[part.start : part.stop], dtype=np.int64)
+            if not len(leaf_B):
+                return Ranking.none(len(query_QM))
+            return self.scan(query_QM, np.tile(leaf_B, (len(query_QM), 1)), k, where, needs="ids")
+        row_T = np.array(among(int(self.rows.begin_S[-1])), dtype=np.int64)
+        if where is not None:
+            row_T = row_T[self.mask(where)[row_T]]
+        ranked = self.rows.scored(query_QM, np.tile(row_T, (len(query_QM), 1)))
+        score_QK, row_QK, documents, _ = self.rows.results(ranked, k, needs="ids")
+        scored_Q = np.full(len(query_QM), len(row_T))
+        return Ranking(score_QK, row_QK, documents, scored_Q, scored_Q, np.zeros_like(scored_Q))
+
     def candidates(
         self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None, where: Filter | None = None
     ) -> "Candidates":

@@ -18,6 +18,7 @@ from rayhier.progress import say
 from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.engine import Engine
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
 from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_reranker
@@ -27,7 +28,7 @@ from rayhier.serve.http.api import api
 from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
-from rayhier.spec import InputError
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import Manifest
 
@@ -85,6 +86,7 @@ class ServedIndex:
             args.limits.queue_seconds,
             args.together,
         )
+        self._audit = Audit(self._engine, args.recall, self._metrics)
         precision = str(model.text_encoder.dtype).removeprefix("torch.")
         self._index = describe(version, manifest, args, [group.name for group in groups], precision, model.promised)
         self._metrics.serves(version.number)
@@ -148,6 +150,7 @@ class ServedIndex:
             metrics=self._metrics,
             writer=self._writer,
             write_limits=args.writes,
+            recall=lambda: self._audit.recall,
         )
 
 
@@ -190,14 +193,14 @@ def describe(
         weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
         beam=spec.search.most_visited(manifest.leaves, manifest.rows),
         recall=recall,
-        drift=drift(manifest),
+        drift=drift(manifest, spec),
         limits=args.limits.model_dump(),
     )
 
 
-def drift(manifest: Manifest) -> Drift:
+def drift(manifest: Manifest, spec: JobSpec) -> Drift:
     """Return how far a version has drifted."""
-    stats = Stats.of(manifest)
+    stats = Stats.of(manifest, spec)
     return Drift(
         imbalance=stats.imbalance,
         void=stats.void,

@@ -72,6 +72,15 @@ class WriteLimits(_Args):
     """Seconds that a request to write may take, in place of `limits.seconds`, as its documents are encoded in it."""
 
 
+class Auditing(_Args):
+    """How many queries are searched exactly too, to measure recall as served."""
+
+    share: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """Share of queries that are drawn; 0: recall is not measured."""
+    cpu: Annotated[float, Field(gt=0, le=1)] = 0.03
+    """Most of one CPU that exact searches take; queries that are drawn while one goes on are skipped."""
+
+
 class ServeArgs(_Args):
     """Settings of a server of an index: workdir, tokens, replicas and limits."""
 
@@ -111,3 +120,4 @@ class ServeArgs(_Args):
     """Threads with which torch encodes queries, in each ingress."""
     limits: RequestLimits = RequestLimits()
     writes: WriteLimits = WriteLimits()
+    recall: Auditing = Auditing()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from rayhier.serve.args import RequestLimits, ServeArgs
+from rayhier.serve.args import Auditing, RequestLimits, ServeArgs, WriteLimits
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
@@ -126,7 +126,8 @@ def _problem(error: ValidationError, place: tuple[str | int, ...]) -> str:
     if problem["type"] != "extra_forbidden":
         return f"{name}: got {problem['input']!r:.80}: {problem['msg']}"
     section = path[len(place) :] if path[: len(place)] == place else path
-    model = RequestLimits if section[:1] == ("limits",) else ServeArgs
+    sections: dict[str | int, type[BaseModel]] = {"limits": RequestLimits, "writes": WriteLimits, "recall": Auditing}
+    model = sections.get(section[0], ServeArgs) if len(section) > 1 else ServeArgs
     return f"{name}: got no argument of a server; allowed: {', '.join(model.model_fields)}"
 
 

@@ -12,7 +12,7 @@ from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.handles import DeploymentClient, ScorerHandle, ShardHandle
 from rayhier.serve.backend.version import Version
-from rayhier.serve.metrics import COUNTERS, HISTOGRAMS, VERSION
+from rayhier.serve.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 RERANKER_PING = 5.0
 """Seconds that the cross-encoder may take for a ping, which waits for the pairs that it is reading; after these it
@@ -30,7 +30,7 @@ class RayInstruments:
         self._counters = {
             name: metrics.Counter(name, description=what, tag_keys=tags) for name, (what, tags) in COUNTERS.items()
         }
-        self._gauges = {VERSION: metrics.Gauge(VERSION, description="Version of the index that is served.")}
+        self._gauges = {name: metrics.Gauge(name, description=what) for name, what in GAUGES.items()}
 
     def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
         """Add a value to the histogram of this name."""

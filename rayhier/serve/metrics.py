@@ -4,6 +4,7 @@ An embedded server answers `GET /metrics` with them; under Ray Serve they go thr
 for Prometheus on every node with `ray_` before the names. jobs/grafana.json draws them.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,10 +26,19 @@ HISTOGRAMS: dict[str, tuple[str, Sequence[float], tuple[str, ...]]] = {
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "rayhier_calls": ("Documents that a cross-encoder read.", ()),
     "rayhier_partial": ("Answers that lack a group, by the group.", ("group",)),
+    "rayhier_audited": ("Queries that were searched exactly too.", ()),
+    "rayhier_audits_skipped": ("Queries that were drawn for it, and skipped.", ()),
 }
 """Counters by name: description, names of the tags."""
-VERSION = "rayhier_version"
-NAMES = (*HISTOGRAMS, *COUNTERS, VERSION)
+VERSION, RECALL = "rayhier_version", "rayhier_recall"
+GAUGES = {
+    VERSION: "Version of the index that is served.",
+    RECALL: "Share of the exact best documents that searches find by vectors, of the newest audited queries.",
+    f"{RECALL}_low": "Lower end of the 95% interval of rayhier_recall.",
+    f"{RECALL}_high": "Upper end of the 95% interval of rayhier_recall.",
+}
+"""Gauges by name: description."""
+NAMES = (*HISTOGRAMS, *COUNTERS, *GAUGES)
 """Names of all metrics, without Ray's prefix."""
 
 
@@ -57,7 +67,9 @@ class Prometheus:
         self._all |= {
             name: Counter(name, what, tags, registry=self.registry) for name, (what, tags) in COUNTERS.items()
         }
-        self._all[VERSION] = Gauge(VERSION, "Version of the index that is served.", registry=self.registry)
+        self._all |= {name: Gauge(name, what, registry=self.registry) for name, what in GAUGES.items()}
+        for name in GAUGES:
+            self.set(name, math.nan)  # not a number until it is set
 
     def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
         """Add a value to the histogram of this name."""
@@ -109,3 +121,13 @@ class Metrics:
     def serves(self, version: int) -> None:
         """Record the version of the index that is served."""
         self._instruments.set(VERSION, version)
+
+    def audited(self, mean: float, low: float, high: float) -> None:
+        """Record that a query was searched exactly too, and recall since, with its interval."""
+        self._instruments.count("rayhier_audited", 1, {})
+        for name, value in ((RECALL, mean), (f"{RECALL}_low", low), (f"{RECALL}_high", high)):
+            self._instruments.set(name, value)
+
+    def skipped(self) -> None:
+        """Record that a query was drawn to be searched exactly, and skipped."""
+        self._instruments.count("rayhier_audits_skipped", 1, {})

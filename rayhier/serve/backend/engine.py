@@ -6,7 +6,7 @@ together, and sends work to the groups that hold their leaves. Shapes: Q queries
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +26,7 @@ from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
     RERANKER,
     Coded,
+    Exact,
     Flat,
     Found,
     Reading,
@@ -116,6 +117,8 @@ class Engine:
         """The index as requests that begin now read it; whoever changes the index replaces this view as a whole."""
         self._batches: Batches[tuple[Queries, int, bool], Routes] = Batches(self._routed, together, "encode", metrics)
         self.admission = Admission(queue_seconds)
+        self.answered: Callable[[Request, Routes, Found, View], None] | None = None
+        """Function that is called with each search once its answer is made; it must return at once."""
         # torch stays off the event loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
 
@@ -159,6 +162,8 @@ class Engine:
         results = await run_in_thread(size, answers, step.ranking, step.leaves_QB, view.documents, request.k)
         ms["total"] = 1e3 * (perf_counter() - began)
         times, rows_Q = {name: round(value, 3) for name, value in ms.items()}, _held(view, step.leaves_QB).tolist()
+        if self.answered is not None:
+            self.answered(request, routes, step, view)
         return Answers(results, step.lost, times, routes, rows_Q, view.seen)
 
     async def route(self, request: Request) -> Routes:
@@ -231,7 +236,7 @@ class Engine:
             case Words() | Flat() | Coded():
                 needs = [np.ones(queries, dtype=bool)] * len(self.groups)
                 pieces = [work] * len(self.groups)
-            case Score() | Lookup() | Listing():
+            case Score() | Exact() | Lookup() | Listing():
                 raise TypeError(f"read: got {type(work).__name__}; allowed: what shard groups do for a search")
         needed = [number for number, need_Q in enumerate(needs) if need_Q.any()]
         replies = await asyncio.gather(*(_or_lost(self.groups[number], pieces[number], view.seen) for number in needed))

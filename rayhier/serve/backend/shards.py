@@ -6,6 +6,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam).
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from rayhier.search.codebook import multiply_adds
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.live import LiveReader, Seen
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Coded, Flat, Reading, Scan
+from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan
 from rayhier.search.stored import Listing, Lookup
 from rayhier.search.threads import single_thread
 from rayhier.serve.backend.version import Version
@@ -72,6 +73,7 @@ class ShardGroup:
         # One thread, so that a replica takes one core. Its loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan", single_thread)
         self._documents = ThreadPoolExecutor(1, "documents", single_thread)
+        self._exact = ThreadPoolExecutor(1, "exact", single_thread)
 
     def __del__(self) -> None:
         """Release the versions, which vacuum may then remove; called by Ray Serve when it stops the replica."""
@@ -81,14 +83,17 @@ class ShardGroup:
     async def read(self, work: Reading, seen: Seen | None = None) -> Any:
         """Do a piece of work, such as a scan, in the leaves of this group: of its first version, or of what is `seen`.
 
-        Documents are read by their ids in a thread of their own, so that no search waits for them. InputError where an
-        object of the log that is seen cannot be read.
+        Documents are read by their ids, and parts of exact searches done, in threads of their own, so that no search
+        waits for them; such a part comes with the seconds of CPU that it took. InputError where an object of the log
+        that is seen cannot be read.
         """
         opened = self._newest if seen is None else await self._at(seen)
         number = opened.live.tail.first if seen is None else seen.log
+        loop = asyncio.get_running_loop()
+        if isinstance(work, Exact):
+            return await loop.run_in_executor(self._exact, _timed, opened.live.read, work, number)
         if isinstance(work, Lookup | Listing):
-            reading = asyncio.get_running_loop().run_in_executor(self._documents, opened.live.read, work, number)
-            return await reading
+            return await loop.run_in_executor(self._documents, opened.live.read, work, number)
         small = number == opened.live.tail.first and _is_small(opened, work)
         return await self._work(lambda: opened.live.read(work, number), small=small)
 
@@ -196,6 +201,12 @@ class ShardGroup:
             reader.read(Coded(query_QM, 1))
         else:
             reader.read(Scan(query_QM, opened.probed, 1))
+
+
+def _timed(read: Callable[..., T], *arguments: Any) -> tuple[T, float]:
+    """Return what a function returns, and the seconds of CPU that this thread took for it."""
+    began = time.thread_time()
+    return read(*arguments), time.thread_time() - began
 
 
 def _is_small(opened: _Opened, work: Reading) -> bool:

@@ -350,7 +350,9 @@ class Writer:
                 seen = replace(seen, log=made.number)
             count_L, has_tail = np.array(manifest.counts, dtype=np.int64), seen.log > manifest.log
             how = self._spec.search.resolved(manifest.size)
-            self._engine.view = View(rules, documents, count_L, reranker, seen, has_tail, Stats.of(manifest), how)
+            self._engine.view = View(
+                rules, documents, count_L, reranker, seen, has_tail, Stats.of(manifest, self._spec), how
+            )
             self._version, self._manifest, self._damage = version, manifest, damage
             self._tail_documents = sum(made.documents for made in left)
             self._tail_bytes = sum(made.table.nbytes for made in left)

@@ -22,6 +22,7 @@ from starlette.middleware import Middleware
 
 from rayhier.arrays import Floats
 from rayhier.index.nodes import Node, NodeTable
+from rayhier.index.stats import ServedRecall, recall_advice
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.live import Seen
 from rayhier.search.request import Queries, Request, Rules
@@ -58,6 +59,7 @@ from rayhier.serve.http.models import (
     NodesResponse,
     Part,
     PutRequest,
+    RecallServed,
     Result,
     RoutedLeaf,
     RouteRequest,
@@ -150,11 +152,13 @@ def api(
     metrics: Metrics | None = None,
     writer: Writes | None = None,
     write_limits: WriteLimits | None = None,
+    recall: Callable[[], ServedRecall | None] = lambda: None,
 ) -> FastAPI:
     """Make the HTTP application of an index: `engine` answers, `index` describes the index, `rules` check requests.
 
     `nodes` returns the nodes of its tree, and may read them from storage. `origins` are those whose pages may send
     requests too; with `log_queries` the texts of queries are logged. Without a `writer` no request may write.
+    `recall` returns recall as served.
     """
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
@@ -174,7 +178,7 @@ def api(
     vectors = max(limits.max_batch, 0 if writer is None else write_limits.max_documents)
     app.router.route_class = json_route(most_values(vectors, index.dimension))
     install(app)
-    sight = _Sight(engine, index, limits.seconds, follows=writer is not None)
+    sight = _Sight(engine, index, limits.seconds, recall, follows=writer is not None)
     _health(app, engine)
     _searches(app, engine, _Asked(engine, rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
     _documents(app, engine, sight, limits.max_answer_bytes)
@@ -189,20 +193,33 @@ def api(
 class _Sight:
     """Tells what answers see, and lets requests wait until they see a change."""
 
-    def __init__(self, engine: Backend, index: IndexResponse, seconds: float, *, follows: bool) -> None:
+    def __init__(
+        self,
+        engine: Backend,
+        index: IndexResponse,
+        seconds: float,
+        recall: Callable[[], ServedRecall | None],
+        *,
+        follows: bool,
+    ) -> None:
         self._engine, self._index, self._seconds, self._follows = engine, index, seconds, follows
+        self._recall = recall
 
     @property
     def index(self) -> IndexResponse:
         """Description of the index, as requests that begin now see it."""
-        view = self._engine.view
-        if view.seen is None:
-            return self._index
-        update: dict[str, Any] = {"version": view.seen.version, "log": view.seen.log, "documents": view.documents}
+        view, served, update = self._engine.view, self._recall(), dict[str, Any]()
+        if view.seen is not None:
+            update |= {"version": view.seen.version, "log": view.seen.log, "documents": view.documents}
         if view.stats is not None:
             update |= {"how": view.how, "beam": view.rules.default_beam}
             update["drift"] = Drift(**{name: getattr(view.stats, name) for name in DRIFTS}, advice=view.stats.advice())
-        return self._index.model_copy(update=update)
+        index = self._index.model_copy(update=update)
+        if served is None:
+            return index
+        advice = [*index.drift.advice, *recall_advice(served, index.recall)]
+        shown, drift = RecallServed(**asdict(served)), index.drift.model_copy(update={"advice": advice})
+        return index.model_copy(update={"recall_served": shown, "drift": drift})
 
     def of(self, seen: Seen | None = None) -> Seen:
         """Return what an answer saw; without an argument what one that begins now sees."""

@@ -491,6 +491,21 @@ class Drift(_Body):
     """Lines that advise to compact or to train again, with reasons; empty where the index needs neither."""
 
 
+class RecallServed(_Body):
+    """Recall as served, measured by queries that were searched exactly too, once they were answered."""
+
+    mean: float
+    """Mean share of the exact best documents, at most ten, that searches found by vectors."""
+    low: float
+    """Lower end of the mean's 95% interval."""
+    high: float
+    """Upper end of the mean's 95% interval."""
+    questions: int
+    """Number of queries: the newest, at most 1,000, that were audited with the served model."""
+    since: str
+    """Time of the first of these, in UTC (ISO 8601)."""
+
+
 class IndexResponse(_Body):
     """A description of the index that is served."""
 
@@ -548,6 +563,8 @@ class IndexResponse(_Body):
     """Share of the exact best `k` documents that a query finds at least, on average over queries like those that
     calibrated the index; null where nothing is promised."""
     drift: Drift
+    recall_served: RecallServed | None = None
+    """Recall as this server, or one of its ingresses, measured it; null until a query was audited."""
     limits: dict[str, int | float]
     """Limits of requests by name, such as `max_k`, the most results for a query."""
 

@@ -39,6 +39,7 @@ export async function showServed(index) {
       ["rows added since the build", share(index.drift.added)],
       ["log-probability in the best leaf", index.drift.log_prob.toFixed(2)],
       ...(index.drift.added_log_prob === null ? [] : [["of documents added since", index.drift.added_log_prob.toFixed(2)]]),
+      ["recall as served", index.recall_served === null ? "not measured yet" : recall(index.recall_served)],
       ["advice", index.drift.advice.join("; ") || "all is well"],
     ],
     Server: [
@@ -52,6 +53,10 @@ export async function showServed(index) {
 
 function share(value) {
   return `${(100 * value).toFixed(1)}%`;
+}
+
+function recall({ mean, low, high, questions }) {
+  return `${share(mean)} (${share(low)} to ${share(high)}, ${count(questions)} queries searched exactly too)`;
 }
 
 async function state() {

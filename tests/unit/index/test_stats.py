@@ -1,15 +1,23 @@
 """Drift is a number, and the advice follows from it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from benchmarks import leaf_maps
 from rayhier.index import change
-from rayhier.index.stats import Stats
+from rayhier.index.assign import Assigner
+from rayhier.index.stats import SURPRISE, Stats
 from rayhier.model.encoded import Encoded
+from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, compacted, content
-from .conftest import L, M, N, documents, unit
+from .conftest import LEAST, L, M, N, documents, unit
+
+WIDTH = 128
+"""Numbers of a stream's vectors."""
 
 
 def test_a_fresh_index_is_well(made):
@@ -35,28 +43,78 @@ def test_many_deleted_and_many_added_want_a_compaction(made):
     assert Stats.of(compacted(made.root).manifest).advice() == []
 
 
-def test_documents_unlike_the_old_want_training(made):
-    """Between centroids a document is less probable in its leaf than near one."""
-    centroids = made.assign.router.cells.centroid_LM.numpy()
-    near = centroids[np.arange(60) % L] + 0.01 * unit(2, 60, M)
-    change.upsert(made.root, made.assign, [(documents(made.ids[:60]), Encoded.of(near))], FACTOR)
-    compacted(made.root)
-    change.delete(made.root, made.ids[60:])
-    compacted(made.root)
-    anywhere = unit(3, 50_000, M)
-    logit = np.exp(20 * anywhere @ centroids.T)
-    between = anywhere[np.argsort(logit.max(axis=1) / logit.sum(axis=1))[:120]]
-    odd = [f"odd{n}" for n in range(120)]
-    change.add(made.root, made.assign, [(documents(odd[:99]), Encoded.of(between[:99]))], FACTOR)
-    assert not any("nats" in line for line in Stats.of(LeafMap.open(made.root).manifest).advice())
-    change.add(made.root, made.assign, [(documents(odd[99:]), Encoded.of(between[99:]))], FACTOR)
-    found = Stats.of(LeafMap.open(made.root).manifest)
-    assert found.log_prob - found.added_log_prob > 1
-    assert any("nats less probable" in line for line in found.advice())
+def test_few_documents_tell_nothing(made):
+    stats = replace(Stats.of(LeafMap.open(made.root).manifest), log_prob=-0.1, added_log_prob=-0.2 - SURPRISE)
+    assert replace(stats, added_documents=99).advice() == []
+    (line,) = replace(stats, added_documents=100).advice()
+    assert line == "retrain: new documents are 1.70 nats less probable in their leaf (above 1.6)"
+    assert replace(stats, added_documents=100, added_log_prob=-0.05 - SURPRISE).advice() == []
 
 
-def test_crowding_wants_training(made):
+def test_crowding_wants_maintenance_where_leaves_can_be_split(made):
     centroid = made.assign.router.cells.centroid_LM[:1].numpy()
     vectors = centroid + 0.05 * unit(2, 400, M)
     change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(400)]), Encoded.of(vectors))], FACTOR)
-    assert any("imbalance" in line for line in Stats.of(LeafMap.open(made.root).manifest).advice())
+    manifest = LeafMap.open(made.root).manifest
+    for spec, advised in ((of_leaves(L), "maintain"), (None, "retrain")):
+        lines = [line for line in Stats.of(manifest, spec).advice() if "imbalance" in line]
+        assert [line.partition(":")[0] for line in lines] == [advised]
+
+
+def of_leaves(leaves):
+    """A spec that makes so many leaves, of however many documents, or `auto` of them."""
+    return JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf", "branching": leaves}})
+
+
+def test_growth_wants_more_leaves_where_the_spec_counts_them_by_documents(made):
+    """200 documents have 12 leaves here; by themselves they would have 50, one for four."""
+    grown = replace(Stats.of(LeafMap.open(made.root).manifest, of_leaves("auto")), leaves=50)
+    assert grown.leaves_now == 50
+    for documents_now, advised in ((300, []), (304, ["maintain"])):
+        now = of_leaves("auto").leaves(documents_now)
+        assert [line.partition(":")[0] for line in replace(grown, leaves_now=now).advice()] == advised
+    assert Stats.of(LeafMap.open(made.root).manifest, of_leaves(L)).leaves_now == L
+
+
+class Stream:
+    """Documents around topics, as many leaves as the spec makes of them, and documents that come later."""
+
+    def __init__(self, root, write_map):
+        self.rng, self.root, self.spec = np.random.default_rng(0), root, of_leaves("auto")
+        self.topic_TM = unit(5, 200, WIDTH)
+        base = self.near(range(200), 800)
+        router = leaf_maps.settled(self.spec, base, len(base))
+        self.assign = Assigner(router.requires_grad_(requires_grad=False), self.spec)
+        self.ids = [f"d{n}" for n in range(len(base))]
+        write_map(root, self.assign(documents(self.ids), Encoded.of(base)), router.n_leaves, 2, leaves_per_document=2)
+
+    def near(self, topics, count):
+        """Vectors near some topics, each in the share of a document."""
+        vectors = self.topic_TM[self.rng.choice(list(topics), count)] + 0.05 * self.rng.normal(size=(count, WIDTH))
+        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+    def add(self, vectors):
+        ids = [f"n{n}" for n in range(len(vectors))]
+        change.add(self.root, self.assign, [(documents(ids), Encoded.of(vectors))], 8.0)
+
+    def advice(self):
+        stats = Stats.of(LeafMap.open(self.root).manifest, self.spec)
+        return [line.partition(":")[0] for line in stats.advice()]
+
+
+STREAMS = {
+    "nothing: a fifth more of the same": (lambda stream: stream.add(stream.near(range(200), 160)), set()),
+    "nothing: a tenth deleted": (lambda stream: change.delete(stream.root, stream.ids[::10]), set()),
+    "many deleted": (lambda stream: change.delete(stream.root, stream.ids[: 800 * 2 // 5]), {"compact"}),
+    "topics that grow": (lambda stream: stream.add(stream.near(range(5), 220)), {"maintain"}),
+    "as many again": (lambda stream: stream.add(stream.near(range(200), 800)), {"compact", "maintain"}),
+    "unlike all that were there": (lambda stream: stream.add(unit(7, 200, WIDTH)), {"retrain"}),
+}
+
+
+@pytest.mark.parametrize(("changes", "advised"), STREAMS.values(), ids=STREAMS)
+def test_streams_of_changes_and_what_each_needs(tmp_path, write_map, changes, advised):
+    stream = Stream(tmp_path / "map", write_map)
+    assert stream.advice() == []
+    changes(stream)
+    assert set(stream.advice()) == advised

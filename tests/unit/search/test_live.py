@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rayhier.dataset.ranking import merge
 from rayhier.dataset.words import words
 from rayhier.search.hybrid import WordScan
 from rayhier.search.live import LiveReader
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Flat, Scan, Words
+from rayhier.search.retrieve import Exact, Flat, Scan, Words
 from rayhier.search.scan import LeafScan
 from rayhier.search.stored import Listing, Lookup, documents
 from rayhier.search.tail import Tail
@@ -148,6 +149,13 @@ def test_vectors_find_what_a_loop_finds_after_every_change(world):
             ranking = world.live.read(work, number)
             for query_M, found in zip(query_QM, listed(ranking), strict=True):
                 agrees(found, nearest(world.history[number], query_M, k, world.passages))
+
+
+def test_parts_of_an_exact_search_are_a_whole_one_after_every_change(world):
+    query_QM = world.unit(world.rng, 1, M)
+    for number in (0, 7, 40):
+        parts = [world.live.read(Exact(query_QM, 9, part=part, parts=3), number) for part in range(3)]
+        agrees(listed(merge(parts, 9))[0], nearest(world.history[number], query_QM[0], 9, world.passages))
 
 
 def test_the_tail_is_compared_whatever_leaves_are_visited(world):

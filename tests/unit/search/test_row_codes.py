@@ -12,7 +12,7 @@ from rayhier.index.change import delete
 from rayhier.search import codebook, row_codes
 from rayhier.search.index import index_root, open_leaf_map
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Coded
+from rayhier.search.retrieve import Coded, Exact
 from rayhier.search.row_codes import CodeScan
 from rayhier.search.searcher import Searcher
 from rayhier.search.segment import MemorySegment
@@ -168,6 +168,16 @@ def test_groups_find_together_what_one_process_finds(work):
     merged = merge(halves, 7)
     np.testing.assert_allclose(merged.score_QK, whole.score_QK, atol=1e-6)
     assert (merged.visited_Q == 120).all()
+
+
+@pytest.mark.parametrize("where", [None, OneOf("year", tuple(range(1900, 1990)))])
+def test_parts_of_an_exact_search_are_a_whole_one(work, where):
+    searcher = Searcher.open(work)
+    query = searcher.model.encode(["oak elm"]).numpy
+    parts = [searcher.reader.read(Exact(query, 7, where, part, 4)) for part in range(4)]
+    assert sum(int(part.visited_Q[0]) for part in parts) == (120 if where is None else 90)
+    best = brute_force(searcher, "oak elm", range(120 if where is None else 90))
+    np.testing.assert_allclose(merge(parts, 7).score_QK[0], best, atol=1e-4)
 
 
 def test_files_that_change_are_noticed(work, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from rayhier.model.router import route_all
 from rayhier.search.answer import answers
 from rayhier.search.codebook import codebook_of
 from rayhier.search.reader import Reader
+from rayhier.search.retrieve import Exact
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files, schemas
@@ -100,6 +101,20 @@ def test_each_codec_scores_by_the_stored_vectors(root, table, vectors, asked, co
         if codec != "pq":
             np.testing.assert_allclose([hit.score for hit in part.hits], scores, atol=1e-6)
     assert right >= FOUND[codec] * Q * K, right
+
+
+@pytest.mark.parametrize("parts", [1, 3, 40])
+@pytest.mark.parametrize("codec", CODECS)
+def test_parts_of_an_exact_search_are_a_whole_one(root, table, vectors, asked, codec, parts):
+    gone = IDS[:2000:7]
+    change.delete(root, gone)
+    query, kept = asked[0], np.setdiff1d(np.arange(N), np.arange(0, 2000, 7))
+    groups = [Reader(LeafScan.mapped(LeafMap.open(root), codec, part)) for part in (range(9), range(9, L))]
+    found = merge([group.read(Exact(query, K, part=part, parts=parts)) for group in groups for part in range(parts)], K)
+    best = -np.sort(-(query @ vectors[kept].T), axis=1)[:, :K]
+    np.testing.assert_allclose(found.score_QK, best, atol=1e-5)
+    assert found.documents.column_names == ["id"]
+    assert not {*found.ids.tolist()} & {*gone}
 
 
 def test_a_beam_of_more_leaves_than_a_file_holds_reads_them_all(root, table, vectors, asked):

@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 from openapi_spec_validator import validate
 
+from rayhier.index.stats import ServedRecall
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.routes import Routes
@@ -48,6 +49,18 @@ def held(tmp_path):
 @pytest.fixture
 def locked(engine, held):
     return TestClient(app_of(engine, tokens=held))
+
+
+def test_recall_as_served_and_what_to_do_about_a_broken_promise():
+    index = INDEX.model_copy(update={"recall": 0.95})
+    recalls = iter([None, ServedRecall.of([0.8] * 500, 0), ServedRecall.of([1.0] * 500, 0)])
+    with TestClient(app_of(Canned(), index=index, recall=lambda: next(recalls))) as client:
+        none, low, full = (client.get("/v1/index").json() for _ in range(3))
+    assert (none["recall_served"], none["drift"]["advice"]) == (None, [])
+    assert low["recall_served"]["mean"] == 0.8
+    assert low["recall_served"]["since"] == "1970-01-01T00:00:00+00:00"
+    assert [line.partition(":")[0] for line in low["drift"]["advice"]] == ["retrain"]
+    assert full["drift"]["advice"] == []
 
 
 def test_search(client, engine):

@@ -51,6 +51,19 @@ def test_one_group_answers_as_offline_search(worded, mode, year):
     assert [len(answer.hits) for answer in given.answers][-1] == (0 if mode == "bm25" else 7)
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_what_vectors_found_is_known_of_a_hybrid_search(worded, groups):
+    engine, outcomes = engine_of(Searcher.open(worded), near_groups(worded, groups)), []
+    engine.answered = lambda request, routes, found, view: outcomes.append(found)
+    for mode in ("dense", "hybrid"):
+        asyncio.run(ask(engine, ASKED, 7, 2, mode=mode))
+    dense, hybrid = outcomes
+    np.testing.assert_allclose(hybrid.near.score_QK[:, :7], dense.near.score_QK, atol=1e-6)
+    assert dense.near is dense.ranking
+    asyncio.run(ask(engine, ASKED, 7, mode="bm25"))
+    assert outcomes[-1].near is None
+
+
 def test_words_are_as_rare_in_a_group_as_in_the_whole_index(worded):
     searcher = Searcher.open(worded)
     groups = near_groups(worded, 3)

@@ -1,10 +1,12 @@
 """What a server notes, by name, tags and value, and how this process shows it to Prometheus."""
 
+import math
+
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rayhier.serve.metrics import COUNTERS, HISTOGRAMS, NAMES, VERSION, Metrics, Prometheus
+from rayhier.serve.metrics import COUNTERS, GAUGES, HISTOGRAMS, NAMES, Metrics, Prometheus
 
 from .stand_ins import Noting
 
@@ -38,6 +40,16 @@ NOTED = {
         lambda metrics: metrics.batched("encode", 8),
         [("rayhier_batch_size", 8, {"stage": "encode"})],
     ),
+    "an audited query": (
+        lambda metrics: metrics.audited(0.9, 0.8, 0.95),
+        [
+            ("rayhier_audited", 1, {}),
+            ("rayhier_recall", 0.9, None),
+            ("rayhier_recall_low", 0.8, None),
+            ("rayhier_recall_high", 0.95, None),
+        ],
+    ),
+    "a skipped query": (lambda metrics: metrics.skipped(), [("rayhier_audits_skipped", 1, {})]),
     "a version": (lambda metrics: metrics.serves(4), [("rayhier_version", 4, None)]),
 }
 
@@ -57,7 +69,7 @@ def test_instruments_are_told_of_declared_names_and_tags(note, told):
     noted = Noting()
     note(Metrics(noted))
     for name, _, tags in noted.told:
-        assert name == VERSION if tags is None else tuple(tags) == declared[name]
+        assert name in GAUGES if tags is None else tuple(tags) == declared[name]
 
 
 def shown(prometheus):
@@ -89,6 +101,12 @@ def test_prometheus_reads_what_was_noted():
     assert samples["rayhier_partial_total", ("group", "shards-0")] == 2
     assert samples["rayhier_partial_total", ("group", "reranker")] == 1
     assert samples["rayhier_version",] == 4
+    assert samples["rayhier_recall_low",] == 0.8
+    assert (samples["rayhier_audited_total",], samples["rayhier_audits_skipped_total",]) == (1, 1)
+
+
+def test_what_was_not_measured_is_no_number():
+    assert math.isnan(shown(Prometheus())["rayhier_recall",])
 
 
 def test_two_servers_of_a_process_count_apart():

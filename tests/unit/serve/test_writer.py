@@ -218,6 +218,23 @@ def test_drift_tells_of_what_was_folded(server):
     assert [line.partition(":")[0] for line in after["advice"]][:2] == ["compact", "compact"]
 
 
+def test_recall_as_served_is_of_what_was_seen(open_server):
+    """Of the tail too; a fold begins nothing anew."""
+    server = open_server(recall={"share": 1, "cpu": 1})
+    assert server.index()["recall_served"] is None
+    server.put(*(doc(f"n{n}", f"oak{n} elm") for n in range(20)))
+    for number in range(1, 4):
+        server.search("oak3 elm", 10, beam=server.index()["leaves"])
+        for _ in range(400):
+            served = server.index()["recall_served"]
+            if served is not None and served["questions"] == number:
+                break
+            threading.Event().wait(0.02)
+        assert (served["mean"], served["high"], served["questions"]) == (1, 1, number)
+        assert 0 < served["low"] < 1
+        server.fold()
+
+
 def test_a_request_that_began_before_a_fold_ends_as_it_began(server):
     server.put(doc("a"))
     engine = server.embedded._served._engine

@@ -1,0 +1,154 @@
+"""Recall as served: some queries are searched exactly too, once they are answered, beside the traffic.
+
+An audit compares a query with all documents by their stored vectors, part by part and group after group. After each
+part it rests, in proportion to the CPU that the part took, so that it takes a small share of one CPU, however large the
+index is. A query that is drawn while another is audited is skipped, and counted.
+
+Shapes: M numbers of a vector, K results.
+"""
+
+import asyncio
+import contextvars
+import logging
+import math
+import time
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+
+from rayhier.arrays import Floats
+from rayhier.dataset.ranking import Ranking, merge
+from rayhier.index.stats import ServedRecall
+from rayhier.search.request import Request
+from rayhier.search.retrieve import Exact, Found
+from rayhier.search.routes import Routes
+from rayhier.serve.args import Auditing
+from rayhier.serve.backend.engine import Engine, View
+from rayhier.serve.errors import LostError
+from rayhier.serve.metrics import Metrics
+
+DEPTH = 10
+"""Most results of a query that are compared."""
+WINDOW = 1_000
+"""Newest audited queries, over which recall is the mean."""
+PART = 8_000_000
+"""About the most multiply-adds of a part of an exact search: a few milliseconds."""
+DISPATCH = 0.001
+"""Seconds of CPU that a part takes besides, about: to send it to a group and to merge what comes."""
+AFTER = 0.05
+"""Seconds from an answer to the exact search, so that the answer is sent first."""
+WITHIN = 1e-5
+"""Difference of two scores that counts as none: a vector's products are summed up in another order."""
+log = logging.getLogger("ray.serve")
+
+
+class Audit:
+    """Measures which share of the exact best documents the searches of an engine find by vectors."""
+
+    def __init__(
+        self, engine: Engine, settings: Auditing, metrics: Metrics | None = None, seed: int | None = None
+    ) -> None:
+        """Audit the searches of an engine, as many of them as the settings say."""
+        self._engine, self._settings, self._metrics = engine, settings, metrics
+        self._random = np.random.default_rng(seed)
+        self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        self._model: str | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.skipped = 0
+        """Number of queries that were drawn and not audited."""
+        if settings.share:
+            engine.answered = self.draw
+
+    @property
+    def recall(self) -> ServedRecall | None:
+        """Recall of the newest audited queries of the served model, of whatever version; None: none was audited."""
+        if not self._window or self._model != _model(self._engine.view):
+            return None
+        return ServedRecall.of([share for _, share in self._window], self._window[0][0])
+
+    def draw(self, request: Request, routes: Routes, found: Found, view: View) -> None:
+        """Draw some queries of a search that was answered, and audit one of them, by the view that it read.
+
+        Queries that words alone, or a tree's level, order are not drawn, nor those whose answer is partial.
+        """
+        if found.near is None:
+            return
+        k = min(request.k, DEPTH)
+        for query in np.flatnonzero(self._random.random(len(found.lost)) < self._settings.share).tolist():
+            if found.lost[query]:
+                continue
+            if self._task is not None and not self._task.done():
+                self._skip()
+                continue
+            work = Exact(routes.encoded.numpy[query : query + 1], k, request.where)
+            audit = self._audit(work, found.near.score_QK[query, :k], view)
+            # In a separate context: Serve cancels calls in the context of a request whose caller has left.
+            self._task = asyncio.create_task(audit, context=contextvars.Context())
+
+    def _skip(self) -> None:
+        self.skipped += 1
+        if self._metrics is not None:
+            self._metrics.skipped()
+
+    async def _audit(self, work: Exact, near_K: Floats, view: View) -> None:
+        """Search exactly, and note the share of the best documents that the answered search found."""
+        await asyncio.sleep(AFTER)
+        try:
+            best = await self._searched(work, view)
+        except Exception:
+            log.exception("a query cannot be searched exactly")
+            best = None
+        if best is None:
+            return self._skip()
+        share = share_found(near_K, best.score_QK[0])
+        if share is None:
+            return None
+        if self._model != _model(view):
+            self._window.clear()
+            self._model = _model(view)
+        self._window.append((time.time(), share))
+        if self._metrics is not None and (recall := self.recall) is not None:
+            self._metrics.audited(recall.mean, recall.low, recall.high)
+        return None
+
+    async def _searched(self, work: Exact, view: View) -> Ranking | None:
+        """Search exactly; None where a group does not answer, or another version is served meanwhile."""
+        groups, best = self._engine.groups, Ranking.none(1)
+        rows = int(view.count_L.sum()) / max(1, len(groups))
+        parts = max(1, math.ceil(rows * work.query_QM.shape[1] / PART))
+        for group in groups:
+            for part in range(parts):
+                if _version(self._engine.view) != _version(view):
+                    return None
+                try:
+                    ranking, seconds = await group.read(replace(work, part=part, parts=parts), view.seen)
+                except LostError:
+                    return None
+                best = merge([best, ranking], work.k)
+                seconds += DISPATCH
+                await asyncio.sleep(seconds / self._settings.cpu - seconds)
+        return best
+
+
+def share_found(near_K: Floats, best_K: Floats) -> float | None:
+    """Return the share of the best documents, of scores `best_K`, that a search of scores `near_K` found.
+
+    A score of -inf stands for no document; None: no document is among the best. Documents that score as the last of the
+    best do are as good as that one.
+
+    >>> share_found(np.array([0.9, 0.7, 0.5]), np.array([0.9, 0.8, 0.7]))
+    0.6666666666666666
+    """
+    best_K = best_K[np.isfinite(best_K)]
+    if not len(best_K):
+        return None
+    return float((near_K[: len(best_K)] >= best_K[-1] - WITHIN).sum() / len(best_K))
+
+
+def _model(view: View) -> str | None:
+    return None if view.seen is None else view.seen.model
+
+
+def _version(view: View) -> int | None:
+    return None if view.seen is None else view.seen.version
