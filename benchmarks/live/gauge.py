@@ -90,7 +90,9 @@ def ask(taken: Taken, stream: Stream, search: Callable[[Any], list[str]]) -> Non
         answers.append(search(query_M))
         ms.append(1e3 * (time.perf_counter() - began))
     taken.median, taken.p99 = (round(float(np.percentile(ms, share)), 2) for share in (50, 99))
-    shared = [len(set(got) & set(best)) / len(best) for got, best in zip(answers, stream.exact(taken.batches), strict=True)]
+    shared = [
+        len(set(got) & set(best)) / len(best) for got, best in zip(answers, stream.exact(taken.batches), strict=True)
+    ]
     taken.recall = round(float(np.mean(shared)), 4)
 
 

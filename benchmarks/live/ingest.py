@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +25,7 @@ import rayhier
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, absolute, clock, served
 from benchmarks.live.gauge import Taken, ask, count, ingest, watched, weigh
-from benchmarks.live.stream import K, VECTORS, Stream
+from benchmarks.live.stream import VECTORS, K, Stream
 from benchmarks.machine import below, free_ports
 from benchmarks.tables import table
 from rayhier.dataset.documents import document_texts
@@ -41,7 +40,18 @@ from rayhier.storage.paths import locate
 QUERIES = 500
 CLIENTS = 4
 """Clients of the server, each with a batch on its way."""
-HEAD = ["system", "documents a second", "added", "CPU, µs a document", "files", "MB", "memory, MB", "a search, median ms", "99%", "recall@10"]
+HEAD = [
+    "system",
+    "documents a second",
+    "added",
+    "CPU, µs a document",
+    "files",
+    "MB",
+    "memory, MB",
+    "a search, median ms",
+    "99%",
+    "recall@10",
+]
 TOGETHER = 20
 """Batches of one call in this process: what a server's tail holds at most."""
 

@@ -1,4 +1,4 @@
-"""Ingest by LanceDB and by qdrant-edge-py, in an environment of their own with numpy: `PYTHON -m benchmarks.live.rivals`.
+"""Ingest by LanceDB and by qdrant-edge-py, in an environment of their own: `PYTHON -m benchmarks.live.rivals`.
 
 Both begin with an index of the stream's first documents, as rayhier does. Documents are added in batches of a thousand;
 after so many as rayhier's tail may hold, the index takes them in.
@@ -35,7 +35,9 @@ def lancedb(folder: Path, stream: Stream, seconds: float) -> Taken:
         return pa.table({"id": ids, "text": texts, "vector": vectors})
 
     table = lancedb.connect(str(folder)).create_table("documents", rows(stream.first, stream.texts, stream.vector_NM))
-    table.create_index("dot", vector_column_name="vector", index_type="IVF_PQ", num_partitions=LISTS, num_sub_vectors=m // 8)
+    table.create_index(
+        "dot", vector_column_name="vector", index_type="IVF_PQ", num_partitions=LISTS, num_sub_vectors=m // 8
+    )
     table.optimize(cleanup_older_than=timedelta(0))
 
     def optimize() -> None:
@@ -96,7 +98,10 @@ def qdrant(folder: Path, stream: Stream, seconds: float) -> Taken:
 
     def search(query_M: Any) -> list[str]:
         asked = edge.QueryRequest(
-            limit=K, query=edge.Query.Nearest(query_M.tolist()), with_payload=True, params=edge.SearchParams(hnsw_ef=EFFORT)
+            limit=K,
+            query=edge.Query.Nearest(query_M.tolist()),
+            with_payload=True,
+            params=edge.SearchParams(hnsw_ef=EFFORT),
         )
         return [point.payload["id"] for point in shard.query(asked)]
 

@@ -85,7 +85,6 @@ def fold(root: Location, router: Router | None = None, factor: float = math.inf)
         if table is not None:
             name = f"data/folded-{last:012d}-{uuid.uuid4().hex[:12]}.parquet"
             shards = [write_rows(root, name, table, words=newest.manifest.words)]
-        file = _write_ids(root, named)
 
         def change(now: LeafMap) -> Manifest:
             if now.manifest.log != newest.manifest.log:
@@ -93,7 +92,10 @@ def fold(root: Location, router: Router | None = None, factor: float = math.inf)
                     f"fold: version {now.manifest.version} ({now.manifest.change}) holds the log up to change "
                     f"{now.manifest.log} already; nothing was changed"
                 )
-            manifest = _without(now.manifest, find(now, named), file, len(named), "fold")
+            manifest, rows = now.manifest, find(now, named)
+            if rows.num_rows:
+                gone = rows["id"].combine_chunks().unique().sort()
+                manifest = _without(manifest, rows, _write_ids(root, gone), len(gone), "fold")
             changed = _with(manifest, shards, now.manifest.version + 1, "fold")
             return changed.model_copy(update={"moved": manifest.moved + moved, "log": last})
 

@@ -44,6 +44,8 @@ Vector = Annotated[
         description="Vector made by the index's encoder; of unit length where similarity is cosine.",
     ),
 ]
+
+
 def _unpacked(value: Any, numbers: ValidatorFunctionWrapHandler) -> Any:
     """Return a list of numbers, or the numbers of a base64 text as an array; ValueError where it is neither."""
     return unpack(value) if isinstance(value, str) else numbers(value)
@@ -55,7 +57,7 @@ PackedVector = Annotated[
     WithJsonSchema(
         {
             "anyOf": [{"type": "array", "items": {"type": "number"}, "minItems": 1}, {"type": "string"}],
-            "description": "Vector made by the index's encoder: a list of numbers, or base64 of its numbers as float32, "
+            "description": "Vector made by the index's encoder: numbers, or base64 of the numbers as float32, "
             "little-endian; of unit length where similarity is cosine.",
         }
     ),

@@ -1,4 +1,4 @@
-"""Vectors as texts: base64 of their numbers as float32, little-endian, which takes a quarter of the bytes of JSON numbers.
+"""Vectors as texts: base64 of their numbers as float32, little-endian, a quarter of the bytes of JSON numbers.
 
 Needs no numpy, as clients do not.
 """
