@@ -41,6 +41,7 @@ from rayhier.model.revise import in_use
 from rayhier.model.router import load_router, route_all
 from rayhier.search.coded_router import first_pass_before
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import Location
 from rayhier.train.examples import Examples
 
 NAME, TOPICS = "oewn_examples", 300
@@ -118,7 +119,7 @@ class Stream:
         index = view.index(self.spec)
         return index.router, index.leaf_NR, time.perf_counter() - began
 
-    def add(self, root: Path, router: LearnedIvfRouter, rows: Ints) -> LeafMap:
+    def add(self, root: Location, router: LearnedIvfRouter, rows: Ints) -> LeafMap:
         """Add documents as `rayhier index add` does."""
         ids = self.ids[rows].tolist()
         batch = leaf_maps.texts(ids, ids), Encoded.of(self.vector_NM[rows])
@@ -229,9 +230,9 @@ def main() -> None:
             continue
         rows = stream.rows(step)
         judge = Judge(stream, rows)
-        *whole, seconds = stream.anew(rows)
+        router, leaf_NR, seconds = stream.anew(rows)
         anew_seconds.append((len(rows), seconds))
-        anew = judge.curve(*whole)
+        anew = judge.curve(router, leaf_NR)
         curves = {
             name: judge.curve(router_of(there, built), placed(there, judge.ids)) for name, there in states.items()
         }

@@ -255,14 +255,15 @@ def _stats(manifest: "Manifest", spec: JobSpec) -> list[str]:
 
     stats = Stats.of(manifest, spec)
     shown = {
-        **{name: value for name, value in dataclasses.asdict(stats).items() if not isinstance(value, float)},
+        **{name: value for name, value in dataclasses.asdict(stats).items() if isinstance(value, int)},
         "imbalance": f"{stats.imbalance:.3f}",
         "removed rows": f"{stats.void:.1%}",
         "added rows": f"{stats.added:.1%}",
         "mean log-probability": f"{stats.log_prob:.3f}",
         "added log-probability": "none" if stats.added_log_prob is None else f"{stats.added_log_prob:.3f}",
     }
-    shown.pop("added_log_prob", None)
+    if stats.due is not None:
+        shown["rows compared, of anew"] = f"{stats.due.dear:.2f}"
     lines = [
         f"{name.replace('_', ' '):22} {value:,}" if isinstance(value, int) else f"{name:22} {value}"
         for name, value in shown.items()

@@ -90,7 +90,6 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
         if table is not None:
             name = f"data/folded-{last:012d}-{uuid.uuid4().hex[:12]}.parquet"
             shards = [write_rows(root, name, table, words=newest.manifest.words)]
-        file = write_ids(root, named)
 
         def change(now: LeafMap) -> Manifest:
             _check_revision(newest.manifest, now.manifest)
@@ -99,7 +98,10 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
                     f"fold: version {now.manifest.version} ({now.manifest.change}) holds the log up to change "
                     f"{now.manifest.log} already; nothing was changed"
                 )
-            manifest = without_rows(now.manifest, find(now, named), file, len(named), "fold")
+            manifest, rows = now.manifest, find(now, named)
+            if rows.num_rows:
+                gone = rows["id"].combine_chunks().unique().sort()
+                manifest = without_rows(manifest, rows, write_ids(root, gone), len(gone), "fold")
             changed = with_shards(manifest, shards, now.manifest.version + 1, "fold")
             return changed.model_copy(update={"moved": manifest.moved + moved, "log": last})
 

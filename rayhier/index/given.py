@@ -82,7 +82,7 @@ def _matrix(vectors: Sequence[Any], dimension: int, *, unit: bool) -> Floats:
     for place, vector in enumerate(vectors):
         if len(vector) != dimension:
             raise InputError(f"documents[{place}].vector: got {len(vector)} numbers; allowed: {dimension}")
-    vector_NM = np.array(vectors, dtype=np.float32)
+    vector_NM = np.array(vectors, dtype=np.float32)  # lists or arrays
     lengths = np.linalg.norm(vector_NM, axis=1)
     if unit and (wrong := np.flatnonzero(np.abs(lengths - 1) > LENGTH)).size:
         place = int(wrong[0])

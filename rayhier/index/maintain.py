@@ -12,10 +12,8 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +25,7 @@ from torch.nn import functional as F
 from rayhier.arrays import Bools, Ints
 from rayhier.index.assign import Assigner
 from rayhier.index.change import with_shards, without_rows, write_ids, writing
+from rayhier.index.due import SHRUNK, Due, largest
 from rayhier.index.find import find, per_leaf
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
@@ -41,11 +40,6 @@ from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, Revision
 from rayhier.storage.paths import Location
 
-GROWN, SHRUNK = 1.5, 0.25
-"""Rows, as shares of the mean of an index made anew, above which a leaf is split, and below which it is given up."""
-EVEN, DEAR, EMPTIER = 1.2, 1.1, 0.2
-"""Imbalance of an index made anew. Maintenance pays where searches compare 1.1 times the rows of an index made anew, or
-where a fifth of the leaves is to be given up."""
 NEAR = 16
 """Leaves nearest to a changed leaf's centroid whose documents are placed anew too."""
 ROUNDS, STEPS = 6, 8
@@ -56,38 +50,8 @@ LOPSIDED = 0.1
 """Least share of a leaf's rows in each half."""
 SAME = 1e-3
 """Distance of two centroids up to which a leaf is not split: its documents have about the same vector."""
-FEWEST, PIECE = 3, 1024
-"""Most rows of a leaf that is not split however small others are; centroids that are compared at a time."""
-
-
-@dataclass(frozen=True)
-class Due:
-    """How the leaves of a version compare with those of an index made anew."""
-
-    mean: float
-    """Mean rows of a leaf in an index made anew."""
-    dear: float
-    """Rows that searches compare, as a multiple of those in an index made anew."""
-    grown: Ints
-    """Leaves to be split."""
-    shrunk: Ints
-    """Leaves to be given up."""
-    used: int
-    """Number of leaves in use."""
-
-    @classmethod
-    def of(cls, manifest: Manifest, spec: JobSpec, used_L: Bools) -> Self:
-        """Compare the rows of a version's leaves; `used_L` [leaves] is False for those that were given up."""
-        count_L = np.array(manifest.counts)
-        mean = max(1, manifest.rows) / spec.leaves(max(1, manifest.documents))
-        dear = float((count_L**2).sum() / max(1, manifest.rows)) / (EVEN * mean)
-        shrunk = np.flatnonzero(used_L & (count_L < SHRUNK * mean))
-        return cls(mean, dear, np.flatnonzero(count_L > max(GROWN * mean, FEWEST)), shrunk, int(used_L.sum()))
-
-    @property
-    def now(self) -> bool:
-        """True where maintenance pays."""
-        return (self.dear > DEAR and len(self.grown) > 0) or len(self.shrunk) > EMPTIER * self.used
+PIECE = 1024
+"""Centroids that are compared at a time."""
 
 
 def maintain(root: Location, router: Router, spec: JobSpec) -> LeafMap | None:
@@ -98,8 +62,8 @@ def maintain(root: Location, router: Router, spec: JobSpec) -> LeafMap | None:
     """
     router = checked(router, spec)
     with writing(root) as newest:
-        due = Due.of(newest.manifest, spec, in_use(router).cpu().numpy())
-        if not due.now:
+        due = Due.of(newest.manifest, spec)
+        if not due.advice():
             return None
         region = Region(newest, router, due, spec)
         region.split_grown()
@@ -157,7 +121,7 @@ class Region:
         """Split leaves that grew, and halves that are still too large."""
         refused = set[int]()
         for _ in range(ROUNDS):
-            large = np.flatnonzero(self._whole_L & (self._size_L > max(GROWN * self._mean, FEWEST)))
+            large = np.flatnonzero(self._whole_L & (self._size_L > largest(self._mean)))
             leaf_S = [leaf for leaf in large.tolist() if leaf not in refused]
             if not leaf_S:
                 break
@@ -323,16 +287,16 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     removal = write_ids(root, named)
 
     def change(now: LeafMap) -> Manifest:
-        if now.manifest.version != manifest.version:
+        base = now.manifest  # files may have been packed meanwhile
+        if (base.counts, base.log, base.revision) != (manifest.counts, manifest.log, manifest.revision):
             raise InputError(
-                f"maintain: version {now.manifest.version} ({now.manifest.change}) was published meanwhile; "
-                "nothing was changed; run it again"
+                f"maintain: version {base.version} ({base.change}) was published meanwhile; nothing was changed; run "
+                "it again"
             )
-        padded = manifest.model_copy(
-            update={"counts": [*manifest.counts, *[0] * (len(count_L) - len(manifest.counts))]}
-        )
+        further = [0] * (len(count_L) - len(base.counts))
+        padded = base.model_copy(update={"counts": [*base.counts, *further]})
         without = without_rows(padded, before, removal, len(named), "maintain")
-        return with_shards(without, [shard], manifest.version + 1, "maintain").model_copy(update={"revision": revision})
+        return with_shards(without, [shard], base.version + 1, "maintain").model_copy(update={"revision": revision})
 
     return leaf_map.commit(root, change)
 

@@ -9,15 +9,15 @@ from typing import Self
 import numpy as np
 
 from rayhier.dataset.balance import balance
+from rayhier.index.due import Due
 from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import Manifest, Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
 """Limits above which to compact: share of removed rows (TOMBSTONES), share of added rows (ADDED), number of files of
 added rows (FILES)."""
-IMBALANCE, GROWN = 2.0, 1.5
-"""Limits above which to maintain leaves: imbalance of their sizes (IMBALANCE), and how many times as many leaves the
-spec would make of so many documents (GROWN)."""
+IMBALANCE = 2.0
+"""Limit above which to train again where leaves do not split: imbalance of their sizes."""
 SURPRISE, FEWEST_ADDED = 1.6, 100
 """Nats above which to train again, by which at least FEWEST_ADDED new documents are less probable in their leaf than
 old ones. Documents of the same kind are 0.6 to 1.2 nats less probable in leaves that were made without them, the more
@@ -90,21 +90,22 @@ class Stats:
     added_log_prob: float | None
     """Mean log-probability of a document's first leaf, over documents added since; None where there are none."""
     moved: int
-    leaves_now: int | None = None
-    """Number of leaves that the spec would make of so many documents; None: not of leaves that split and merge."""
+    due: Due | None = None
+    """How leaves compare with those of an index made anew; None where they do not split, or the spec is not known."""
 
     @classmethod
     def of(cls, manifest: Manifest, spec: JobSpec | None = None) -> Self:
-        """Compute sizes, balance and drift from a version's manifest, and how many leaves its spec would make now."""
+        """Compute sizes, balance and drift from a version's manifest, and by its spec which leaves are due."""
         base = [shard for shard in manifest.shards if not is_added(shard)]
         added = [shard for shard in manifest.shards if is_added(shard)]
         stored = sum(shard.rows for shard in manifest.shards)
-        spread = balance(np.array(manifest.counts))
+        counts = [count for count in manifest.counts if count or manifest.revision is None]
+        spread = balance(np.array(counts))
         return cls(
             version=manifest.version,
             documents=manifest.documents,
             rows=manifest.rows,
-            leaves=len(manifest.counts),
+            leaves=manifest.leaves,
             empty=int(spread["empty"]),
             imbalance=spread["imbalance"],
             void=1 - manifest.rows / stored if stored else 0.0,
@@ -116,7 +117,7 @@ class Stats:
             log_prob=_mean(base),
             added_log_prob=_mean(added) if added else None,
             moved=manifest.moved,
-            leaves_now=spec.leaves(manifest.documents) if spec is not None and spec.router.calibrates else None,
+            due=Due.of(manifest, spec) if spec is not None and spec.router.calibrates else None,
         )
 
     def advice(self) -> list[str]:
@@ -133,14 +134,10 @@ class Stats:
             lines.append(f"compact: {self.added:.0%} of the rows lie outside the sorted shards (above {ADDED:.0%})")
         if self.added_files > FILES:
             lines.append(f"compact: {self.added_files:,} files of added rows (above {FILES})")
-        leaves = "retrain" if self.leaves_now is None else "maintain"
-        if self.imbalance > IMBALANCE:
-            lines.append(f"{leaves}: imbalance {self.imbalance:.2f} (above {IMBALANCE})")
-        if self.leaves_now is not None and self.leaves_now > GROWN * self.leaves:
-            lines.append(
-                f"maintain: {self.leaves:,} leaves, where the spec would make {self.leaves_now:,} of so many documents "
-                f"(above {GROWN} times as many)"
-            )
+        if self.due is not None:
+            lines += self.due.advice()
+        elif self.imbalance > IMBALANCE:
+            lines.append(f"retrain: imbalance {self.imbalance:.2f} (above {IMBALANCE})")
         gap = 0.0 if self.added_log_prob is None else self.log_prob - self.added_log_prob
         if gap > SURPRISE and self.added_documents >= FEWEST_ADDED:
             lines.append(f"retrain: new documents are {gap:.2f} nats less probable in their leaf (above {SURPRISE})")
@@ -149,7 +146,7 @@ class Stats:
 
 def is_added(shard: Shard) -> bool:
     """Return True if a shard was added after the build or the last compaction."""
-    return shard.file.name.startswith(("data/added-", "data/folded-"))
+    return shard.file.name.startswith(("data/added-", "data/folded-", "data/moved-"))
 
 
 def _mean(shards: list[Shard]) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, pins
+from rayhier.storage.change_log import KEPT, ChangeLog
 from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
 
@@ -29,6 +30,7 @@ class Swept:
 def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
     """Remove all versions except the newest `keep` and pinned ones, then files that no remaining version needs.
 
+    Of the change log the objects go whose changes the files of all remaining versions hold, but for the newest ones.
     Files that no manifest ever listed stay while a writer has a pin, and while they are younger than `hours`. Manifests
     are removed first, and the rest are read again before any file is removed, so that a version that is pinned or
     published meanwhile stays complete. InputError where the manifest of a version that stays is damaged.
@@ -58,6 +60,8 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
         if name in named or (not writing and leaf_map.now() - status.st_mtime > 3600 * hours):
             (root / name).unlink(missing_ok=True)
             removed, size = removed + 1, size + status.st_size
+    logged = ChangeLog(root).forget(_oldest_log(root) - KEPT)
+    removed, size = removed + len(logged), size + sum(logged)
     pins.sweep(root)
     return Swept(sorted(doomed), sorted(older - doomed), removed, size)
 
@@ -80,3 +84,8 @@ def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
     pinned = [before[version] for version in pins.held(root) if version in before]
     manifests = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
     return {file.name for manifest in (*manifests, *pinned) for file in manifest.files}
+
+
+def _oldest_log(root: Location) -> int:
+    """Number of the last change of the log that the files of every remaining version hold."""
+    return min(LeafMap.open(root, version).manifest.log for version in leaf_map.versions(root))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 
@@ -25,6 +26,7 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import ID, Needs
+from rayhier.dataset.words import word_hashes
 from rayhier.search import codecs
 from rayhier.search.codebook import Codebook
 from rayhier.search.filter import matching
@@ -38,7 +40,7 @@ from rayhier.storage.leaf_map import LeafMap, Shard, key_of
 POPULATE = 22
 """Linux's number of the advice to map all pages of a file for reading now (MADV_POPULATE_READ)."""
 LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
-FORMAT = 3
+FORMAT = 4
 DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
@@ -274,6 +276,18 @@ class MappedSegment:
         """Return the ids of all rows' results."""
         return self._shown[ID]
 
+    def with_ids(self, hash_X: npt.NDArray[np.uint64]) -> Ints:
+        """Return the first rows [r] of documents whose ids have some hashes, by `word_hashes`; others' may be among."""
+        hash_N, row_N = self._hashed_ids
+        begin_X, end_X = (np.searchsorted(hash_N, hash_X, side) for side in ("left", "right"))
+        there_X = begin_X < end_X
+        places = [np.arange(begin, end) for begin, end in zip(begin_X[there_X], end_X[there_X], strict=True)]
+        return np.asarray(row_N[np.concatenate(places)], np.int64) if places else np.empty(0, np.int64)
+
+    @cached_property
+    def _hashed_ids(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+        return self._array("id_hash"), self._array("id_row")
+
     @property
     def half(self) -> bool:
         """True where the stored vectors have 16 bits."""
@@ -346,6 +360,11 @@ def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | Non
     rows = rows.drop_columns(["leaves"]).combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
+    first_N = np.flatnonzero(rank_N == 0)
+    hash_N = word_hashes(rows[key_of(rows.column_names)].take(pa.array(first_N)).to_pylist())
+    order_N = np.argsort(hash_N)
+    np.save(folder / "id_hash.npy", hash_N[order_N])
+    np.save(folder / "id_row.npy", first_N[order_N].astype(np.int32))
     (folder / ABOUT).write_text(json.dumps({"leaves": leaf_L.tolist(), "sizes": size_L.tolist()}))
 
 

@@ -4,7 +4,7 @@ A document's first row is that in its best leaf; a passage is a row of its own. 
 Shapes: N first rows of a segment, R rows chosen.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Ints
 from rayhier.dataset.ranking import ID, Needs
+from rayhier.dataset.words import word_hashes
 from rayhier.search.answer import OWN
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import DOC_ID, INNER, MappedSegment
@@ -78,7 +79,8 @@ def _check(name: str, *ids: str) -> None:
 class StoredDocuments:
     """Reads documents whose first rows are in the leaves of a scan of mapped files.
 
-    At first use it sorts the ids of each file, in four bytes a row; a page then costs what it shows.
+    Documents are found by hashes of their ids, which lie sorted in the files. At the first page the ids of each file
+    are sorted, in four bytes a row; a page then costs what it shows.
     """
 
     def __init__(self, leaves: LeafScan) -> None:
@@ -86,27 +88,39 @@ class StoredDocuments:
         self._leaves = leaves
 
     @cached_property
-    def _sorted(self) -> list["_Sorted"]:
+    def _segments(self) -> list[MappedSegment]:
         segments = [segment for segment in self._leaves.segments if isinstance(segment, MappedSegment)]
         if len(segments) < len(self._leaves.segments):
             raise TypeError("documents: got rows in memory; allowed: of mapped files")
-        return [_Sorted.of(segment, self._leaves.leaves) for segment in segments]
+        return segments
+
+    @cached_property
+    def _sorted(self) -> list["_Sorted"]:
+        return [_Sorted.of(segment, self._leaves.leaves) for segment in self._segments]
 
     def read(self, work: Lookup | Listing) -> pa.Table:
         """Read first rows: columns `id`, `doc_id`, `leaf`, `title`, `text` and the declared fields."""
         if isinstance(work, Lookup):
-            chosen = [[ordered.with_id(name) for name in dict.fromkeys(work.ids)] for ordered in self._sorted]
+            names, needs = list(dict.fromkeys(work.ids)), work.needs
         else:
-            names = {name for ordered in self._sorted for name in ordered.after(work.after, work.count)}
-            kept = sorted(names)[: work.count]
-            chosen = [[ordered.with_id(name) for name in kept] for ordered in self._sorted]
-        needs: Needs = work.needs if isinstance(work, Lookup) else "texts"
-        tables = [
-            ordered.shown(np.concatenate(rows), needs=needs)
-            for ordered, rows in zip(self._sorted, chosen, strict=True)
-            if any(map(len, rows))
-        ]
+            after = {name for ordered in self._sorted for name in ordered.after(work.after, work.count)}
+            names, needs = sorted(after)[: work.count], "texts"
+        hash_X, wanted = word_hashes(names), pa.array(names, pa.string())
+        tables = []
+        for segment in self._segments:
+            row_R = self._first_rows(segment, segment.with_ids(hash_X), wanted)
+            if len(row_R):
+                tables.append(_shown(segment, row_R, needs=needs))
         return pa.concat_tables(tables) if tables else pa.table({ID: pa.array([], pa.string())})
+
+    def _first_rows(self, segment: MappedSegment, row_R: Ints, wanted: pa.Array) -> Ints:
+        """Keep the rows [r] whose leaf is among this scan's and whose id is wanted, not only its hash."""
+        if not len(row_R):
+            return row_R
+        leaf_R = segment.table["leaf"].take(pa.array(row_R)).to_numpy()
+        among_R = (leaf_R >= self._leaves.leaves.start) & (leaf_R < self._leaves.leaves.stop)
+        is_wanted_R = pc.is_in(segment.ids().take(pa.array(row_R)), wanted).to_numpy()
+        return np.asarray(row_R[among_R & is_wanted_R])
 
 
 @dataclass(frozen=True)
@@ -126,11 +140,6 @@ class _Sorted:
     def _id(self, row: int) -> str:
         return str(self.segment.ids()[int(row)].as_py())
 
-    def with_id(self, name: str) -> Ints:
-        """Return the rows [r] of the document with an id."""
-        begin = bisect_left(self.row_N, name, key=self._id)
-        return self.row_N[begin : bisect_right(self.row_N, name, lo=begin, key=self._id)]
-
     def after(self, name: str, count: int) -> Iterator[str]:
         """Yield at most `count` ids after one, in their order."""
         place = bisect_right(self.row_N, name, key=self._id)
@@ -141,12 +150,11 @@ class _Sorted:
             if self.segment.holds_passages:
                 place = bisect_right(self.row_N, name, lo=place, key=self._id)
 
-    def shown(self, rows: Ints, *, needs: Needs) -> pa.Table:
-        """Read the columns of rows [r] that `needs` names."""
-        shown = self.segment.take(rows, needs=needs)
-        if needs == "ids":
-            return shown
-        return shown.append_column(DOC_ID, self.segment.table[DOC_ID].take(pa.array(rows)))
+
+def _shown(segment: MappedSegment, rows: Ints, *, needs: Needs) -> pa.Table:
+    """Read the columns of rows [r] of a segment that `needs` names."""
+    shown = segment.take(rows, needs=needs)
+    return shown if needs == "ids" else shown.append_column(DOC_ID, segment.table[DOC_ID].take(pa.array(rows)))
 
 
 def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:

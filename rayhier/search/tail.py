@@ -33,6 +33,8 @@ NEVER = np.iinfo(np.int64).max
 """Number of the change that took a row away, where none did."""
 UNFILTERED = (ID, DOC_ID, "title", "text")
 """Columns that no filter names."""
+TIE = 1e-5
+"""Most by which a product of matrices may miss an inner product: how it adds depends on the size of both matrices."""
 CHUNKS = 64
 """Most tables of which the rows' columns consist before they are copied into one."""
 
@@ -62,6 +64,8 @@ class Tail:
         """Number of words [n] of each row."""
         self.named = dict[str, int]()
         """Id -> number of the first change that names it."""
+        self.holds_passages = False
+        """True where several rows may belong to one result."""
         self.bytes = 0
         """Bytes of the rows, about."""
 
@@ -81,6 +85,7 @@ class Tail:
 
     def _write(self, table: pa.Table, number: int) -> None:
         key, begin = key_of(table.column_names), len(self.born)
+        self.holds_passages = key != DOC_ID
         vector_NM = columns.matrix(table[VECTOR])
         if self.vectors is None:
             self.vectors = Growing(np.float32, vector_NM.shape[1])
@@ -207,7 +212,7 @@ class TailView:
         table = table.drop_columns([DOC_ID]).append_column(DOC_ID, doc_ids)
         return table.append_column(VECTOR, pa.chunked_array([vectors]))
 
-    def _vectors(self, rows: Ints) -> Floats:
+    def _vectors(self, rows: Ints | slice) -> Floats:
         vectors = self.tail.vectors
         if vectors is None:
             raise ValueError("tail: has no rows")
@@ -220,8 +225,31 @@ class TailView:
         row_A = self._chosen(leaves, where)
         if not len(row_A):
             return Ranking.none(len(query_QM))
-        score_QA = query_QM.astype(np.float32, copy=False) @ self._vectors(row_A).T
-        return self._ranked(score_QA, row_A, k, needs)
+        query_QM, n = query_QM.astype(np.float32, copy=False), int(row_A[-1]) + 1
+        score_QA = query_QM @ self._vectors(slice(n)).T
+        score_QA = score_QA if len(row_A) == n else score_QA[:, row_A]
+        near_A, score_QC = self._near(query_QM, score_QA, row_A, k)
+        return self._ranked(score_QC, row_A[near_A], k, needs, len(row_A))
+
+    def _near(self, query_QM: Floats, score_QA: Floats, row_A: Ints, k: int) -> tuple[Ints, Floats]:
+        """Find the rows that may be among a query's best k: places [c] in `row_A`, and scores [q, c], -inf for others.
+
+        Scores are computed pair by pair: they are the same whatever other queries and documents are compared.
+        """
+        fetched = k + len(row_A) - self._results(row_A)
+        near_QA = np.ones(score_QA.shape, bool)
+        if fetched < len(row_A):
+            near_QA = score_QA >= np.partition(score_QA, -fetched, axis=1)[:, -fetched, None] - TIE
+        near_A = np.flatnonzero(near_QA.any(axis=0))
+        score_QC = np.full((len(query_QM), len(near_A)), -np.inf, np.float32)
+        for query, query_M in enumerate(query_QM):
+            places = np.flatnonzero(near_QA[query, near_A])
+            score_QC[query, places] = np.vecdot(self._vectors(row_A[near_A[places]]), query_M)
+        return near_A, score_QC
+
+    def _results(self, row_A: Ints) -> int:
+        """Count the results that some rows belong to: fewer than rows only where these are passages."""
+        return len(np.unique(self.tail.result.values[row_A])) if self.tail.holds_passages else len(row_A)
 
     def words(
         self,
@@ -254,9 +282,10 @@ class TailView:
                 with_word, at_X = with_word[at_X >= 0], at_X[at_X >= 0]
                 score_QA[query, at_X] += np.float32(weight) * part(count_P[with_word], tail.length.values[row_A[at_X]])
         score_QA = np.where(score_QA > 0, score_QA, -np.inf).astype(np.float32)
-        ranking, best_QK = self._ranked(score_QA, row_A, k, needs), self._best(score_QA, row_A, k)
-        base_QA = query_QM.astype(np.float32, copy=False) @ self._vectors(row_A).T
-        base_QK = np.where(best_QK < 0, -np.inf, take(base_QA, best_QK)).astype(np.float32)
+        ranking, best_QK = self._ranked(score_QA, row_A, k, needs, len(row_A)), self._best(score_QA, row_A, k)
+        vector_QKM = self._vectors(row_A[best_QK])
+        base_QK = np.vecdot(vector_QKM, query_QM.astype(np.float32, copy=False)[:, None])
+        base_QK = np.where(best_QK < 0, -np.inf, base_QK).astype(np.float32)
         zero_Q = np.zeros(len(weighted), np.int64)  # words visit no documents
         return Lexical(replace(ranking, visited_Q=zero_Q, scanned_Q=zero_Q), base_QK)
 
@@ -282,13 +311,14 @@ class TailView:
         best_QA = np.where(np.isneginf(take(score_QA, order_QA)), -1, order_QA)
         return once(take(score_QA, order_QA), best_QA, self.tail.result.values[row_A], k)[1]
 
-    def _ranked(self, score_QA: Floats, row_A: Ints, k: int, needs: Needs) -> Ranking:
+    def _ranked(self, score_QA: Floats, row_A: Ints, k: int, needs: Needs, compared: int) -> Ranking:
+        """Rank the best k documents by scores [q, a] of some rows, among the rows that were compared."""
         best_QK = self._best(score_QA, row_A, k)
         score_QK = np.where(best_QK < 0, -np.inf, take(score_QA, best_QK)).astype(np.float32)
         used = np.unique(best_QK[best_QK >= 0])
         at_A = np.full(len(row_A) + 1, -1)
         at_A[used] = np.arange(len(used))
-        counted_Q = np.full(len(score_QA), len(row_A))
+        counted_Q = np.full(len(score_QA), compared)
         zero_Q = np.zeros(len(score_QA), np.int64)
         return Ranking(score_QK, at_A[best_QK], self.shown(row_A[used], needs=needs), counted_Q, counted_Q, zero_Q)
 

@@ -68,6 +68,9 @@ class WriteLimits(_Args):
     """Bytes of their rows from which on they are folded."""
     fold_seconds: Seconds = 60.0
     """Seconds after which changes are folded, however few."""
+    keep_versions: Count | None = None
+    """Newest versions that stay where the server removes older ones after each fold, with files and parts of the log
+    that none of them needs; default: all stay, and `rayhier index vacuum` removes them."""
     seconds: Seconds = 120.0
     """Seconds that a request to write may take, in place of `limits.seconds`, as its documents are encoded in it."""
 

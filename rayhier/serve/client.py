@@ -36,6 +36,7 @@ from rayhier.serve.http.models import (
     SearchResponse,
     WrittenResponse,
 )
+from rayhier.serve.http.packed import pack
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200
@@ -151,7 +152,8 @@ class _Server:
         return _Call(IndexResponse, "/v1/index")
 
     def put(self, documents: Sequence[Mapping[str, Any]], key: str | None) -> _Call[WrittenResponse]:
-        body = {"documents": _json(list(documents), "documents")}
+        packed = [_packed(document, f"documents[{place}]") for place, document in enumerate(documents)]
+        body = {"documents": _json(packed, "documents")}
         return _Call(WrittenResponse, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
 
     def delete(self, ids: Sequence[str], key: str | None) -> _Call[WrittenResponse]:
@@ -451,6 +453,20 @@ def _plain(question: Question) -> str | list[float]:
     except (TypeError, OverflowError):
         pass
     raise ValueError(f"question: got {_shown(question)}; allowed: a text, or a list of finite numbers")
+
+
+def _packed(document: Any, place: str) -> Any:
+    """Return a document whose vector, where it has one, is a text; ValueError where the vector is no finite numbers."""
+    vector = document.get("vector") if isinstance(document, Mapping) else None
+    if vector is None or isinstance(vector, str):
+        return document
+    try:
+        numbers = vector.tolist() if hasattr(vector, "tolist") else list(vector)
+        if numbers and all(map(math.isfinite, numbers)):
+            return {**document, "vector": pack(numbers)}
+    except (TypeError, OverflowError):
+        pass
+    raise ValueError(f"{place}.vector: got {_shown(vector)}; allowed: a list of finite numbers")
 
 
 def _json(value: Any, place: str) -> Any:

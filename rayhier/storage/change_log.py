@@ -27,6 +27,8 @@ DIGITS = 12
 LENGTH = 8
 """Bytes of an object's length, before each of those that are gathered into one."""
 
+KEPT = 1_000
+"""Changes in leaf files that stay in the log, the newest: a Writer that starts reads their idempotency keys again."""
 TOLD = ("key", "body", "documents", "replaced")
 """What a change's line of JSON says besides its number and kind."""
 
@@ -154,6 +156,16 @@ class ChangeLog:
         files.create(self._folder / f"{first:0{DIGITS}d}-{last:0{DIGITS}d}{MANY}", whole)
         for path in paths:
             path.unlink(missing_ok=True)
+
+    def forget(self, last: int) -> list[int]:
+        """Remove gathered objects whose changes all have numbers up to `last`; returns the bytes of each."""
+        sizes = list[int]()
+        for begin, end in self._listed()[1]:
+            if end <= last:
+                path = self._folder / f"{begin:0{DIGITS}d}-{end:0{DIGITS}d}{MANY}"
+                sizes.append(path.stat().st_size)
+                path.unlink(missing_ok=True)
+        return sizes
 
     def _of_many(self, begin: int, end: int) -> Iterator[Change]:
         path = self._folder / f"{begin:0{DIGITS}d}-{end:0{DIGITS}d}{MANY}"

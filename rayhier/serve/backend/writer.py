@@ -6,7 +6,7 @@ import contextvars
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,9 @@ from rayhier.dataset.documents import document_texts
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.given import GivenDocuments, given_documents
+from rayhier.index.pack import pack
 from rayhier.index.stats import Stats
+from rayhier.index.vacuum import vacuum
 from rayhier.model.encoded import Encoded
 from rayhier.search.live import Seen
 from rayhier.search.model import Model
@@ -33,14 +35,14 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded
 from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError
-from rayhier.storage.change_log import Change, ChangeLog, Kind
+from rayhier.storage.change_log import KEPT, Change, ChangeLog, Kind
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import leased
 
 TOGETHER = 64
 """Documents of several requests that are encoded together, at most."""
-KEYS, KEYS_READ = 10_000, 1_000
-"""Idempotency keys that are remembered, the newest, and changes in leaf files whose keys a start reads again."""
+KEYS = 10_000
+"""Idempotency keys that are remembered, the newest."""
 AGAIN_SECONDS = 1.0
 """Seconds between two looks at whether the tail is to be folded, and after a fold that failed."""
 log = logging.getLogger("ray.serve")
@@ -99,11 +101,12 @@ class Writer:
         self._log, self._lock = ChangeLog(leaf_map.root), asyncio.Lock()
         self._keys: OrderedDict[str, tuple[str, Written]] = OrderedDict()
         self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
+        self._serving, self._is_tidying = asyncio.Lock(), False
         self._damage: str | None = None
         self._tasks = set[asyncio.Task[Any]]()
         self._pins = contextlib.ExitStack()
         self._may_write = self._pins.enter_context(leased(leaf_map.root))
-        self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold")}
+        self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold", "tidy")}
         self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._made, TOGETHER, "put", metrics)
 
     def close(self) -> None:
@@ -131,7 +134,7 @@ class Writer:
         """Read keys, bodies and outcomes of the newest changes that leaf files hold, as far as the log has them."""
         keys = list[tuple[str, str, Written]]()
         with contextlib.suppress(InputError):  # what leaf files hold needs no log
-            for made in self._log.after(max(0, last - KEYS_READ), last):
+            for made in self._log.after(max(0, last - KEPT), last):
                 if made.key is not None:
                     seen = Seen(self._manifest.model, self._version.number, made.number)
                     keys.append((made.key, made.body, Written(seen, made.documents, made.replaced)))
@@ -329,9 +332,35 @@ class Writer:
                 return
         await self._serve(folded)
         await self._in("fold", self._log.gather, first, folded.manifest.log)
+        if not self._is_tidying:
+            self._begin(self._tidy())
+
+    async def _tidy(self) -> None:
+        """Pack small files into larger ones, and remove old versions where the limits say so, beside further folds."""
+        self._is_tidying = True
+        try:
+            while (packed := await self._in("tidy", pack, self._root)) is not None:
+                await self._serve(packed)
+            if self._limits.keep_versions is not None:
+                await self._in("tidy", vacuum, self._root, self._limits.keep_versions)
+        except Exception:
+            log.exception("files cannot be packed or removed; it is tried again after the next fold")
+        finally:
+            self._is_tidying = False
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let work go on beside requests."""
+        task = asyncio.create_task(work, context=contextvars.Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
 
     async def _serve(self, folded: LeafMap) -> None:
-        """Open a version in all groups, then let requests see it instead of the one before."""
+        """Open a version in all groups, then let requests see it instead of the one before, if it is newer."""
+        async with self._serving:
+            if folded.manifest.version > self._version.number:
+                await self._open(folded)
+
+    async def _open(self, folded: LeafMap) -> None:
         manifest, before, view = folded.manifest, self._version, self._engine.view
         version = before.at(manifest.version)
         await asyncio.gather(*(group.open(manifest.version) for group in self._groups))
@@ -359,9 +388,7 @@ class Writer:
             self._oldest = time.monotonic()
         if self._metrics is not None:
             self._metrics.serves(manifest.version)
-        closing = asyncio.create_task(self._close_later(before.number), context=contextvars.Context())
-        self._tasks.add(closing)
-        closing.add_done_callback(self._ended)
+        self._begin(self._close_later(before.number))
 
     async def _close_later(self, number: int) -> None:
         """Release a version once every request that may have begun with it has ended."""

@@ -414,7 +414,7 @@ def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits) -> None:
     )
     async def put(request: HttpRequest, body: PutRequest, idempotency_key: Key = None) -> Response:
         writes = allowed("documents", len(body.documents))
-        documents = [document.model_dump() for document in body.documents]
+        documents = [dict(document) for document in body.documents]
         digest = hashlib.sha256(await request.body()).hexdigest()
         return _told(await writes.put(documents, _key(idempotency_key), digest))
 

@@ -2,10 +2,21 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from rayhier.serve.http.packed import unpack
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.encoder import Similarity
 from rayhier.spec.query import check_text
@@ -31,6 +42,24 @@ Vector = Annotated[
         min_length=1,
         fail_fast=True,
         description="Vector made by the index's encoder; of unit length where similarity is cosine.",
+    ),
+]
+
+
+def _unpacked(value: Any, numbers: ValidatorFunctionWrapHandler) -> Any:
+    """Return a list of numbers, or the numbers of a base64 text as an array; ValueError where it is neither."""
+    return unpack(value) if isinstance(value, str) else numbers(value)
+
+
+PackedVector = Annotated[
+    Vector,
+    WrapValidator(_unpacked),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "array", "items": {"type": "number"}, "minItems": 1}, {"type": "string"}],
+            "description": "Vector made by the index's encoder: numbers, or base64 of the numbers as float32, "
+            "little-endian; of unit length where similarity is cosine.",
+        }
     ),
 ]
 Count = Annotated[int, Field(ge=1, le=MOST)]
@@ -180,8 +209,9 @@ class PutDocument(_Strict):
     """Text of the document; title or text may be missing, not both."""
     fields: dict[str, Any] = {}
     """Values of the fields that the corpus declares; a field that is missing has no value."""
-    vector: Vector | None = None
-    """The document's vector by the index's encoder, for all documents of a request or none; null: it is encoded."""
+    vector: PackedVector | None = None
+    """The document's vector by the index's encoder, for all documents of a request or none; null: it is encoded. As
+    base64 of float32 it takes a quarter of the bytes, and no time to parse."""
 
 
 class PutRequest(_Strict):

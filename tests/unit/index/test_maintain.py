@@ -8,7 +8,8 @@ import torch
 from rayhier.index import change, vacuum
 from rayhier.index.assign import Assigner
 from rayhier.index.compact import compact_here
-from rayhier.index.maintain import FEWEST, GROWN, Due, maintain, two_means
+from rayhier.index.due import Due, largest
+from rayhier.index.maintain import maintain, two_means
 from rayhier.index.verify import verify
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
@@ -38,7 +39,7 @@ def maintained(made):
 
 
 def due(there, made):
-    return Due.of(there.manifest, SPEC, in_use(router_of(there, made)).numpy())
+    return Due.of(there.manifest, SPEC)
 
 
 def ranked(there, vectors):
@@ -54,7 +55,7 @@ def test_leaves_become_as_large_as_those_made_anew(made):
     after = maintained(made)
     assert (after.manifest.version, after.manifest.change) == (2, "maintain")
     assert due(after, made).dear < 1.2
-    assert max(after.manifest.counts) <= max(GROWN * due(after, made).mean, FEWEST) + 2
+    assert max(after.manifest.counts) <= largest(due(after, made).mean) + 2
     assert verify(made.root) == [1, 2]
 
 

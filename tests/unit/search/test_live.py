@@ -289,6 +289,41 @@ def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
     assert sorted(pages[0] + pages[1]) == sorted(world.now)
 
 
+def test_scores_do_not_depend_on_what_else_is_compared(unit):
+    rng = np.random.default_rng(5)
+    vector_NM, query_QM = unit(rng, 700, 384), unit(rng, 40, 384)
+    vector_NM[350:] = vector_NM[:350]  # every document twice
+    tail = Tail(0, counts_words=False)
+    for number, begin in enumerate(range(0, 700, 100), 1):
+        part = vector_NM[begin : begin + 100]
+        ids = [f"d{(begin + place) * 7919 % 700:03d}" for place in range(100)]
+        table = pa.table(
+            {
+                "doc_id": ids,
+                "leaf": pa.array([0] * 100, pa.int32()),
+                "rank": pa.array([0] * 100, pa.int8()),
+                "leaves": pa.array([[0]] * 100, pa.list_(pa.int32())),
+                "log_prob": pa.array([0.0] * 100, pa.float32()),
+                "vector": columns.vector_column(part, pa.float32()),
+                "title": ids,
+                "text": ids,
+            }
+        )
+        tail.add(Change(number, "put", table, documents=100))
+    together = tail.at(7).scan(query_QM, range(1), 31)
+    for query in range(40):
+        for some in (slice(query, query + 1), slice(0, query + 1), slice(query, 40)):
+            ranking = tail.at(7).scan(query_QM[some], range(1), 31)
+            place = query - some.start
+            assert listed(ranking)[place] == listed(together)[query]
+            assert ranking.score_QK[place].tolist() == together.score_QK[query].tolist()
+    score_QK = together.score_QK
+    assert (score_QK[:, 0:30:2] == score_QK[:, 1:30:2]).all()
+    assert all(first < second for names in listed(together) for first, second in zip(names[:30:2], names[1:30:2]))
+    exact_QN = np.sort(query_QM @ vector_NM.T, axis=1)[:, ::-1]
+    np.testing.assert_allclose(score_QK, exact_QN[:, :31], atol=1e-6)
+
+
 def test_changes_come_in_their_order(world):
     with pytest.raises(ValueError, match="number 43; allowed: 41"):
         world.tail.add(Change(43, "delete", pa.table({"doc_id": ["x"]})))

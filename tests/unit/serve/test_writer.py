@@ -23,9 +23,10 @@ from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import LostError
+from rayhier.serve.http.packed import pack
 from rayhier.spec import InputError
 from rayhier.spec.search import SearchSpec
-from rayhier.storage import current, files
+from rayhier.storage import current, files, leaf_map
 from rayhier.storage.change_log import LOG, Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 
@@ -361,6 +362,48 @@ def test_given_vectors_are_taken_as_they_are(server):
     answer = server.client.post("/v1/search", json={"vector": vector.tolist(), "k": 1}, headers=READ).json()
     assert answer["results"][0]["id"] == "v"
     assert answer["results"][0]["score"] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_vector_may_be_base64_of_its_numbers(server):
+    vectors = np.eye(32, dtype=np.float32)
+    server.put(doc("v", vector=pack(vectors[5].tolist())), doc("w", vector=vectors[6].tolist()))
+    for name, vector in zip(("v", "w"), vectors[5:7].tolist(), strict=True):
+        answer = server.client.post("/v1/search", json={"vector": vector, "k": 1}, headers=READ).json()
+        assert [(result["id"], result["score"]) for result in answer["results"]] == [(name, pytest.approx(1.0))]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    {
+        "": "documents.0.vector: got a text of 0 characters; allowed: numbers, or base64 of float32 numbers",
+        "AACAPwA=": "documents.0.vector: got a text of 8 characters",
+        "AACA_w==": "documents.0.vector: got a text of 8 characters",
+        pack([1.0, 0.0]): "documents[0].vector: got 2 numbers; allowed: 32",
+        pack([2.0] * 32): "documents[0].vector: of length 11.31",
+        pack([float("nan")] * 32): "vectors: 1 of 1 hold NaN, infinity",
+        pack([float("inf")] * 32): "documents[0].vector: of length inf",
+    }.items(),
+)
+def test_a_text_that_is_no_vector_is_refused(open_server, text, said):
+    server = open_server()
+    assert said in server.put(doc("a", vector=text), status=422)["error"]["message"]
+    assert server.index()["log"] == 0
+
+
+def test_small_files_are_packed_and_old_versions_go(open_server, published):
+    server = open_server(limits={"seconds": 0.2}, shard_seconds=0.1, reranker_seconds=0.1, writes={"keep_versions": 2})
+    root = root_of(published)
+    names = {"again"}
+    while len(names) < 18 or len(leaf_map.versions(root)) > 5:
+        names.add(f"n{len(names)}")
+        assert len(names) < 100
+        server.put(doc(f"n{len(names) - 1}"), doc("again"))
+        server.fold()
+        threading.Event().wait(0.1)  # a version is held while requests may read it
+    assert any(shard.file.name.startswith("data/packed-") for shard in LeafMap.open(root).manifest.shards)
+    assert names <= set(server.all_ids())
+    assert names <= set(server.ids(OPEN, 200))
+    assert len(list((root / "data").glob("*.parquet"))) < 40
 
 
 def test_min_log_waits_and_a_future_one_is_said(open_server):

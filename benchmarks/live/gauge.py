@@ -1,0 +1,140 @@
+"""What an ingest leaves and takes: files and bytes below a folder, a process's memory, answers and their times.
+
+Needs numpy alone, so that systems of other environments are measured the same way.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.live.stream import BATCH, Stream
+
+WARM = 50
+"""Searches before those that are timed."""
+EVERY = 0.5
+"""Seconds between two looks at a process's memory."""
+
+
+@dataclass
+class Taken:
+    """Figures of an ingest."""
+
+    system: str
+    batches: int = 0
+    documents: int = 0
+    seconds: float = 0.0
+    """Seconds from the first batch until all documents are in the index."""
+    rates: list[float] = field(default_factory=list)
+    """Documents a second in each tenth of the time."""
+    files: int = 0
+    bytes: int = 0
+    cpu: float = 0.0
+    """Seconds of processors that the system's process took for all documents."""
+    memory: int = 0
+    """Most bytes of the process's memory that are its own, without mapped files."""
+    median: float = 0.0
+    p99: float = 0.0
+    """Milliseconds of a search at the end."""
+    recall: float = 0.0
+    """Share of the exact ten in the searches' ten."""
+
+    @property
+    def rate(self) -> float:
+        """Documents a second, until all of them are in the index."""
+        return self.documents / self.seconds
+
+    @classmethod
+    def read(cls, folder: Path, system: str) -> "Taken | None":
+        """Read a system's figures; None where there are none."""
+        path = folder / f"ingest-{system}.json"
+        return cls(**json.loads(path.read_text())) if path.exists() else None
+
+    def write(self, folder: Path) -> None:
+        """Write the figures to `ingest-SYSTEM.json` below a folder."""
+        (folder / f"ingest-{self.system}.json").write_text(json.dumps(asdict(self), indent=1))
+
+
+def ingest(taken: Taken, add: Callable[[int], object], seconds: float, settle: Callable[[], object]) -> None:
+    """Add batch after batch for some seconds, then settle; counts and times go to `taken`."""
+    began, ends = time.perf_counter(), list[float]()
+    while not ends or ends[-1] < seconds:
+        add(len(ends))
+        ends.append(time.perf_counter() - began)
+    settle()
+    count(taken, ends, time.perf_counter() - began)
+
+
+def count(taken: Taken, ends: Sequence[float], seconds: float) -> None:
+    """Note batches by the seconds at which each was in, and the seconds until all were in the index."""
+    taken.batches, taken.documents, taken.seconds = len(ends), len(ends) * BATCH, seconds
+    width = max(ends) / 10
+    counts = np.histogram(ends, 10, (0, max(ends)))[0]
+    taken.rates = [round(number * BATCH / width, 1) for number in counts.tolist()]
+
+
+def ask(taken: Taken, stream: Stream, search: Callable[[Any], list[str]]) -> None:
+    """Search for each query, one after another, and compare with exact search."""
+    answers, ms = list[list[str]](), list[float]()
+    for query_M in stream.query_QM[:WARM]:
+        search(query_M)
+    for query_M in stream.query_QM:
+        began = time.perf_counter()
+        answers.append(search(query_M))
+        ms.append(1e3 * (time.perf_counter() - began))
+    taken.median, taken.p99 = (round(float(np.percentile(ms, share)), 2) for share in (50, 99))
+    shared = [
+        len(set(got) & set(best)) / len(best) for got, best in zip(answers, stream.exact(taken.batches), strict=True)
+    ]
+    taken.recall = round(float(np.mean(shared)), 4)
+
+
+def weigh(taken: Taken, folder: Path) -> None:
+    """Count files below a folder, and their bytes."""
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    taken.files, taken.bytes = len(sizes), sum(sizes)
+
+
+def processors(pid: int) -> float:
+    """Seconds of processors that a process has taken; 0 where it is gone."""
+    try:
+        after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(after[11]) + int(after[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def anonymous(pid: int) -> int:
+    """Bytes of a process's memory that are its own, without mapped files; 0 where it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon")), 0)
+
+
+@contextmanager
+def watched(taken: Taken, pid: int | None = None) -> Iterator[None]:
+    """Watch a process's memory and processors, by default this one's, while the block runs."""
+    over, watched = threading.Event(), os.getpid() if pid is None else pid
+    began = processors(watched)
+
+    def watch() -> None:
+        while not over.wait(EVERY):
+            taken.memory = max(taken.memory, anonymous(watched))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        taken.cpu += processors(watched) - began
+        over.set()
+        thread.join()

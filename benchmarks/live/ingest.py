@@ -1,0 +1,219 @@
+"""Documents a second, vectors given: rayhier over HTTP and in this process, beside LanceDB and qdrant-edge-py.
+
+`python -m benchmarks.live.ingest INDEX --rivals PYTHON`, where PYTHON is an interpreter with numpy, lancedb and
+qdrant-edge-py. Every system begins with the documents of the index and is given the same documents for as long, one
+system after another; each writes `ingest-SYSTEM.json`.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import rayhier
+from benchmarks.collection import ROOT
+from benchmarks.commands import Options, absolute, clock, served
+from benchmarks.live.gauge import Taken, ask, count, ingest, watched, weigh
+from benchmarks.live.stream import VECTORS, K, Stream
+from benchmarks.machine import below, free_ports
+from benchmarks.tables import table
+from rayhier.dataset.documents import document_texts
+from rayhier.dataset.queries import load_queries
+from rayhier.search.index import open_leaf_map
+from rayhier.search.model import Model
+from rayhier.serve.client import AsyncClient, Client
+from rayhier.storage import columns, current
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import locate
+
+QUERIES = 500
+CLIENTS = 4
+"""Clients of the server, each with a batch on its way."""
+HEAD = [
+    "system",
+    "documents a second",
+    "added",
+    "CPU, µs a document",
+    "files",
+    "MB",
+    "memory, MB",
+    "a search, median ms",
+    "99%",
+    "recall@10",
+]
+TOGETHER = 20
+"""Batches of one call in this process: what a server's tail holds at most."""
+
+
+def stream_of(index: Path) -> Stream:
+    """Documents of an index, in an order at random, and vectors of some dev queries."""
+    root = locate(str(index))
+    now = current.read(root)
+    there, model = open_leaf_map(root, now), Model.of_workdir(root, now)
+    read = (there.read(shard, ["doc_id", "rank", "title", "text", "vector"]) for shard in there.manifest.shards)
+    rows = pa.concat_tables(table.filter(pc.equal(table["rank"], 0)) for table in read)
+    vector_NM = columns.matrix(rows["vector"])
+    vector_NM /= np.linalg.norm(vector_NM, axis=1, keepdims=True)
+    order_N = np.random.default_rng(0).permutation(len(rows))
+    rows = rows.drop_columns(["vector"]).take(pa.array(order_N))
+    dev = load_queries(*(current.artifact(root, now, kind) for kind in ("corpus", "vectors")), "dev")
+    queries = dev.some(np.arange(len(dev)) < QUERIES)
+    query_QM = model.encode_stored(queries.vector_QM, lambda: queries.texts).numpy
+    return Stream(rows["doc_id"].to_pylist(), document_texts(rows), vector_NM[order_N], query_QM)
+
+
+def copied(index: Path, work: Path) -> Path:
+    """Copy an index's artifacts into a workdir of its own; returns the folder of the leaf map."""
+    shutil.rmtree(work, ignore_errors=True)
+    now = current.read(locate(str(index)))
+    for kind, fingerprint in now.artifacts.items():
+        shutil.copytree(index / kind / fingerprint, work / kind / fingerprint)
+    shutil.copy(index / current.NAME, work / current.NAME)
+    return Path(str(current.artifact(locate(str(work)), now, "index").root))
+
+
+@contextmanager
+def serving(work: Path, *settings: str) -> Iterator[tuple[str, str]]:
+    """An embedded server that writes; yields its address and the token."""
+    (port,), token = free_ports(1), secrets.token_hex(8)
+    url, file = f"http://127.0.0.1:{port}", work / "token"
+    file.write_text(token)
+    server = ["rayhier", "serve", str(work), "--port", str(port)]
+    given = [f"write_token_file={file}", "limits.queue_seconds=60", *settings]
+    with served([*server, *(part for setting in given for part in ("--set", setting))], f"{url}/healthz", 300):
+        yield url, token
+
+
+async def put_for(url: str, token: str, stream: Stream, seconds: float) -> list[float]:
+    """Put batch after batch by several clients for some seconds; returns the seconds at which each was answered."""
+    ends, numbers, began = list[float](), iter(range(1 << 40)), time.perf_counter()
+
+    async def work(client: AsyncClient) -> None:
+        while time.perf_counter() - began < seconds:
+            batch = stream.batch(next(numbers))
+            documents = [
+                {"id": id_, "text": text, "vector": vector}
+                for id_, text, vector in zip(batch.ids, batch.texts, batch.vector_BM, strict=True)
+            ]
+            await client.put(documents)
+            ends.append(time.perf_counter() - began)
+
+    async with (
+        AsyncClient(url, token, timeout=120, connections=CLIENTS, retries=100) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        for _ in range(CLIENTS):
+            group.create_task(work(client))
+    return sorted(ends)
+
+
+def lines(workdir: Path) -> list[str]:
+    """A table of the figures below a workdir; empty where there are none."""
+    taken = [read for name in (*OURS, *RIVALS) if (read := Taken.read(workdir, name)) is not None]
+    rows = [
+        [
+            each.system,
+            f"{each.rate:,.0f}",
+            f"{each.documents:,}",
+            f"{1e6 * each.cpu / each.documents:,.0f}",
+            f"{each.files:,}",
+            f"{each.bytes / 1e6:,.0f}",
+            f"{each.memory / 1e6:,.0f}",
+            f"{each.median:.1f}",
+            f"{each.p99:.1f}",
+            f"{each.recall:.3f}",
+        ]
+        for each in taken
+    ]
+    return table(HEAD, rows) if rows else []
+
+
+def over_http(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
+    """An embedded server, with clients in this process."""
+    taken = Taken("rayhier-http")
+    with serving(work, "writes.fold_seconds=2") as (url, token), Client(url, token) as client:
+        with watched(taken, below(os.getpid())[-1]):
+            began = time.perf_counter()
+            ends = asyncio.run(put_for(url, token, stream, seconds))
+            last = client.index().log
+            while LeafMap.open(locate(str(root))).manifest.log < last:
+                time.sleep(0.05)
+            count(taken, ends, time.perf_counter() - began)
+
+        def search(query_M: Any) -> list[str]:
+            return [result.id for result in client.search(query_M, k=K, mode="dense").results]
+
+        ask(taken, stream, search)
+        weigh(taken, root)
+    return taken
+
+
+def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
+    """`Index.add` of parquet files, so many documents each as a server's tail holds; searches see each at once."""
+    taken, file, waiting = Taken("rayhier"), work / "batch.parquet", list[pa.Table]()
+    index = rayhier.open(work)
+
+    def flush() -> None:
+        if waiting:
+            pq.write_table(pa.concat_tables(waiting), file)
+            index.add(file)
+            waiting.clear()
+
+    def add(number: int) -> None:
+        batch = stream.batch(number)
+        vectors = columns.vector_column(batch.vector_BM, pa.float32())
+        waiting.append(pa.table({"_id": batch.ids, "text": batch.texts, "vector": vectors}))
+        if len(waiting) == TOGETHER:
+            flush()
+
+    def search(query_M: Any) -> list[str]:
+        return [hit.id for hit in index.search(query_M, K, mode="dense")]
+
+    with watched(taken):
+        ingest(taken, add, seconds, flush)
+    ask(taken, stream, search)
+    index.close()
+    weigh(taken, root)
+    return taken
+
+
+OURS = {"rayhier-http": over_http, "rayhier": in_process}
+RIVALS = ("lancedb", "qdrant-edge")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the systems one after another; each writes its figures."""
+    parser = Options("Documents a second, vectors given.", "live")
+    parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
+    parser.add_argument("--seconds", type=float, default=600, help="of each system (default 600)")
+    parser.add_argument("--rivals", type=absolute, help="interpreter with numpy, lancedb and qdrant-edge-py")
+    parser.add_argument("--systems", nargs="+", choices=[*OURS, *RIVALS], default=[*OURS, *RIVALS])
+    options = parser.parse_args(arguments)
+    report, folder = clock(), options.workdir / "ingest"
+    if not (folder / VECTORS).exists():
+        stream_of(options.index).write(folder)
+    for name in options.systems:
+        if name in OURS:
+            root = copied(options.index, folder / "index")
+            OURS[name](root, folder / "index", Stream.open(folder), options.seconds).write(options.workdir)
+            shutil.rmtree(folder / "index")
+        elif options.rivals:
+            command = [options.rivals, "-m", "benchmarks.live.rivals", name, folder, options.workdir]
+            subprocess.run([*map(str, command), "--seconds", str(options.seconds)], check=True, cwd=ROOT)
+        report(name)
+    print("\n".join(lines(options.workdir)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Ingest by LanceDB and by qdrant-edge-py, in an environment of their own: `PYTHON -m benchmarks.live.rivals`.
+
+Both begin with an index of the stream's first documents, as rayhier does. Documents are added in batches of a thousand;
+after so many as rayhier's tail may hold, the index takes them in.
+"""
+
+import argparse
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.live.gauge import Taken, ask, ingest, watched, weigh
+from benchmarks.live.stream import BATCH, K, Stream
+
+UNINDEXED = 20_000
+"""Documents after which the index takes in what was added."""
+LISTS, PROBED, REFINED = 320, 20, 10
+"""LanceDB: lists of k-means, those that a search reads, and how many times the results are scored again in full."""
+LINKS, CONSTRUCTION, EFFORT = 16, 100, 128
+"""qdrant: links of the graph's nodes, candidates while it is built, and while it is searched."""
+
+
+def lancedb(folder: Path, stream: Stream, seconds: float) -> Taken:
+    """LanceDB's `add`, then `optimize` of its IVF-PQ index."""
+    import lancedb
+    import pyarrow as pa
+
+    m = stream.vector_NM.shape[1]
+
+    def rows(ids: list[str], texts: list[str], vector_BM: Any) -> Any:
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(vector_BM).ravel()), m)
+        return pa.table({"id": ids, "text": texts, "vector": vectors})
+
+    table = lancedb.connect(str(folder)).create_table("documents", rows(stream.first, stream.texts, stream.vector_NM))
+    table.create_index(
+        "dot", vector_column_name="vector", index_type="IVF_PQ", num_partitions=LISTS, num_sub_vectors=m // 8
+    )
+    table.optimize(cleanup_older_than=timedelta(0))
+
+    def optimize() -> None:
+        table.optimize(cleanup_older_than=timedelta(0))
+
+    def add(number: int) -> None:
+        batch = stream.batch(number)
+        table.add(rows(batch.ids, batch.texts, batch.vector_BM))
+        if (number + 1) * BATCH % UNINDEXED == 0:
+            optimize()
+
+    def search(query_M: Any) -> list[str]:
+        asked = table.search(query_M, vector_column_name="vector").distance_type("dot").nprobes(PROBED)
+        ids: list[str] = asked.refine_factor(REFINED).limit(K).select(["id", "text"]).to_arrow()["id"].to_pylist()
+        return ids
+
+    taken = Taken("lancedb")
+    with watched(taken):
+        ingest(taken, add, seconds, optimize)
+    ask(taken, stream, search)
+    weigh(taken, folder)
+    return taken
+
+
+def qdrant(folder: Path, stream: Stream, seconds: float) -> Taken:
+    """qdrant-edge-py's `upsert_points`, then `optimize` of its HNSW graphs."""
+    import qdrant_edge as edge
+
+    m = stream.vector_NM.shape[1]
+    vectors = edge.EdgeVectorParams(size=m, distance=edge.Distance.Dot)
+    graph = edge.HnswIndexConfig(m=LINKS, ef_construct=CONSTRUCTION, full_scan_threshold=10_000)
+    folder.mkdir(parents=True)
+    shard = edge.EdgeShard.create(str(folder), edge.EdgeConfig(vectors=vectors, hnsw_config=graph))
+
+    def put(begin: int, ids: list[str], texts: list[str], vector_BM: Any) -> None:
+        points = [
+            edge.Point(begin + place, vector, {"id": id_, "text": text})
+            for place, (id_, text, vector) in enumerate(zip(ids, texts, vector_BM.tolist(), strict=True))
+        ]
+        shard.update(edge.UpdateOperation.upsert_points(points))
+
+    first = stream.first
+    for begin in range(0, len(first), BATCH):
+        part = slice(begin, begin + BATCH)
+        put(begin, first[part], stream.texts[part], stream.vector_NM[part])
+    shard.optimize()
+    shard.flush()
+
+    def optimize() -> None:
+        shard.optimize()
+        shard.flush()
+
+    def add(number: int) -> None:
+        batch = stream.batch(number)
+        put(len(first) + number * BATCH, batch.ids, batch.texts, batch.vector_BM)
+        if (number + 1) * BATCH % UNINDEXED == 0:
+            optimize()
+
+    def search(query_M: Any) -> list[str]:
+        asked = edge.QueryRequest(
+            limit=K,
+            query=edge.Query.Nearest(query_M.tolist()),
+            with_payload=True,
+            params=edge.SearchParams(hnsw_ef=EFFORT),
+        )
+        return [point.payload["id"] for point in shard.query(asked)]
+
+    taken = Taken("qdrant-edge")
+    with watched(taken):
+        ingest(taken, add, seconds, optimize)
+    ask(taken, stream, search)
+    weigh(taken, folder)
+    return taken
+
+
+SYSTEMS = {"lancedb": lancedb, "qdrant-edge": qdrant}
+
+
+def main() -> None:
+    """Run one system on the stream of a folder, which gets its figures."""
+    parser = argparse.ArgumentParser(description="Ingest by another system.")
+    parser.add_argument("system", choices=SYSTEMS)
+    parser.add_argument("folder", type=Path, help="folder of the stream")
+    parser.add_argument("workdir", type=Path, help="folder that gets the figures")
+    parser.add_argument("--seconds", type=float, default=600)
+    options = parser.parse_args()
+    place = options.folder / options.system
+    shutil.rmtree(place, ignore_errors=True)
+    SYSTEMS[options.system](place, Stream.open(options.folder), options.seconds).write(options.workdir)
+    shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    main()

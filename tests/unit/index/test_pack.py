@@ -1,0 +1,99 @@
+"""Packing: few files stay, and nothing that a reader sees changes, whatever lands meanwhile."""
+
+import pytest
+
+from rayhier.index import change, pack
+from rayhier.index.vacuum import vacuum
+from rayhier.index.verify import verify
+from rayhier.spec import InputError
+from rayhier.storage import leaf_map
+from rayhier.storage.change_log import Change, ChangeLog
+from rayhier.storage.leaf_map import LeafMap
+
+from .changes import FACTOR, batch, content
+
+
+def added(made, count, first=0):
+    for number in range(first, first + count):
+        change.add(made.root, made.assign, batch([f"n{number}a", f"n{number}b"], number), FACTOR)
+    return LeafMap.open(made.root)
+
+
+def test_sixteen_small_files_become_one(made):
+    built = LeafMap.open(made.root).manifest
+    assert pack.pack(made.root) is None
+    before = added(made, pack.WIDTH)
+    change.delete(made.root, ["n3a", "d001"])
+    before = change.upsert(made.root, made.assign, batch(["n4a"], 77), FACTOR)
+    after = pack.pack(made.root)
+    assert content(after) == content(before)
+    assert content(LeafMap.open(made.root)) == content(before)
+    assert after.manifest.change == "pack"
+    assert len(after.manifest.shards) == len(built.shards) + 1
+    assert (after.manifest.documents, after.manifest.counts) == (before.manifest.documents, before.manifest.counts)
+    assert pack.pack(made.root) is None
+    verify(made.root)
+
+
+def test_what_lands_during_packing_stays(made, monkeypatch):
+    added(made, pack.WIDTH)
+    commit = leaf_map.commit
+
+    def late(root, changed):
+        monkeypatch.setattr(leaf_map, "commit", commit)
+        change.delete(made.root, ["n3a", "d001"])
+        change.upsert(made.root, made.assign, batch(["n4a", "new"], 77), FACTOR)
+        late.before = content(LeafMap.open(made.root))
+        return commit(root, changed)
+
+    monkeypatch.setattr(leaf_map, "commit", late)
+    after = pack.pack(made.root)
+    assert content(after) == late.before
+    assert {"n3a", "d001"}.isdisjoint(name for name, _ in late.before)
+    verify(made.root)
+
+
+def test_a_rollback_during_packing_is_said(made, monkeypatch):
+    added(made, pack.WIDTH)
+    commit = leaf_map.commit
+
+    def late(root, changed):
+        monkeypatch.setattr(leaf_map, "commit", commit)
+        change.rollback(made.root, 3)
+        return commit(root, changed)
+
+    monkeypatch.setattr(leaf_map, "commit", late)
+    with pytest.raises(InputError, match=r"pack: version 18 \(rollback\) no longer has all files of version 17"):
+        pack.pack(made.root)
+
+
+def test_files_of_many_folds_are_few(made):
+    log = ChangeLog(made.root)
+    for number in range(1, 41):
+        table = made.assign(*batch([f"n{number}"], number)[0])
+        assert log.append(Change(number, "put", table, documents=1))
+        change.fold(made.root, made.assign, FACTOR)
+        log.gather(number, number)
+        while pack.pack(made.root) is not None:
+            pass
+    before = content(LeafMap.open(made.root))
+    assert {f"n{number}" for number in range(1, 41)} <= {name for name, _ in before}
+    assert LeafMap.open(made.root).manifest.removed == []  # no document was there before
+    vacuum(made.root, 1, 0)
+    assert len(list((made.root / "data").glob("*.parquet"))) == len(LeafMap.open(made.root).manifest.shards) < 30
+    assert content(LeafMap.open(made.root)) == before
+
+
+def test_a_vacuum_leaves_the_log_that_versions_need(made, monkeypatch):
+    monkeypatch.setattr("rayhier.index.vacuum.KEPT", 3)
+    log, table = ChangeLog(made.root), made.assign(*batch(["n1"])[0])
+    for first, last in ((1, 4), (5, 6), (7, 7)):
+        for number in range(first, last + 1):
+            log.append(Change(number, "put", table, documents=1))
+        change.fold(made.root, None)
+        log.gather(first, last)
+    vacuum(made.root, 2)
+    assert [each.number for each in log.after(0)] == [1, 2, 3, 4, 5, 6, 7]  # the older version's files end at 6
+    vacuum(made.root, 1)
+    assert [each.number for each in log.after(4)] == [5, 6, 7]
+    assert len(list((made.root / "log").glob("*.changes"))) == 2
