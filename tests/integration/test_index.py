@@ -11,6 +11,7 @@ import pytest
 from rayhier.evaluate.evaluation import load_index
 from rayhier.evaluate.workers import LocalWorkers
 from rayhier.index.__main__ import main
+from rayhier.inspect.__main__ import main as inspect
 from rayhier.run import main as run
 from rayhier.search.__main__ import main as search
 from rayhier.search.searcher import Searcher
@@ -83,6 +84,42 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     out = ok(capsys, "export", work, tmp_path / "plain.faiss")
     assert f"{leaf_map_of(work).manifest.rows:,} rows in 8 lists" in out
     assert re.search(r"plain faiss with nprobe = 2, the spec's beam, finds \d+\.\d% of what a scan finds", out)
+    assert search([str(work), "oak leaf", "-k", "3"]) == 0
+
+
+def test_leaves_that_grew_are_split(work, corpus, tmp_path, capsys):
+    """Many documents of one kind make one leaf dear; maintained, the same documents are found in more leaves."""
+    assert re.match(r"version 1: no leaf needs to be split or given up", ok(capsys, "maintain", work))
+    text, words = corpus[0]["text"], "amber brass copper dune ember frost grove heath iris jade".split()
+    new = [{"_id": f"n{n}", "title": words[n % 10], "text": f"{text} {words[n // 10 % 10]} {n}"} for n in range(200)]
+    ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
+    assert "maintain: searches compare" in ok(capsys, "stats", work)
+    searcher = Searcher.open(work)
+    queries = [f"{row['title']} {row['text']}" for row in [*new[:20], *corpus[:20]]]
+    before = [[(hit.id, hit.score) for hit in answer.hits] for answer in searcher.search(queries, k=20, beam=8)]
+    searcher.close()
+
+    assert "(maintain): 440 documents (+0)" in ok(capsys, "maintain", work)
+    assert "maintain" not in ok(capsys, "stats", work)
+    manifest = leaf_map_of(work).manifest
+    assert len(manifest.counts) > 8
+    searcher = Searcher.open(work)
+    assert len(searcher.model.trained.cells.centroid_LM) == len(manifest.counts)
+    after = [[(hit.id, hit.score) for hit in one.hits] for one in searcher.search(queries, k=20, beam=manifest.leaves)]
+    searcher.close()
+    for one, other in zip(before, after, strict=True):
+        assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-5)
+    assert inspect([str(work), "--document", "n0"]) == 0
+    assert capsys.readouterr().out
+
+    ok(capsys, "add", work, write(tmp_path / "late.jsonl", [{**new[0], "_id": "late"}]))
+    searcher = Searcher.open(work)
+    assert {"late", "n0"} == {hit.id for hit in searcher.search([queries[0]], k=2)[0].hits}
+    searcher.close()
+    ok(capsys, "compact", work)
+    assert "whole" in ok(capsys, "verify", work)
+    ok(capsys, "rollback", work, 1)
+    assert leaf_map_of(work).router() is None
     assert search([str(work), "oak leaf", "-k", "3"]) == 0
 
 
