@@ -130,8 +130,8 @@ rehearsal: setup  ## the job over MS MARCO on made-up files, driver and node kil
 bench-words: setup  ## BM25 by an index's postings beside bm25s and tantivy, and what it adds to a search
 	$(BIN)/python -m benchmarks.words
 
-bench-live: setup  ## an index that changes while it is searched: make bench-live WORKDIR=runs/quickstart
-	$(BIN)/python -m benchmarks.live $(WORKDIR)
+bench-live: setup  ## an index that changes while it is searched: make bench-live WORKDIR=runs/quickstart [RIVALS=a python with lancedb and qdrant-edge-py]
+	$(BIN)/python -m benchmarks.live $(WORKDIR) $(if $(RIVALS),--rivals $(RIVALS))
 
 bench-default-training: setup  ## trainings on folds of families of queries, alone and hybrid, and rules for BM25's weight
 	$(BIN)/python -m benchmarks.default_training scifact

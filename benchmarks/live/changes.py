@@ -1,4 +1,4 @@
-"""An index that changes while it is searched: `make bench-live WORKDIR=…`.
+"""Single changes beside searches: `python -m benchmarks.live.changes INDEX`.
 
 An embedded server, a process of its own, answers searches of two clients, alone and beside sixteen that search too.
 Then the sixteen add documents one by one and delete them again, each looking for its change by its next search.
@@ -11,12 +11,13 @@ import secrets
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.commands import Options, absolute, clock, count, served
+from benchmarks.commands import Options, absolute, clock, count
+from benchmarks.live.ingest import copied, serving
 from benchmarks.tables import table
 from rayhier.dataset.queries import load_queries
 from rayhier.serve.client import AsyncClient
@@ -24,12 +25,12 @@ from rayhier.storage import current, files
 from rayhier.storage.change_log import LOG
 from rayhier.storage.paths import locate
 
-PORT = 8017
 SEARCHERS, WRITERS = 2, 16
 """Clients that search all the time, and clients that write."""
 QUIET_SECONDS = 20.0
 """Seconds of searches before the first change."""
 K = 10
+FIGURES = "changes.json"
 
 
 @dataclass
@@ -37,11 +38,21 @@ class Times:
     """Milliseconds of requests of each kind, and changes that the next search did not show."""
 
     ms: dict[str, list[float]] = field(default_factory=dict)
+    at: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds, since the measurement began, at which each of these requests was answered."""
     unseen: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    """Seconds of all changes."""
+    changes: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+    """Numbers of files that are left on storage, by kind."""
+    began: float = field(default_factory=time.perf_counter)
 
     def __call__(self, kind: str, began: float) -> None:
         """Note that a request of a kind, begun at a time, has been answered."""
-        self.ms.setdefault(kind, []).append(1e3 * (time.perf_counter() - began))
+        now = time.perf_counter()
+        self.ms.setdefault(kind, []).append(round(1e3 * (now - began), 2))
+        self.at.setdefault(kind, []).append(round(now - self.began, 2))
 
 
 async def searches(client: AsyncClient, queries: Sequence[str], kind: str, times: Times, ends: asyncio.Event) -> None:
@@ -73,8 +84,8 @@ async def writes(client: AsyncClient, texts: Sequence[str], number: int, times: 
                 times.unseen.append(f"{kind} {name}")
 
 
-async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[str]) -> tuple[Times, float]:
-    """Measure searches alone, then beside changes; returns times and the seconds of all changes."""
+async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[str]) -> Times:
+    """Measure searches alone, then beside changes."""
     times = Times()
 
     async def beside(kind: str, work: Callable[[], Awaitable[object]]) -> None:
@@ -99,27 +110,33 @@ async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[
         await beside("search, no changes", lambda: all_writers(changes=False))
         began = time.perf_counter()
         await beside("search, beside changes", lambda: all_writers(changes=True))
-        return times, time.perf_counter() - began
+        times.seconds = time.perf_counter() - began
+        return times
 
 
-def lines(times: Times, seconds: float, changes: int, folder: Path) -> list[str]:
+def left(folder: Path) -> dict[str, int]:
+    """Count the files of each kind below the folder of a leaf map."""
+    patterns = {"versions": "manifests/*.json", "leaf files": "data/*.parquet", "log": f"{LOG}/*.c*"}
+    return {kind: len(list(folder.glob(pattern))) for kind, pattern in patterns.items()}
+
+
+def read(workdir: Path) -> Times | None:
+    """Read the times below a workdir; None where there are none."""
+    path = workdir / FIGURES
+    return Times(**json.loads(path.read_text())) if path.exists() else None
+
+
+def lines(times: Times) -> list[str]:
     """Tables of the times, and what is left on storage."""
     rows = []
     for kind, ms in times.ms.items():
         p50, p95, p99 = (f"{np.percentile(ms, share):,.0f}" for share in (50, 95, 99))
         rows.append([kind, f"{len(ms):,}", p50, p95, p99])
     quiet, busy = (np.percentile(times.ms[f"search, {kind}"], 99) for kind in ("no changes", "beside changes"))
-    left = {
-        kind: len(list(folder.glob(pattern)))
-        for kind, pattern in (
-            ("versions", "manifests/*.json"),
-            ("leaf files", "data/*.parquet"),
-            ("log", f"{LOG}/*.c*"),
-        )
-    }
-    changed = f"{2 * changes:,} changes in {seconds:,.0f} s; not seen by the next search: {len(times.unseen)}."
+    unseen = f"not seen by the next search: {len(times.unseen)}"
+    changed = f"{2 * times.changes:,} changes in {times.seconds:,.0f} s; {unseen}."
     slower = f"Searches' 99% beside changes over those without: {busy / quiet:.1f}."
-    stored = f"Left on storage: {', '.join(f'{number} {kind}' for kind, number in left.items())}."
+    stored = f"Left on storage: {', '.join(f'{number} {kind}' for kind, number in times.left.items())}."
     return [*table(["request", "number", "median ms", "95%", "99%"], rows), "", f"{changed} {slower} {stored}"]
 
 
@@ -129,15 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
     parser.add_argument("--changes", type=count, default=1_000, help="documents that are added, then deleted")
     options = parser.parse_args(arguments)
-    report, work = clock(), options.workdir / "index"
-    shutil.rmtree(work, ignore_errors=True)
-    now = current.read(locate(str(options.index)))
-    for kind, fingerprint in now.artifacts.items():
-        shutil.copytree(options.index / kind / fingerprint, work / kind / fingerprint)
-    shutil.copy(options.index / current.NAME, work / current.NAME)
-    tokens = {name: secrets.token_hex(8) for name in ("read", "write")}
-    for name, token in tokens.items():
-        (options.workdir / name).write_text(token)
+    report, work = clock(), options.workdir / "changes"
+    folder = copied(options.index, work)
+    now = current.read(locate(str(work)))
     place = locate(str(work))
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
     queries = list(load_queries(corpus, vectors, "dev").texts)
@@ -147,14 +158,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for title, text in zip(*(some[name].to_pylist() for name in some.column_names), strict=True)
     ]
     report("copied")
-    url = f"http://127.0.0.1:{PORT}"
-    server = ["rayhier", "serve", str(work), "--port", str(PORT), "--token-file", str(options.workdir / "read")]
-    server += ["--set", f"write_token_file={options.workdir / 'write'}", "--set", "limits.queue_seconds=60"]
-    with served(server, f"{url}/healthz", 300):
-        times, seconds = asyncio.run(measure(url, tokens["write"], queries, texts[: options.changes]))
-        report("changed")
-        folder = Path(str(current.artifact(place, now, "index").root))
-        print("\n".join(["", *lines(times, seconds, min(options.changes, len(texts)), folder)]), flush=True)
+    with serving(work) as (url, token):
+        times = asyncio.run(measure(url, token, queries, texts[: options.changes]))
+        times.changes, times.left = min(options.changes, len(texts)), left(folder)
+    (options.workdir / FIGURES).write_text(json.dumps(asdict(times)))
+    shutil.rmtree(work)
+    print("\n".join(["", *lines(times)]))
     print(json.dumps({"unseen": times.unseen[:20]}))
 
 

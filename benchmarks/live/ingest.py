@@ -67,7 +67,8 @@ def stream_of(index: Path) -> Stream:
     vector_NM /= np.linalg.norm(vector_NM, axis=1, keepdims=True)
     order_N = np.random.default_rng(0).permutation(len(rows))
     rows = rows.drop_columns(["vector"]).take(pa.array(order_N))
-    dev = load_queries(*(current.artifact(root, now, kind) for kind in ("corpus", "vectors")), "dev")
+    corpus, vectors = (current.artifact(root, now, kind) for kind in ("corpus", "vectors"))
+    dev = load_queries(corpus, vectors, "dev")
     queries = dev.some(np.arange(len(dev)) < QUERIES)
     query_QM = model.encode_stored(queries.vector_QM, lambda: queries.texts).numpy
     return Stream(rows["doc_id"].to_pylist(), document_texts(rows), vector_NM[order_N], query_QM)

@@ -13,8 +13,9 @@ import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.commands import Options, absolute, clock, count
 from benchmarks.live.ingest import copied, serving
@@ -26,6 +27,7 @@ from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.version import Version
 from rayhier.serve.client import AsyncClient
 from rayhier.serve.errors import ApiError
+from rayhier.spec.search import Mode
 from rayhier.storage import current, files
 from rayhier.storage.leaf_map import versions
 from rayhier.storage.paths import locate
@@ -36,7 +38,7 @@ FOLDED = 40
 """Documents of changes that are folded together."""
 WRITTEN, DELETED = 5, 2
 """Documents of a change that writes, and of one that deletes."""
-MODES = ("dense", "bm25", "hybrid", "vector")
+MODES: tuple[Literal["dense", "bm25", "hybrid", "vector"], ...] = ("dense", "bm25", "hybrid", "vector")
 """Orders of results; `vector` gives the query's vector, in place of its text."""
 TIE = 1e-5
 """Most by which scores of the same document may differ: queries are encoded in batches of other sizes."""
@@ -88,7 +90,7 @@ async def record(
             query, mode, k = draw.randrange(len(queries)), draw.choice(MODES), draw.choice([1, 10, 50])
             beam = None if mode == "bm25" else draw.choice([None, 1, 5])
             question: Any = queries.vector_QM[query] if mode == "vector" else queries.texts[query]
-            order = "dense" if mode == "vector" else mode
+            order: Mode = "dense" if mode == "vector" else mode
             answer = await client.search(question, k=k, beam=beam, mode=order)
             ids, scores = [hit.id for hit in answer.results], [hit.score for hit in answer.results]
             given.append(Given(query, mode, k, beam, answer.model, answer.version, answer.log, ids, scores))
@@ -170,14 +172,19 @@ def compare(work: Path, given: Sequence[Given], queries: Queries) -> Agreement:
             ]
             furthest = max([furthest, *far])
             if ids != answer.ids and not first:
-                place = next(n for n, pair in enumerate(zip([*answer.ids, None], [*ids, None])) if pair[0] != pair[1])
-                question = {name: value for name, value in asdict(answer).items() if name not in ("ids", "scores")}
-                part = slice(place, place + 3)
-                first = f"{question}, place {place}: {answer.ids[part]} {answer.scores[part]}, then {ids[part]} {scores[part]}"
+                first = difference(answer, ids, scores)
         searcher.close()
     seen = Counter(answer.version for answer in given)
     models = {answer.model for answer in given}
     return Agreement(len(given), len(seen), states, len(models), same, furthest, first)
+
+
+def difference(answer: Given, ids: list[str], scores: list[float]) -> str:
+    """Say where a replay differs first from an answer: the question, and three results of each from there on."""
+    pairs = zip_longest(answer.ids, ids)
+    place = next(place for place, (before, after) in enumerate(pairs) if before != after)
+    some, question = slice(place, place + 3), {**asdict(answer), "ids": "…", "scores": "…"}
+    return f"{question}, place {place}: {answer.ids[some]} {answer.scores[some]}, then {ids[some]} {scores[some]}"
 
 
 def lines(workdir: Path) -> list[str]:

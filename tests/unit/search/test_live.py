@@ -319,7 +319,9 @@ def test_scores_do_not_depend_on_what_else_is_compared(unit):
             assert ranking.score_QK[place].tolist() == together.score_QK[query].tolist()
     score_QK = together.score_QK
     assert (score_QK[:, 0:30:2] == score_QK[:, 1:30:2]).all()
-    assert all(first < second for names in listed(together) for first, second in zip(names[:30:2], names[1:30:2]))
+    assert all(
+        first < second for names in listed(together) for first, second in zip(names[:30:2], names[1:30:2], strict=True)
+    )
     exact_QN = np.sort(query_QM @ vector_NM.T, axis=1)[:, ::-1]
     np.testing.assert_allclose(score_QK, exact_QN[:, :31], atol=1e-6)
 

@@ -1,0 +1,31 @@
+"""Measures an index that changes while it is searched, and writes docs/live.md: `make bench-live WORKDIR=…`."""
+
+from collections.abc import Sequence
+
+from benchmarks.commands import Options, absolute
+from benchmarks.live import changes, ingest, page, replay
+
+PARTS = ("changes", "ingest", "replay")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure some parts, by default all, and write the page of all figures that are there."""
+    parser = Options("An index that changes while it is searched.", "live", "docs")
+    parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="what is measured (default: all)")
+    parser.add_argument("--seconds", default="600", help="of each system's ingest")
+    parser.add_argument("--rivals", help="interpreter with numpy, lancedb and qdrant-edge-py; default: without them")
+    options = parser.parse_args(arguments)
+    index = [str(options.index), "--workdir", str(options.workdir)]
+    if "changes" in options.parts:
+        changes.main(index)
+    if "ingest" in options.parts:
+        rivals = ["--rivals", options.rivals] if options.rivals else []
+        ingest.main([*index, "--seconds", options.seconds, *rivals])
+    if "replay" in options.parts:
+        replay.main(index)
+    print(page.write(options.workdir, options.docs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What the benchmarks of a living index share: documents that never run out, figures, and their page."""
+
+import numpy as np
+
+from benchmarks.live import gauge, page, replay
+from benchmarks.live.changes import FIGURES, Times, lines
+from benchmarks.live.stream import BATCH, K, Stream
+
+
+def stream(documents=1_500):
+    rng = np.random.default_rng(0)
+    vector_NM = rng.standard_normal((documents, 8), dtype=np.float32)
+    vector_NM /= np.linalg.norm(vector_NM, axis=1, keepdims=True)
+    return Stream(
+        [f"d{n}" for n in range(documents)], [f"text {n}" for n in range(documents)], vector_NM, vector_NM[:5]
+    )
+
+
+def test_a_stream_has_new_ids_and_near_vectors(tmp_path):
+    stream().write(tmp_path)
+    opened = Stream.open(tmp_path)
+    first, second = opened.batch(0), opened.batch(1)
+    assert len({*opened.first, *first.ids, *second.ids}) == 1_500 + 2 * BATCH
+    assert second.texts[600] == "text 100"
+    cosine_B = (second.vector_BM[500:] * opened.vector_NM[:500]).sum(axis=1)
+    assert (cosine_B > 0.98).all()
+    assert (cosine_B < 1).all()
+    np.testing.assert_array_equal(opened.vectors(1), second.vector_BM)
+
+
+def test_exact_search_reads_all_batches():
+    made = stream()
+    ids = [*made.first, *made.batch(0).ids, *made.batch(1).ids]
+    vector_NM = np.concatenate([made.vector_NM, made.vectors(0), made.vectors(1)])
+    for query_M, best in zip(made.query_QM, made.exact(2), strict=True):
+        score_N = vector_NM @ query_M
+        np.testing.assert_allclose(score_N[[ids.index(name) for name in best]], np.sort(score_N)[::-1][:K], atol=1e-6)
+
+
+def test_an_ingest_is_counted_until_it_is_settled(tmp_path):
+    taken, added = gauge.Taken("some"), []
+    gauge.ingest(taken, added.append, 0.0, lambda: added.append("settled"))
+    assert added == [0, "settled"]
+    assert (taken.batches, taken.documents) == (1, BATCH)
+    gauge.ask(taken, stream(), lambda query_M: [f"d{n}" for n in range(K)])
+    assert 0 < taken.recall < 1
+    taken.write(tmp_path)
+    assert gauge.Taken.read(tmp_path, "some") == taken
+    assert gauge.Taken.read(tmp_path, "other") is None
+
+
+def test_a_difference_names_the_place():
+    given = replay.Given(3, "dense", 3, None, "m", 1, 7, ["a", "b", "c"], [3.0, 2.0, 1.0])
+    said = replay.difference(given, ["a", "c"], [3.0, 1.0])
+    assert "'log': 7" in said
+    assert said.endswith("place 1: ['b', 'c'] [2.0, 1.0], then ['c'] [1.0]")
+
+
+def test_the_page_has_what_was_measured(tmp_path):
+    assert "##" not in page.write(tmp_path, tmp_path / "docs")
+    kinds = {f"search, {kind}": [1.0, 2.0, 4.0] for kind in ("alone", "no changes", "beside changes")}
+    times = Times(kinds | {"add": [100.0]}, kinds | {"add": [1.0]}, [], 3.0, 10, {"log": 2})
+    (tmp_path / FIGURES).write_text(page.json.dumps(times.__dict__))
+    page.Figures(
+        "Fifty changes.", ["change", "recall"], [["1", ".99"]], {"recall": [[1, 2], [0.99, 0.98]]}, ["x", "y"]
+    ).write(tmp_path, "growth")
+    text = page.write(tmp_path, tmp_path / "docs")
+    assert lines(times)[0] in text
+    assert "Searches' 99% beside changes over those without: 1.0." in text
+    assert "## Growth, with maintenance and without\n\nFifty changes.\n\n| change | recall |" in text
+    assert "Ingest, vectors given\n" not in text
+    assert {path.name for path in (tmp_path / "docs" / "images").iterdir()} == {"live-searches.png", "live-growth.png"}
