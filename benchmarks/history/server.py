@@ -1,6 +1,8 @@
 """An embedded server as a process that can be killed, forked from one that has imported everything: starts are short.
 
-What a start does after the imports is that of `rayhier serve WORKDIR`.
+What a start does after the imports is that of `rayhier serve WORKDIR`, but for two things that its first array and its
+first model do in every new process, two thirds of the time of a start: pyarrow imports pandas, and transformers
+compiles a thousand patterns.
 """
 
 import os
@@ -11,12 +13,16 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import transformers.models.bert.modeling_bert  # noqa: F401  imported before the fork
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import serve
 
 HOST = "127.0.0.1"
+pa.array([""])
+get_checkpoint_conversion_mapping("bert")
 
 
 class ServerProcess:
