@@ -18,7 +18,7 @@ from rayhier.serve.local import deploy, prepare
 from rayhier.spec import InputError
 from rayhier.storage import current, pins
 
-from .conformance import TOKEN, conforms
+from .conformance import TOKEN, WRITE_TOKEN, conforms, writes
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -29,12 +29,14 @@ MOST_TRIES = 1_000
 @pytest.fixture
 def local(work: Path, tmp_path: Path) -> Iterator[ServeConfig]:
     (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "write").write_text(WRITE_TOKEN)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     config = tmp_path / "serve.yaml"
     patient = "shard_seconds: 2\n      limits: {queue_seconds: 30}"  # tests of other processes make this one wait
-    config.write_text(SHIPPED.read_text().replace("token_file: null", patient))
+    written = f"write_token_file: {tmp_path / 'write'}"
+    config.write_text(SHIPPED.read_text().replace("token_file: null", f"{written}\n      {patient}"))
     yield prepare(config, str(work), str(tmp_path / "token"), port)
     serve.shutdown()
 
@@ -44,6 +46,7 @@ def test_served(local: ServeConfig, work: Path, built: Path, cache: Path) -> Non
     searcher, client = Searcher.open(work), Client(local.url, TOKEN)
     conforms(local.url, searcher, built, ["shards-0", "shards-1"])
     assert pins.held(current.artifact(work, current.read(work), "index").root) == {1}
+    writes(local.url, searcher)
     _a_second_server_is_refused(local, work)
     damaged = _loses_a_shard(client, searcher, work, cache)
     serve.shutdown()
