@@ -20,7 +20,7 @@ from rayhier.storage import current, pins
 from .conformance import TOKEN, conforms, writes
 from .conftest import SHIPPED
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
 MOST_TRIES = 1_000
 

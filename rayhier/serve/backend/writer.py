@@ -187,6 +187,7 @@ class Writer:
                 made = Change(self.seen.log + 1, kind, table, key, body, len(ids), replaced)
                 if await self._durable(made):
                     self._follower.apply(made, there)
+                    self._check_lease()  # a Writer that has taken over may have read the log before
                     return Written(self.seen, made.documents, made.replaced)
                 await self._catch_up()  # another process took the number
 
@@ -205,6 +206,7 @@ class Writer:
                 except LostError as lost:
                     message = f"{lost} did not answer; version {manifest.version} is served once it does"
                     raise ApiError(503, "shards_lost", message, RETRY) from None
+        self._check_lease()
         return RolledBack(replace(self.seen, version=manifest.version, log=manifest.log), manifest.documents)
 
     def _restore(self, number: int, key: str | None) -> Manifest:
@@ -256,6 +258,7 @@ class Writer:
         before, written = self._keys[key]
         if before != body:
             raise ApiError(422, "key_reused", REUSED)
+        self._check_lease()
         return written
 
     def _check_room(self) -> None:
@@ -295,7 +298,8 @@ class Writer:
 
     def _check_lease(self) -> None:
         if not self._may_write():
-            raise ApiError(503, "not_the_writer", "another server took over writing to this index; ask that one")
+            message = "the lease of this Writer is over, and another may write; a change is there or not: send it again"
+            raise ApiError(503, "not_the_writer", message, RETRY)
 
     def _note(self, made: Change) -> None:
         """Count a change that requests see from now on, and remember its key."""
