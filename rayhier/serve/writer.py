@@ -17,7 +17,7 @@ from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.readers import HELD_SECONDS, Readers
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import RolledBack, Writer, Written
-from rayhier.serve.errors import ApiError, Refusal, invalid
+from rayhier.serve.errors import ApiError, LostError, Refusal, invalid
 from rayhier.serve.ingress import RayInstruments, shard_handles
 from rayhier.spec import InputError
 
@@ -82,7 +82,7 @@ class WriterReplica:
         while self._begun is None:
             try:
                 self._begun = await self._begin()
-            except (InputError, OSError) as error:
+            except (InputError, LostError, OSError) as error:
                 log.warning("cannot write yet: %s", error)
                 await asyncio.sleep(AGAIN_SECONDS)
         await self._begun[0].fold_forever()

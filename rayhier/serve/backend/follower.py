@@ -125,12 +125,16 @@ class Follower:
         for made in changes:
             self.apply(made, await self.engine.present(made.ids.to_pylist(), self.seen))
 
+    async def open(self, number: int) -> None:
+        """Open a version in all groups; InputError or LostError where it cannot be opened."""
+        await asyncio.gather(*(group.open(number) for group in self._groups))
+
     async def move(self, number: int) -> list[Change]:
         """Let requests see another version, once all groups have opened it; returns the changes of its tail.
 
         Takes the lock itself. LostError where a shard group does not answer.
         """
-        await asyncio.gather(*(group.open(number) for group in self._groups))
+        await self.open(number)
         leaf_map, reranker, pins = await self._in(self._opened, number)
         manifest: Manifest = leaf_map.manifest
         async with self.lock:

@@ -104,13 +104,17 @@ class Writer:
         return self._follower.seen
 
     async def begin(self) -> None:
-        """Read the log's tail, which an earlier Writer left, and let requests see it."""
+        """Let requests see the newest version, and the log's tail, which an earlier Writer left.
+
+        LostError where a shard group does not answer.
+        """
         for key, body, written in await self._in("append", self._folded_keys, self._follower.manifest.log):
             self._remember(key, body, written)
         for made in await self._in("append", self._follower.begin):
             self._note(made)
         if self._follower.damage is not None:
             log.error("%s", self._follower.damage)
+        await self._serve_newest()  # an earlier Writer may have published it before it gave the lease back
 
     def _folded_keys(self, last: int) -> list[tuple[str, str, Written]]:
         """Read keys, bodies and outcomes of the newest changes that leaf files hold, as far as the log has them."""
@@ -198,6 +202,7 @@ class Writer:
                 raise ApiError(422, "key_reused", REUSED)
             if manifest is None:
                 self._check_lease()
+                await self._check_whole(number)
                 async with self._lock:
                     manifest = await self._in("fold", self._restore, number, key)
             if manifest.version > self.seen.version:
@@ -209,10 +214,20 @@ class Writer:
         self._check_lease()
         return RolledBack(replace(self.seen, version=manifest.version, log=manifest.log), manifest.documents)
 
-    def _restore(self, number: int, key: str | None) -> Manifest:
-        if number not in leaf_map.versions(self._root):
+    async def _check_whole(self, number: int) -> None:
+        """Raise ApiError where a version is not there, or the groups cannot open it."""
+        if number not in await self._in("fold", leaf_map.versions, self._root):
             message = f"version: got {number}; allowed: a version that GET /v1/versions lists"
             raise ApiError(404, "no_version", message)
+        try:
+            await self._follower.open(number)
+        except InputError as error:
+            raise ApiError(409, "not_restored", f"{error}; nothing was published") from None
+        except LostError as lost:
+            message = f"{lost} cannot open version {number}; nothing was published; retry later"
+            raise ApiError(503, "shards_lost", message, RETRY) from None
+
+    def _restore(self, number: int, key: str | None) -> Manifest:
         try:
             return change.restore(self._root, number, self._follower.manifest.model, key).manifest
         except InputError as error:
@@ -349,9 +364,12 @@ class Writer:
         async with self._publishing:
             factor = self._spec.index.max_leaf_factor
             await self._in("fold", change.fold, self._root, self._model.router, factor)
-            numbers = await self._in("fold", leaf_map.versions, self._root)
-            if numbers[-1] > self.seen.version:  # the fold's, or one that was published before and nobody serves yet
-                await self._serve(numbers[-1])
+            await self._serve_newest()  # the fold's, or one that was published before and nobody serves yet
+
+    async def _serve_newest(self) -> None:
+        number = (await self._in("fold", leaf_map.versions, self._root))[-1]
+        if number > self.seen.version:
+            await self._serve(number)
 
     async def _serve(self, number: int) -> None:
         """Let requests see a version that was published; the changes that its files hold become one object."""

@@ -238,13 +238,17 @@ def test_another_writer_goes_on_and_knows_the_keys(cluster):
     async def main():
         async with cluster() as now:
             told = await now.put("a", key="k-1")
-            before = now.handle.replica
+            before, later = now.handle.replica, now.replica()
+            writer, _ = before._begun
+            await writer.fold()  # after the next replica looked for the newest version
             before._work.cancel()
             before._served.close()
-            now.handle.replica = now.replica()
+            now.handle.replica = later
             began = time.monotonic()
             await now.begin()
-            assert await now.put("a", by=1, key="k-1") == told
+            again = await now.put("a", by=1, key="k-1")
+            assert (again.seen.log, again.documents) == (told.seen.log, 1)
+            assert (await now.shows(0, "a"))[1].version == 2
             assert time.monotonic() - began > 0.5 * LEAVE  # readers of the Writer before may answer till then
             assert (await now.put("b")).seen.log == 2
             assert [(await now.shows(by, "b"))[0] for by in (0, 1)] == [True, True]

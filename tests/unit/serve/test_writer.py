@@ -734,12 +734,32 @@ def test_a_rollback_past_a_damaged_change_lets_writing_go_on(server, published):
     assert {"a", "b"} & set(server.ids(OPEN, 50)) == {"b"}
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [(InputError("v1: damaged"), 409, "not_restored"), (LostError("shards-0"), 503, "shards_lost")],
+)
+def test_a_version_that_cannot_be_opened_is_not_published_again(open_server, monkeypatch, error, status, code):
+    server = open_server()
+    server.put(doc("a"))
+
+    async def fails(shards, number):
+        raise error
+
+    monkeypatch.setattr(LocalShards, "open", fails)
+    answer = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert "nothing was published" in answer.json()["error"]["message"]
+    assert server.client.get("/v1/versions", headers=READ).json()["versions"][0]["version"] == 1
+    assert "a" in server.ids(OPEN, 50)
+
+
 def test_a_rollback_that_a_lost_group_does_not_serve_is_served_later(server, monkeypatch):
     server.put(doc("a"))
     opened = LocalShards.open
 
     async def lost(shards, number):
-        raise LostError(shards.name)
+        if number == 2:
+            raise LostError(shards.name)
 
     monkeypatch.setattr(LocalShards, "open", lost)
     answer = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
