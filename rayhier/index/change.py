@@ -139,8 +139,19 @@ def rollback(root: Location, version: int) -> LeafMap:
     InputError where a server writes to the index now.
     """
     refuse_while_written(root)
+    return restore(root, version)
+
+
+def restore(root: Location, version: int, model: str | None = None, key: str | None = None) -> LeafMap:
+    """Roll back as `rollback` does, in the index's Writer, for a request with an idempotency key.
+
+    InputError where the version was made by another model than this one (None: any), or a file of it is gone.
+    """
     with pinned(root, version):
-        return leaf_map.republish(root, version, ChangeLog(root).last())
+        made_by = LeafMap.open(root, version).manifest.model
+        if model is not None and made_by != model:
+            raise InputError(f"version {version}: was made by model {made_by}; allowed: versions of {model}")
+        return leaf_map.republish(root, version, ChangeLog(root).last(), key)
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:

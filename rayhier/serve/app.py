@@ -10,12 +10,14 @@ from rayhier.search.retrieve import RERANKER
 from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.cross_encoder import CrossEncoderReplica
+from rayhier.serve.backend.following import WRITER
 from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.backend.version import Version
 from rayhier.serve.config import HA_PROXY
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.ingress import Ingress
+from rayhier.serve.writer import WriterReplica
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
@@ -32,7 +34,7 @@ DRAINS = 5.0
 def build(args: ServeArgs) -> Application:
     """Make the Ray Serve application; InputError where the index, the token's file or a limit is wrong."""
     version, _, groups = check(args)
-    drain = args.limits.seconds + DRAINS
+    drain, writes = args.limits.seconds + DRAINS, args.write_token_file is not None
     parts = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
     scanning = [
         serve.deployment(
@@ -42,10 +44,20 @@ def build(args: ServeArgs) -> Application:
             max_ongoing_requests=PASSED_ON,
             max_queued_requests=UNLIMITED,
             graceful_shutdown_timeout_s=drain,
-        ).bind(version, part.leaves)
+        ).bind(version, part.leaves, args.limits.seconds, follows=writes)
         for part in parts
     ]
-    reranker = None
+    writer = reranker = None
+    if writes:
+        writer = serve.deployment(
+            WriterReplica,
+            name=WRITER,
+            num_replicas=1,
+            ray_actor_options={"num_cpus": 0.5},
+            max_ongoing_requests=PASSED_ON,
+            max_queued_requests=UNLIMITED,
+            graceful_shutdown_timeout_s=drain,
+        ).bind(args, version, parts, *scanning)
     if version.now.spec.search.reranking is not None:
         reranker = serve.deployment(
             CrossEncoderReplica,
@@ -63,7 +75,7 @@ def build(args: ServeArgs) -> Application:
         max_ongoing_requests=PASSED_ON,
         max_queued_requests=UNLIMITED,
         graceful_shutdown_timeout_s=drain,
-    ).bind(args, version, parts, reranker, *scanning)
+    ).bind(args, version, parts, reranker, writer, *scanning)
 
 
 def _ingresses() -> int:

@@ -1,36 +1,32 @@
 """An index opened to be served: the engine over its shard groups, and the HTTP application."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from fastapi import FastAPI
 
-from rayhier.index.change import last_rows
-from rayhier.index.find import find
 from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats
 from rayhier.progress import say
-from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
 from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_reranker
 from rayhier.serve.backend.version import Version, split
-from rayhier.serve.backend.writer import Versions, Writer
-from rayhier.serve.http.api import api
+from rayhier.serve.backend.writer import Writer
+from rayhier.serve.http.api import Follows, Writes, api
 from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError, JobSpec
-from rayhier.storage.change_log import Change, ChangeLog
-from rayhier.storage.leaf_map import Manifest
+from rayhier.storage.leaf_map import Manifest, newest_first
 
 
 def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
@@ -64,7 +60,6 @@ class ServedIndex:
         InputError where a file is not as published, or the token's file holds none.
         """
         self._args, self._pins, self._version = args, contextlib.ExitStack(), version
-        self._writer: Writer | None = None
         torch.set_num_threads(args.encoder_threads)
         self._tokens, self._metrics = Tokens(args.token_file, args.write_token_file), Metrics(instruments)
         self._leaf_map = self._pins.enter_context(version.reading())
@@ -90,53 +85,41 @@ class ServedIndex:
         precision = str(model.text_encoder.dtype).removeprefix("torch.")
         self._index = describe(version, manifest, args, [group.name for group in groups], precision, model.promised)
         self._metrics.serves(version.number)
-        self._see_tail()
+        self.follower = Follower(version, self._leaf_map, self._engine, [opened for _, opened in shards], self._metrics)
+        """What requests see of the index; nothing before `see_tail`, or before the Writer begins."""
+        self._pins.callback(self.follower.close)
 
     def close(self) -> None:
         """Release the version, which vacuum may then remove."""
         self._pins.close()
 
-    def writer(self, groups: Sequence[Versions]) -> Writer:
-        """Make the Writer of the index, whose groups are in this process; InputError where another server writes."""
-        args, leaf_map = self._args, self._leaf_map
-        seconds = args.limits.seconds
-        self._writer = Writer(
-            self._version, leaf_map, self._model, self._engine, groups, args.writes, self._metrics, seconds=seconds
-        )
-        self._pins.callback(self._writer.close)
-        return self._writer
+    def writer(self) -> Writer:
+        """Make the Writer of the index; InputError where another server writes."""
+        writer = Writer(self.follower, self._model, self._args.writes, self._metrics)
+        self._pins.callback(writer.close)
+        return writer
 
-    def _see_tail(self) -> None:
-        """Let requests see the log's tail that a Writer left."""
-        leaf_map, changes = self._leaf_map, list[Change]()
-        manifest = leaf_map.manifest
-        try:
-            for made in ChangeLog(leaf_map.root).after(manifest.log):
-                changes.append(made)
-        except InputError as error:
-            say(f"warning: {error}; what came before it is served")
-        if not changes:
-            return
-        if self._version.now.spec.search.how == "level":
-            raise InputError(
-                f"{leaf_map.root}: its change log has a tail, which search.how level does not read; allowed: rayhier "
-                "index fold WORKDIR first"
-            )
-        rows = last_rows(changes)
-        written = 0 if rows is None else int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
-        stored = find(leaf_map, pa.concat_arrays([made.ids for made in changes]).unique())
-        hidden = int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
-        engine, seen = self._engine, Seen(manifest.model, self._version.number, changes[-1].number)
-        documents = engine.view.documents + written - hidden
-        engine.view = replace(engine.view, documents=documents, seen=seen, has_tail=True)
+    def see_tail(self) -> None:
+        """Let requests see the log's tail that a Writer left; what comes after a damaged object is not served."""
+        self.follower.begin()
+        if self.follower.damage is not None:
+            say(f"warning: {self.follower.damage}; what came before it is served")
 
     @cached_property
     def _nodes(self) -> NodeTable:
         """The nodes of the tree, read when a request first needs them."""
         return NodeTable.of(self._leaf_map)
 
-    def app(self) -> FastAPI:
-        """Make the HTTP application."""
+    def app(
+        self,
+        writer: Writes | None = None,
+        following: Follows | None = None,
+        lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+    ) -> FastAPI:
+        """Make the HTTP application; without a `writer` no request may write.
+
+        Requests begin once `following` says so; `lifespan` runs beside the application.
+        """
         args = self._args
         return api(
             self._engine,
@@ -148,9 +131,12 @@ class ServedIndex:
             origins=args.cors_origins,
             log_queries=args.log_queries,
             metrics=self._metrics,
-            writer=self._writer,
+            writer=writer,
             write_limits=args.writes,
             recall=lambda: self._audit.recall,
+            versions=partial(newest_first, self._leaf_map.root),
+            following=following,
+            lifespan=lifespan,
         )
 
 

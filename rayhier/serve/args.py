@@ -93,8 +93,7 @@ class ServeArgs(_Args):
     """File with one line, the token that requests must carry, read again when it changes; without it, requests need
     none."""
     write_token_file: str | None = None
-    """File with one line, another token, which allows writing too; without it, nobody may write. Ray Serve does not
-    write yet: an embedded server does."""
+    """File with one line, another token, which allows writing too; without it, nobody may write."""
     cors_origins: list[Origin] = []
     """Origins whose pages may send requests from a browser, like https://search.example.org; `*` is every origin."""
     log_queries: bool = False

@@ -32,8 +32,10 @@ from rayhier.serve.http.models import (
     ListResponse,
     NodesResponse,
     Part,
+    RollbackResponse,
     RouteResponse,
     SearchResponse,
+    VersionsResponse,
     WrittenResponse,
 )
 from rayhier.serve.http.packed import pack
@@ -162,6 +164,15 @@ class _Server:
         body = {"ids": [_text("ids", id_) for id_ in ids]}
         return _Call(WrittenResponse, "/v1/documents", body, "DELETE", key or uuid.uuid4().hex)
 
+    def versions(self, before: SupportsIndex | None, limit: SupportsIndex) -> _Call[VersionsResponse]:
+        page = {"before": _count("before", before), "limit": _count("limit", limit)}
+        named = urlencode({name: value for name, value in page.items() if value is not None})
+        return _Call(VersionsResponse, f"/v1/versions?{named}")
+
+    def rollback(self, version: SupportsIndex, key: str | None) -> _Call[RollbackResponse]:
+        body = {"version": _count("version", version)}
+        return _Call(RollbackResponse, "/v1/versions/rollback", body, key=key or uuid.uuid4().hex)
+
     def document(self, id_: str) -> _Call[DocumentResponse]:
         if _text("id", id_) in ("", ".", ".."):  # dots are parts of a path that say where it goes
             raise ValueError(f"id: got {id_!r}; allowed: the id of a document, but for '.' and '..'")
@@ -270,6 +281,21 @@ class Client:
         """
         return self._send(self._server.nodes(leaves, below, limit))
 
+    def versions(self, before: SupportsIndex | None = None, limit: SupportsIndex = 20) -> VersionsResponse:
+        """List at most `limit` versions of the index, up to 100, the newest first, before number `before`, if any.
+
+        `next` of the answer is `before` of the next page, None after the last.
+        """
+        return self._send(self._server.versions(before, limit))
+
+    def rollback(self, version: SupportsIndex, key: str | None = None) -> RollbackResponse:
+        """Publish the content of an older version as the newest one; a search that begins after the answer reads it.
+
+        Changes that are not in a version's files are left behind. The request carries an idempotency key as `put` does.
+        ApiError 404 where there is no such version.
+        """
+        return self._send(self._server.rollback(version, key))
+
     def _send(self, call: _Call[T]) -> T:
         exchange = self._server.exchange(call)
         step = next(exchange)
@@ -365,6 +391,14 @@ class AsyncClient:
     ) -> NodesResponse:
         """Describe leaves, or list the children of a node, like `Client.nodes`."""
         return await self._send(self._server.nodes(leaves, below, limit))
+
+    async def versions(self, before: SupportsIndex | None = None, limit: SupportsIndex = 20) -> VersionsResponse:
+        """List versions of the index, like `Client.versions`."""
+        return await self._send(self._server.versions(before, limit))
+
+    async def rollback(self, version: SupportsIndex, key: str | None = None) -> RollbackResponse:
+        """Publish an older version as the newest one, like `Client.rollback`."""
+        return await self._send(self._server.rollback(version, key))
 
     async def _send(self, call: _Call[T]) -> T:
         exchange = self._server.exchange(call)

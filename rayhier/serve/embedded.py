@@ -91,14 +91,17 @@ class Embedded:
         args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
         version, _, ranges = check_index(args)
         self._prometheus = Prometheus()
-        self._shards = [LocalShards(f"shards-{number}", version, leaves) for number, leaves in enumerate(ranges)]
+        seconds = args.limits.seconds
+        self._shards = [LocalShards(f"shards-{n}", version, leaves, seconds) for n, leaves in enumerate(ranges)]
         parts = [ShardRange(shards.name, leaves) for shards, leaves in zip(self._shards, ranges, strict=True)]
         scorer = None
         if version.now.spec.search.reranking is not None:
             scorer = LocalScorer(version, args.reranker_threads)
         say("loading encoder")
         self._served = ServedIndex(args, version, list(zip(parts, self._shards, strict=True)), scorer, self._prometheus)
-        self._writer = None if args.write_token_file is None else self._served.writer(self._shards)
+        self._writer = None if args.write_token_file is None else self._served.writer()
+        if self._writer is None:
+            self._served.see_tail()
 
     async def begin(self) -> None:
         """Let the Writer begin, where there is one; to be called before the first request."""
@@ -111,7 +114,7 @@ class Embedded:
 
     def app(self) -> FastAPI:
         """Make the HTTP application, with `GET /metrics`."""
-        app = self._served.app()
+        app = self._served.app(self._writer)
 
         @app.get("/metrics", include_in_schema=False)
         async def metrics() -> Response:

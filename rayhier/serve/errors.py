@@ -4,6 +4,7 @@ This file and what it imports load without a web framework, for clients.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 RETRY = {"Retry-After": "1"}
 
@@ -14,6 +15,16 @@ class ApiError(Exception):
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, headers
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An ApiError as an answer between processes."""
+
+    status: int
+    code: str
+    message: str
+    headers: Mapping[str, str] | None = None
 
 
 class LostError(Exception):

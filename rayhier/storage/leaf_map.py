@@ -144,6 +144,10 @@ class Manifest(BaseModel):
     """Number of the last change of the change log that the files hold."""
     revision: Revision | None = None
     """The router that placed the rows and routes queries; None: the model's."""
+    restored: int | None = None
+    """Number of the older version whose content a rollback published again; None: this is no rollback."""
+    key: str | None = None
+    """Idempotency key of the request that asked for the rollback; None: there was none."""
 
     @property
     def files(self) -> list[File]:
@@ -383,23 +387,24 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
             return LeafMap(root, manifest)
 
 
-def republish(root: Location, version: int, log: int = 0) -> LeafMap:
+def republish(root: Location, version: int, log: int = 0, key: str | None = None) -> LeafMap:
     """Publish the content of an older version as the newest version (rollback), and open it.
 
-    Changes of the change log up to number `log` do not come after it. The present newest version is not read, so it may
-    be damaged. InputError where the older one or a file of it is gone.
+    Changes of the change log up to number `log` do not come after it; `key` is a request's idempotency key. The present
+    newest version is not read, so it may be damaged. InputError where the older one or a file of it is gone.
     """
     while True:
         older, numbers = LeafMap.open(root, version).manifest, versions(root)
         update = {"change": "rollback", "at": now(), "log": max(log, older.log)}
         manifest = _after(numbers[-1], older.model_copy(update=update))
+        manifest = manifest.model_copy(update={"restored": version, "key": key})
         _check_there(root, manifest, set(), "take another version")
         if publish(root, manifest):
             return LeafMap(root, manifest)
 
 
 def _after(version: int, manifest: Manifest) -> Manifest:
-    return manifest.model_copy(update={"version": version + 1, "parent": version})
+    return manifest.model_copy(update={"version": version + 1, "parent": version, "restored": None, "key": None})
 
 
 def _check_there(root: Location, manifest: Manifest, known: set[str], mend: str) -> None:
@@ -423,6 +428,21 @@ def now() -> float:
 def versions(root: Location) -> list[int]:
     """List the numbers of the versions below `root` whose manifest is there, ascending."""
     return sorted(int(path.stem[1:]) for path in (root / MANIFESTS).glob("v*.json") if path.stem[1:].isdigit())
+
+
+def newest_first(root: Location, before: int | None, count: int) -> list[Manifest]:
+    """Read the manifests of at most `count` versions, the newest first; only of those before a number.
+
+    Manifests that are damaged, or gone by now, are left out.
+    """
+    manifests = list[Manifest]()
+    for number in reversed(versions(root)):
+        if len(manifests) == count:
+            break
+        if before is None or number < before:
+            with contextlib.suppress(InputError):
+                manifests.append(_read(root / MANIFESTS / _name(number)))
+    return manifests
 
 
 def remove_version(root: Location, version: int) -> None:

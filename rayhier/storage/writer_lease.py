@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -70,12 +71,14 @@ def newest(root: Location) -> Lease | None:
 def leased(root: Location, seconds: float = SECONDS) -> Iterator[Callable[[], bool]]:
     """Take the lease during the block, for `seconds` at a time; a thread renews it.
 
-    Yields a function that returns True while no other Writer took over. InputError where another's lease holds.
+    Yields a function that returns True while no other Writer can have taken over: none did, and the lease was renewed
+    in time by this process's own clock. InputError where another's lease holds.
     """
     refuse_while_written(root)
     before = newest(root)
     number = 1 if before is None else before.number + 1
     path, stop, lost = root / LOG / WRITERS / f"{number:06d}.json", threading.Event(), threading.Event()
+    renewed = time.monotonic()
     if not files.create(path, files.to_json(_who(seconds))):
         refuse_while_written(root)
         raise InputError(f"{path}: another writer took it at this moment; nothing was changed; start again")
@@ -83,18 +86,21 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Callable[[], bo
         (root / LOG / WRITERS / f"{before.number:06d}.json").unlink(missing_ok=True)
 
     def renew() -> None:
+        nonlocal renewed
         while not stop.wait(seconds / RENEWALS):
             with contextlib.suppress(OSError):
                 there = newest(root)
                 if there is not None and there.number > number:
                     lost.set()
                     return
+                began = time.monotonic()
                 files.write_json(path, _who(seconds))
+                renewed = began
 
     thread = threading.Thread(target=renew, daemon=True)
     thread.start()
     try:
-        yield lambda: not lost.is_set()
+        yield lambda: not lost.is_set() and time.monotonic() < renewed + seconds
     finally:
         stop.set()
         thread.join()

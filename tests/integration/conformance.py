@@ -15,7 +15,9 @@ from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.models import AnswerBody
 
-TOKEN = "sesame-1"
+TOKEN, WRITE_TOKEN = "sesame-1", "poppy-1"
+OPEN = "quagga zebra okapi"
+"""Words that no document of the corpus has."""
 
 
 def conforms(url: str, searcher: Searcher, built: Path, groups: list[str]) -> None:
@@ -28,6 +30,73 @@ def conforms(url: str, searcher: Searcher, built: Path, groups: list[str]) -> No
     _has_a_page(url)
     _refuses(url)
     _is_healthy(url)
+
+
+def writes(url: str, searcher: Searcher) -> None:
+    """Hold a server that writes to its promises about changes and versions."""
+    client = Client(url, WRITE_TOKEN, timeout=60.0)
+    _a_change_is_seen_by_the_next_search(client, searcher)
+    _what_is_refused_changes_nothing(url, client)
+    _a_version_is_published_again(client, searcher)
+
+
+def _a_change_is_seen_by_the_next_search(client: Client, searcher: Searcher) -> None:
+    size, names = searcher.manifest.documents, [f"new{number}" for number in range(20)]
+    for number, name in enumerate(names, 1):
+        told = client.put([{"id": name, "text": f"{OPEN} {name}"}])
+        assert (told.documents, told.replaced, told.version, told.log) == (1, 0, 1, number)
+        found = client.search(f"{OPEN} {name}", number)
+        assert name in {result.id for result in found.results}
+        assert found.log == number
+    assert client.index().documents == size + 20
+    keyed = client.put([{"id": "new0", "text": "okapi"}], key="k-1")
+    assert client.put([{"id": "new0", "text": "okapi"}], key="k-1") == keyed
+    assert (keyed.replaced, keyed.log, client.document("new0").text) == (1, 21, "okapi")
+    gone = client.delete(["new1", "new2"])
+    assert (gone.documents, client.index().documents) == (2, size + 18)
+    left = {result.id for result in client.search(OPEN, 100, min_log=gone.log).results}
+    assert left & set(names) == set(names) - {"new1", "new2"}
+
+
+def _what_is_refused_changes_nothing(url: str, client: Client) -> None:
+    before = client.index()
+    for refused, status, code in (
+        (lambda: client.put([{"id": "a", "text": "zebra"}], key="k-1"), 422, "key_reused"),
+        (lambda: client.put([{"id": "a", "text": ""}]), 422, "invalid"),
+        (lambda: client.delete(["d1", "nosuch"]), 404, "no_document"),
+        (lambda: client.rollback(99), 404, "no_version"),
+        (lambda: client.search("oak", min_log=before.log + 1), 504, "timeout"),
+        (lambda: Client(url, TOKEN).put([{"id": "a", "text": "zebra"}]), 403, "forbidden"),
+        (lambda: Client(url, TOKEN).rollback(1), 403, "forbidden"),
+    ):
+        with pytest.raises(ApiError) as caught:
+            refused()
+        assert (caught.value.status, caught.value.code) == (status, code)
+    assert client.index() == before
+
+
+def _a_version_is_published_again(client: Client, searcher: Searcher) -> None:
+    """A rollback leaves the tail behind; what is written afterwards counts."""
+    before = client.index()
+    told = client.rollback(1, key="r-1")
+    assert client.rollback(1, key="r-1") == told
+    assert (told.version, told.log, told.documents) == (2, before.log, searcher.manifest.documents)
+    found = client.search(OPEN, 100)
+    assert (found.version, found.log) == (2, before.log)
+    assert not {result.id for result in found.results if result.id.startswith("new")}
+    with pytest.raises(ApiError) as caught:
+        client.rollback(2, key="r-1")
+    assert (caught.value.status, caught.value.code) == (422, "key_reused")
+    listed = client.versions()
+    told_of = [(one.version, one.parent, one.change, one.restored, one.served) for one in listed.versions]
+    assert told_of == [(2, 1, "rollback", 1, True), (1, None, "build", None, False)]
+    assert listed.next is None
+    first = client.versions(limit=1)
+    assert (first.versions, first.next) == (listed.versions[:1], 2)
+    assert client.versions(first.next, 1).versions == listed.versions[1:]
+    after = client.put([{"id": "new9", "text": OPEN}])
+    assert (after.version, after.log, after.replaced) == (2, before.log + 1, 0)
+    assert client.search(OPEN, 1).results[0].id == "new9"
 
 
 def _texts(corpus: Path) -> list[str]:

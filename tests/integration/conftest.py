@@ -2,13 +2,19 @@
 
 import functools
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from rayhier.serve.config import ServeConfig
+
 from ..conftest import make_corpus, write_spec
+from .conformance import TOKEN, WRITE_TOKEN
 from .in_process import in_this_process, make, threads_as_before
+
+SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +40,29 @@ def built(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: 
 def work(built: Path, tmp_path: Path) -> Path:
     """A copy of that run's workdir, to be changed."""
     return shutil.copytree(built / "work", tmp_path / "work")
+
+
+@pytest.fixture
+def configured(work: Path, tmp_path: Path, cluster: None) -> Iterator[Callable[..., ServeConfig]]:
+    """`configured("shard_seconds: 2", …)`: the shipped config of Ray Serve for the tiny index, with more arguments."""
+    from ray import serve
+
+    from rayhier.serve.local import prepare
+
+    def config(*arguments: str) -> ServeConfig:
+        (tmp_path / "token").write_text(TOKEN)
+        (tmp_path / "write").write_text(WRITE_TOKEN)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        patient = "limits: {queue_seconds: 30}"  # tests of other processes make this one wait
+        lines = [f"write_token_file: {tmp_path / 'write'}", patient, *arguments]
+        path = tmp_path / "serve.yaml"
+        path.write_text(SHIPPED.read_text().replace("token_file: null", "\n      ".join(lines), 1))
+        return prepare(path, str(work), str(tmp_path / "token"), port)
+
+    yield config
+    serve.shutdown()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from rayhier.search.searcher import Searcher
 
-from .conformance import TOKEN, conforms
+from .conformance import TOKEN, WRITE_TOKEN, conforms, writes
 
 PATIENCE = ["--set", "limits.queue_seconds=30"]
 """Tests of other processes make this server wait."""
@@ -32,8 +32,9 @@ def port() -> int:
 def process(work: Path, tmp_path: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     """The command as a script's background job, which starts without SIGINT; once it says where it serves."""
     (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "write").write_text(WRITE_TOKEN)
     command = [sys.executable, "-m", "rayhier", "serve", str(work), "--port", str(port)]
-    command += ["--token-file", str(tmp_path / "token"), *PATIENCE]
+    command += ["--token-file", str(tmp_path / "token"), "--write-token-file", str(tmp_path / "write"), *PATIENCE]
     command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
@@ -44,7 +45,9 @@ def process(work: Path, tmp_path: Path, port: int) -> Iterator[subprocess.Popen[
 
 
 def test_it_does_what_every_server_does(process: subprocess.Popen[str], work: Path, built: Path, port: int) -> None:
-    conforms(f"http://127.0.0.1:{port}", Searcher.open(work), built, ["shards-0"])
+    searcher = Searcher.open(work)
+    conforms(f"http://127.0.0.1:{port}", searcher, built, ["shards-0"])
+    writes(f"http://127.0.0.1:{port}", searcher)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said.splitlines()[-1]) == (130, "stopped")

@@ -1,8 +1,7 @@
 """A tiny index served from the shipped config: it answers as offline search does, and names what is lost."""
 
 import shutil
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,25 +17,17 @@ from rayhier.serve.local import deploy, prepare
 from rayhier.spec import InputError
 from rayhier.storage import current, pins
 
-from .conformance import TOKEN, conforms
+from .conformance import TOKEN, conforms, writes
+from .conftest import SHIPPED
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
-SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 MOST_TRIES = 1_000
 
 
 @pytest.fixture
-def local(work: Path, tmp_path: Path) -> Iterator[ServeConfig]:
-    (tmp_path / "token").write_text(TOKEN)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = tmp_path / "serve.yaml"
-    patient = "shard_seconds: 2\n      limits: {queue_seconds: 30}"  # tests of other processes make this one wait
-    config.write_text(SHIPPED.read_text().replace("token_file: null", patient))
-    yield prepare(config, str(work), str(tmp_path / "token"), port)
-    serve.shutdown()
+def local(configured: Callable[..., ServeConfig]) -> ServeConfig:
+    return configured("shard_seconds: 2")
 
 
 def test_served(local: ServeConfig, work: Path, built: Path, cache: Path) -> None:
@@ -44,10 +35,11 @@ def test_served(local: ServeConfig, work: Path, built: Path, cache: Path) -> Non
     searcher, client = Searcher.open(work), Client(local.url, TOKEN)
     conforms(local.url, searcher, built, ["shards-0", "shards-1"])
     assert pins.held(current.artifact(work, current.read(work), "index").root) == {1}
+    writes(local.url, searcher)
     _a_second_server_is_refused(local, work)
     damaged = _loses_a_shard(client, searcher, work, cache)
     serve.shutdown()
-    with pytest.raises(InputError, match=rf"not deployed: .*{damaged.name}: SHA-256"):
+    with pytest.raises(InputError, match=rf"not deployed: .*{damaged.name}: (SHA-256|cannot be read)"):
         deploy(local)
 
 

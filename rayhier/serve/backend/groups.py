@@ -30,6 +30,9 @@ class Shards(Protocol):
     async def read(self, work: Reading, seen: Seen | None = None) -> Any:
         """Do a piece of a search's work, such as a scan, of what is seen; LostError where no answer comes in time."""
 
+    async def open(self, number: int) -> None:
+        """Open a version too, in all replicas of the group."""
+
     async def answers(self) -> bool:
         """Return True if the shards answer a search now."""
 

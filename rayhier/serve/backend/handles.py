@@ -6,7 +6,8 @@ Ray Serve lets requests to a deployment without a replica wait for one: only the
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,10 +18,17 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from rayhier.arrays import Floats
 from rayhier.search.live import Seen
 from rayhier.search.retrieve import Reading
-from rayhier.serve.errors import LostError, overloaded
+from rayhier.serve.backend.follower import Newest
+from rayhier.serve.backend.readers import SECONDS as READER_SECONDS
+from rayhier.serve.backend.writer import RolledBack, Written
+from rayhier.serve.errors import ApiError, LostError, Refusal, overloaded
 
 AGAIN_SECONDS = 1.0
 """Seconds between two pings of a lost deployment."""
+OPEN_SECONDS = 600.0
+"""Most seconds in which all replicas of a group open a version."""
+WRITER_AGAIN = 5
+"""Seconds after which a change is to be sent again where the Writer does not answer."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 
@@ -143,9 +151,55 @@ class ShardHandle:
             return await self.client.ask(lambda handle: handle.read.remote(work), self.seconds)
         return await self.client.ask(lambda handle: handle.read.remote(work, seen), self.seconds)
 
+    async def open(self, number: int) -> None:
+        """Open a version in all replicas of the group; LostError where one fails, or there is none."""
+        try:
+            await self.client.handle.broadcast("open", number).results_async(timeout_s=OPEN_SECONDS)
+        except Exception as error:  # Ray's errors, those of its transport, and those of a replica
+            log.warning("%s: version %d cannot be opened: %s", self.client.name, number, error)
+            raise LostError(self.client.name) from error
+
     async def answers(self) -> bool:
         """Return True if a replica of the group answers a search now."""
         return await self.client.answers()
+
+
+@dataclass(frozen=True)
+class WriterHandle:
+    """A client of the Writer's deployment; what the Writer refuses is the same ApiError here."""
+
+    client: DeploymentClient
+    seconds: float
+
+    async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
+        """Write documents, which replace those with the same ids; ApiError 503 where the Writer does not answer."""
+        key = key or uuid.uuid4().hex  # what a dying replica was sent is sent again, and changes nothing twice
+        return await self._ask(lambda handle: handle.put.remote(documents, key, body))
+
+    async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
+        """Delete documents by their ids; ApiError 503 where the Writer does not answer."""
+        key = key or uuid.uuid4().hex
+        return await self._ask(lambda handle: handle.delete.remote(ids, key, body))
+
+    async def rollback(self, number: int, key: str | None = None) -> RolledBack:
+        """Publish an older version again, and serve it; ApiError 503 where the Writer does not answer."""
+        key = key or uuid.uuid4().hex
+        return await self._ask(lambda handle: handle.rollback.remote(number, key))
+
+    async def newest(self, reader: str, seen: Seen) -> Newest:
+        """Return what requests see by the Writer; a reader says what its own see. LostError where none answers."""
+        newest: Newest = await self.client.ask(lambda handle: handle.newest.remote(reader, seen), READER_SECONDS)
+        return newest
+
+    async def _ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T | Refusal]]) -> T:
+        try:
+            answer: T | Refusal = await self.client.ask(ask, self.seconds)
+        except LostError:
+            message = "the Writer does not answer; the change is there or not: send it again with its Idempotency-Key"
+            raise ApiError(503, "writer_lost", message, {"Retry-After": str(WRITER_AGAIN)}) from None
+        if isinstance(answer, Refusal):
+            raise ApiError(answer.status, answer.code, answer.message, answer.headers)
+        return answer
 
 
 @dataclass(frozen=True)

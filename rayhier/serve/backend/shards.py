@@ -5,6 +5,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam).
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
 from rayhier.serve.threads import SMALL
 from rayhier.spec import InputError
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import LeafMap, versions
 
 FAILURES = 2
 """Failures in a row after which a group opens its files again."""
@@ -59,21 +60,24 @@ class _Opened:
 class ShardGroup:
     """Searches a range of an index's leaves; InputError where a file is not as published.
 
-    Several versions may be open at a time, each with its tail. Where work fails twice in a row, the group opens its
-    newest version's files again; damaged files in the cache of this machine are then made again from the published
-    ones.
+    Several versions may be open at a time, each with its tail: those that requests name, and with `follows` the newest
+    on storage. One that no request has named for `seconds`, since one named a newer version, is closed. Where work
+    fails twice in a row, the group opens its newest version's files again; damaged files in the cache of this machine
+    are then made again from the published ones.
     """
 
-    def __init__(self, version: Version, leaves: range) -> None:
+    def __init__(self, version: Version, leaves: range, seconds: float = 30.0, *, follows: bool = False) -> None:
         faiss.omp_set_num_threads(1)
-        self._range, self._failed = leaves, 0
-        self._versions = dict[int, _Opened]()
-        self._newest = self._opened(version)
-        self._versions[version.number] = self._newest
+        self._range, self._failed, self._seconds, self._follows = leaves, 0, seconds, follows
+        self._versions, self._named = dict[int, _Opened](), dict[int, tuple[float, float]]()
+        self._newer: asyncio.Task[None] | None = None
+        self._newest = self._opened(Version.newest(version.workdir)[0] if follows else version)
+        self._versions[self._newest.version.number] = self._newest
         # One thread, so that a replica takes one core. Its loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan", single_thread)
         self._documents = ThreadPoolExecutor(1, "documents", single_thread)
         self._exact = ThreadPoolExecutor(1, "exact", single_thread)
+        self._opening = ThreadPoolExecutor(1, "open", single_thread)
 
     def __del__(self) -> None:
         """Release the versions, which vacuum may then remove; called by Ray Serve when it stops the replica."""
@@ -97,16 +101,10 @@ class ShardGroup:
         small = number == opened.live.tail.first and _is_small(opened, work)
         return await self._work(lambda: opened.live.read(work, number), small=small)
 
-    async def open(self, number: int) -> int:
-        """Open a newer version beside those that are open; returns the number of the log's last change in its tail."""
+    async def open(self, number: int) -> None:
+        """Open a version beside those that are open; InputError where it is not there, or a file not as published."""
         if number not in self._versions:
-            await asyncio.get_running_loop().run_in_executor(self._documents, self._open, number)
-        return self._versions[number].live.tail.last
-
-    async def close(self, number: int) -> None:
-        """Release a version that no request reads any more; the newest stays."""
-        if number in self._versions and self._versions[number] is not self._newest:
-            self._versions.pop(number).pins.close()
+            await asyncio.get_running_loop().run_in_executor(self._opening, self._open, number)
 
     async def ping(self) -> None:
         """Search a leaf of each shard; raises an error, of any type, where files cannot be read or were changed."""
@@ -116,16 +114,21 @@ class ShardGroup:
         """Return at once, even while a search runs, which shows that the replica's process lives."""
 
     async def check_health(self) -> None:
-        """Open the files again where one was changed, as answers may be wrong; Ray Serve calls this regularly."""
+        """Open the files again where one was changed, as answers may be wrong; Ray Serve calls this regularly.
+
+        Also opens the newest version where requests may soon name it, and closes those that none names any more.
+        """
         if not self._newest.reader.intact():
             await asyncio.get_running_loop().run_in_executor(self._thread, self._load_again)
+        self._close_unnamed()
+        if self._follows and (self._newer is None or self._newer.done()):
+            self._newer = asyncio.create_task(self._open_newest(), context=contextvars.Context())
 
     async def _at(self, seen: Seen) -> _Opened:
         """Return the version that is seen, with the log up to the change that is seen."""
-        if seen.version not in self._versions:
-            if seen.version < self._newest.version.number:
-                raise InputError(f"version {seen.version}: was closed, as no request may read it any more")
-            await self.open(seen.version)
+        await self.open(seen.version)
+        now = time.monotonic()
+        self._named[seen.version] = self._named.get(seen.version, (now,))[0], now
         opened = self._versions[seen.version]
         if opened.live.tail.last < seen.log:
             loop = asyncio.get_running_loop()
@@ -140,6 +143,19 @@ class ShardGroup:
             self._versions[number] = opened
             if number > self._newest.version.number:
                 self._newest = opened
+
+    async def _open_newest(self) -> None:
+        with contextlib.suppress(InputError, OSError):  # whoever names the version is told
+            await self.open((await asyncio.to_thread(versions, self._newest.there.root))[-1])
+
+    def _close_unnamed(self) -> None:
+        """Release versions that no request has named for a while, since one named a newer version."""
+        newest, now = max(self._named, default=0), time.monotonic()
+        for number in [number for number in self._versions if number < newest]:
+            since, (_, last) = self._named[newest][0], self._named.get(number, (0.0, 0.0))
+            if now - max(since, last) > self._seconds:
+                self._named.pop(number, None)
+                self._versions.pop(number).pins.close()
 
     def _opened(self, version: Version) -> _Opened:
         with contextlib.ExitStack() as pins:
@@ -222,9 +238,12 @@ def _is_small(opened: _Opened, work: Reading) -> bool:
 class LocalShards:
     """A range of leaves, scanned in a thread of this process."""
 
-    def __init__(self, name: str, version: Version, leaves: range) -> None:
-        """Open a range of a version's leaves; InputError where a file is not as published."""
-        self.name, self._group = name, ShardGroup(version, leaves)
+    def __init__(self, name: str, version: Version, leaves: range, seconds: float = 30.0) -> None:
+        """Open a range of a version's leaves; InputError where a file is not as published.
+
+        Versions are closed `seconds` after the last request that names them.
+        """
+        self.name, self._group = name, ShardGroup(version, leaves, seconds)
 
     async def read(self, work: Reading, seen: Seen | None = None) -> Any:
         """Do a piece of a search's work, such as a scan, of what is seen; LostError where it fails."""
@@ -234,13 +253,9 @@ class LocalShards:
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             raise LostError(self.name) from error
 
-    async def open(self, number: int) -> int:
-        """Open a newer version too; returns the number of the log's last change in its tail."""
-        return await self._group.open(number)
-
-    async def close(self, number: int) -> None:
-        """Release a version that no request reads any more."""
-        await self._group.close(number)
+    async def open(self, number: int) -> None:
+        """Open a version too; InputError where it is not there, or a file not as published."""
+        await self._group.open(number)
 
     async def answers(self) -> bool:
         """Return True if the leaves answer a search now."""

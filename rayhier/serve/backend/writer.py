@@ -10,52 +10,42 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rayhier.dataset.documents import document_texts
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.given import GivenDocuments, given_documents
 from rayhier.index.pack import pack
-from rayhier.index.stats import Stats
 from rayhier.index.vacuum import vacuum
 from rayhier.model.encoded import Encoded
 from rayhier.search.live import Seen
 from rayhier.search.model import Model
-from rayhier.search.request import rules_of
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.batching import Batches
-from rayhier.serve.backend.engine import Engine, View
-from rayhier.serve.backend.reranker import open_versions_reranker
-from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.follower import Follower
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded
 from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError
-from rayhier.storage.change_log import KEPT, Change, ChangeLog, Kind
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage import leaf_map
+from rayhier.storage.change_log import KEPT, Change, Kind
+from rayhier.storage.leaf_map import Manifest
 from rayhier.storage.writer_lease import leased
 
 TOGETHER = 64
 """Documents of several requests that are encoded together, at most."""
 KEYS = 10_000
 """Idempotency keys that are remembered, the newest."""
+ROLLBACKS_READ = 100
+"""Versions, the newest, among which the one that an idempotency key published is looked for."""
+REUSED = "Idempotency-Key: was used with another body; allowed: a new key for each change"
 AGAIN_SECONDS = 1.0
 """Seconds between two looks at whether the tail is to be folded, and after a fold that failed."""
+T = TypeVar("T")
 log = logging.getLogger("ray.serve")
-
-
-class Versions(Protocol):
-    """Interface of a group of shards that can open several versions."""
-
-    async def open(self, number: int) -> int:
-        """Open a newer version too; returns the number of the log's last change in its tail."""
-
-    async def close(self, number: int) -> None:
-        """Release a version that no request reads any more."""
 
 
 @dataclass(frozen=True)
@@ -68,75 +58,73 @@ class Written:
     """Number of written documents whose ids were in the index before."""
 
 
+@dataclass(frozen=True)
+class RolledBack:
+    """The outcome of a rollback: what a request must see to see it, and the documents of the version."""
+
+    seen: Seen
+    documents: int
+
+
 class Writer:
-    """Appends changes to the log of an index, one at a time, in the process that answers requests."""
+    """Appends changes to the log of an index, one at a time; an engine's requests see them by a follower."""
 
     def __init__(
         self,
-        version: Version,
-        leaf_map: LeafMap,
+        follower: Follower,
         model: Model,
-        engine: Engine,
-        groups: Sequence[Versions],
         limits: WriteLimits,
         metrics: Metrics | None = None,
-        *,
-        seconds: float = 30.0,
     ) -> None:
-        """Write to an opened version, whose groups answer requests through the engine.
-
-        `seconds` is the most that a request takes: so long a version stays open after the next is served. InputError
-        where another server writes, or the index cannot have a tail.
-        """
-        spec = version.now.spec
+        """Write to the index that a follower follows; InputError where another writes, or it cannot have a tail."""
+        spec = follower.version.now.spec
         if spec.search.how == "level":
             raise InputError(
                 "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
                 "not have; allowed: no write_token_file, or search.how leaves or codes"
             )
-        self._root, self._spec, self._model, self._engine = leaf_map.root, spec, model, engine
-        self._groups, self._limits, self._metrics, self._seconds = list(groups), limits, metrics, seconds
-        self._assign = Assigner(model.router, spec, leaf_map.manifest.model)
-        self._version, self._manifest = version, leaf_map.manifest
-        self._log, self._lock = ChangeLog(leaf_map.root), asyncio.Lock()
+        self._root, self._spec, self._model, self._limits = follower.root, spec, model, limits
+        self._assign = Assigner(model.router, spec, follower.manifest.model)
+        self._follower, self._lock, self._log = follower, follower.lock, follower.log
+        follower.applied = self._note
         self._keys: OrderedDict[str, tuple[str, Written]] = OrderedDict()
         self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
-        self._serving, self._is_tidying = asyncio.Lock(), False
-        self._damage: str | None = None
+        self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
         self._tasks = set[asyncio.Task[Any]]()
-        self._pins = contextlib.ExitStack()
-        self._may_write = self._pins.enter_context(leased(leaf_map.root))
+        self._lease = contextlib.ExitStack()
+        self._may_write = self._lease.enter_context(leased(follower.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold", "tidy")}
         self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._made, TOGETHER, "put", metrics)
 
     def close(self) -> None:
         """Give the lease back."""
-        self._pins.close()
+        self._lease.close()
 
     @property
     def seen(self) -> Seen:
         """Version and change of the log that a request reads which begins now."""
-        seen = self._engine.view.seen
-        if seen is None:
-            raise RuntimeError("writer: got a request before it began")
-        return seen
+        return self._follower.seen
 
     async def begin(self) -> None:
-        """Read the log's tail, which an earlier Writer left, and let requests see it."""
-        manifest, first = self._manifest, self._manifest.log
-        seen = Seen(manifest.model, self._version.number, first)
-        self._engine.view = replace(self._engine.view, documents=manifest.documents, seen=seen, has_tail=False)
-        for key, body, written in await self._in("append", self._folded_keys, first):
+        """Let requests see the newest version, and the log's tail, which an earlier Writer left.
+
+        LostError where a shard group does not answer.
+        """
+        for key, body, written in await self._in("append", self._folded_keys, self._follower.manifest.log):
             self._remember(key, body, written)
-        await self._catch_up()
+        for made in await self._in("append", self._follower.begin):
+            self._note(made)
+        if self._follower.damage is not None:
+            log.error("%s", self._follower.damage)
+        await self._serve_newest()  # an earlier Writer may have published it before it gave the lease back
 
     def _folded_keys(self, last: int) -> list[tuple[str, str, Written]]:
         """Read keys, bodies and outcomes of the newest changes that leaf files hold, as far as the log has them."""
-        keys = list[tuple[str, str, Written]]()
+        keys, manifest = list[tuple[str, str, Written]](), self._follower.manifest
         with contextlib.suppress(InputError):  # what leaf files hold needs no log
             for made in self._log.after(max(0, last - KEPT), last):
                 if made.key is not None:
-                    seen = Seen(self._manifest.model, self._version.number, made.number)
+                    seen = Seen(manifest.model, manifest.version, made.number)
                     keys.append((made.key, made.body, Written(seen, made.documents, made.replaced)))
         return keys
 
@@ -149,7 +137,7 @@ class Writer:
         if (again := self._again(key, body)) is not None:
             return again
         self._check_room()
-        dimension, unit = self._manifest.dimension, self._spec.encoder.similarity == "cosine"
+        dimension, unit = self._follower.manifest.dimension, self._spec.encoder.similarity == "cosine"
         check = partial(given_documents, documents, self._spec.corpus, dimension, unit=unit)
         made = await self._in("check", check)
         # Documents that arrive while others are encoded are encoded together with the next.
@@ -169,7 +157,19 @@ class Writer:
 
     async def _alone(self, kind: Kind, table: pa.Table, ids: Sequence[str], key: str | None, body: str) -> Written:
         """Make a change, one at a time; it goes on where the request ends before, by its time limit for instance."""
-        task = asyncio.create_task(self._change(kind, table, ids, key, body), context=contextvars.Context())
+        return await self._to_its_end(self._change(kind, table, ids, key, body))
+
+    async def rollback(self, number: int, key: str | None = None) -> RolledBack:
+        """Publish the content of an older version as the newest one, and serve it; the log's tail is left behind.
+
+        ApiError 404 where there is no such version, 409 where it cannot be served, 422 where the key was used for
+        another version, 503 where storage refuses it or a shard group does not answer.
+        """
+        return await self._to_its_end(self._roll_back(number, key))
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work that goes on where the request ends before."""
+        task = asyncio.create_task(work, context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
@@ -192,8 +192,56 @@ class Writer:
                 replaced = len(there) if kind == "put" else 0
                 made = Change(self.seen.log + 1, kind, table, key, body, len(ids), replaced)
                 if await self._durable(made):
-                    return self._apply(made, there)
+                    self._follower.apply(made, there)
+                    self._check_lease()  # a Writer that has taken over may have read the log before
+                    return Written(self.seen, made.documents, made.replaced)
                 await self._catch_up()  # another process took the number
+
+    async def _roll_back(self, number: int, key: str | None) -> RolledBack:
+        async with self._publishing:
+            manifest: Manifest | None = await self._in("fold", self._rolled_back, key)
+            if manifest is not None and manifest.restored != number:
+                raise ApiError(422, "key_reused", REUSED)
+            if manifest is None:
+                self._check_lease()
+                await self._check_whole(number)
+                async with self._lock:
+                    manifest = await self._in("fold", self._restore, number, key)
+            if manifest.version > self.seen.version:
+                try:
+                    await self._serve(manifest.version)
+                except LostError as lost:
+                    message = f"{lost} did not answer; version {manifest.version} is served once it does"
+                    raise ApiError(503, "shards_lost", message, RETRY) from None
+        self._check_lease()
+        return RolledBack(replace(self.seen, version=manifest.version, log=manifest.log), manifest.documents)
+
+    async def _check_whole(self, number: int) -> None:
+        """Raise ApiError where a version is not there, or the groups cannot open it."""
+        if number not in await self._in("fold", leaf_map.versions, self._root):
+            message = f"version: got {number}; allowed: a version that GET /v1/versions lists"
+            raise ApiError(404, "no_version", message)
+        try:
+            await self._follower.open(number)
+        except InputError as error:
+            raise ApiError(409, "not_restored", f"{error}; nothing was published") from None
+        except LostError as lost:
+            message = f"{lost} cannot open version {number}; nothing was published; retry later"
+            raise ApiError(503, "shards_lost", message, RETRY) from None
+
+    def _restore(self, number: int, key: str | None) -> Manifest:
+        try:
+            return change.restore(self._root, number, self._follower.manifest.model, key).manifest
+        except InputError as error:
+            raise ApiError(409, "not_restored", str(error)) from None
+        except OSError as error:
+            message = f"storage refuses changes: {error.strerror or error}; retry later"
+            raise ApiError(503, "storage", message, RETRY) from None
+
+    def _rolled_back(self, key: str | None) -> Manifest | None:
+        """Return the version that an earlier request with the same key published."""
+        newest = () if key is None else leaf_map.newest_first(self._root, None, ROLLBACKS_READ)
+        return next((manifest for manifest in newest if manifest.key == key), None)
 
     async def _durable(self, made: Change) -> bool:
         """Append a change; returns False where its number is taken. ApiError 503 where storage refuses it."""
@@ -214,7 +262,7 @@ class Writer:
     async def _present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
         """Count the rows of documents with some ids; ApiError 503 where a shard group does not answer."""
         try:
-            return await self._engine.present(ids, seen)
+            return await self._follower.engine.present(ids, seen)
         except LostError as lost:
             raise ApiError(
                 503, "shards_lost", f"{lost} did not answer; nothing was changed; retry later", RETRY
@@ -226,15 +274,14 @@ class Writer:
             return None
         before, written = self._keys[key]
         if before != body:
-            message = "Idempotency-Key: was used with another body; allowed: a new key for each change"
-            raise ApiError(422, "key_reused", message)
+            raise ApiError(422, "key_reused", REUSED)
+        self._check_lease()
         return written
 
     def _check_room(self) -> None:
-        if self._damage is not None:
-            raise ApiError(503, "log_damaged", f"{self._damage}; nothing can be written until it is mended")
-        if not self._may_write():
-            raise ApiError(503, "not_the_writer", "another server took over writing to this index; ask that one")
+        if (damage := self._follower.damage) is not None:
+            raise ApiError(503, "log_damaged", f"{damage}; nothing can be written until it is mended")
+        self._check_lease()
         limits = self._limits
         if self._tail_documents >= limits.max_tail_documents or self._tail_bytes >= limits.max_tail_bytes:
             raise overloaded(
@@ -266,22 +313,20 @@ class Writer:
                 rows.append(error)
         return rows
 
-    def _apply(self, made: Change, there: Counter[str]) -> Written:
-        """Let requests that begin from now on see a change, of whose documents some were `there`; returns its outcome.
+    def _check_lease(self) -> None:
+        if not self._may_write():
+            message = "the lease of this Writer is over, and another may write; a change is there or not: send it again"
+            raise ApiError(503, "not_the_writer", message, RETRY)
 
-        Its key is remembered.
-        """
-        view, seen = self._engine.view, replace(self.seen, log=made.number)
-        documents = view.documents + _grown(made, there)
-        self._engine.view = replace(view, documents=documents, seen=seen, has_tail=True)
+    def _note(self, made: Change) -> None:
+        """Count a change that requests see from now on, and remember its key."""
         if not self._tail_documents:
             self._oldest = time.monotonic()
         self._tail_documents += made.documents
         self._tail_bytes += made.table.nbytes
-        written = Written(seen, made.documents, made.replaced)
         if made.key is not None:
-            self._remember(made.key, made.body, written)
-        return written
+            seen = replace(self.seen, log=made.number)
+            self._remember(made.key, made.body, Written(seen, made.documents, made.replaced))
 
     def _remember(self, key: str, body: str, written: Written) -> None:
         self._keys[key] = (body, written)
@@ -289,22 +334,13 @@ class Writer:
             self._keys.popitem(last=False)
 
     async def _catch_up(self) -> None:
-        """Let requests see changes of the log that are not seen yet; those before a damaged object, where one is."""
-        changes, self._damage = await self._in("append", self._after, self.seen.log)
-        if self._damage is not None:
-            log.error("%s", self._damage)
-        for made in changes:
-            self._apply(made, await self._present(made.ids.to_pylist(), self.seen))
-
-    def _after(self, number: int) -> tuple[list[Change], str | None]:
-        """Read the changes after a number, and what is wrong with the first that cannot be read."""
-        changes = list[Change]()
+        """Let requests see changes of the log that another process made; ApiError 503 where a shard group is lost."""
         try:
-            for made in self._log.after(number):
-                changes.append(made)
-        except InputError as error:
-            return changes, str(error)
-        return changes, None
+            await self._follower.catch_up()
+        except LostError as lost:
+            raise ApiError(503, "shards_lost", f"{lost} did not answer; retry later", RETRY) from None
+        if self._follower.damage is not None:
+            log.error("%s", self._follower.damage)
 
     async def fold_forever(self) -> None:
         """Fold the tail whenever it is large or old, and look whether a damaged log was mended, until cancelled."""
@@ -314,7 +350,10 @@ class Writer:
             is_old = self._tail_documents and time.monotonic() - self._oldest >= limits.fold_seconds
             is_large = self._tail_documents >= limits.fold_documents or self._tail_bytes >= limits.fold_bytes
             try:
-                if self._damage is not None:
+                if self._published > self.seen.version:
+                    async with self._publishing:
+                        await self._serve(self._published)
+                elif self._follower.damage is not None:
                     async with self._lock:
                         await self._catch_up()
                 elif (is_old or is_large) and self._may_write():
@@ -324,14 +363,10 @@ class Writer:
 
     async def fold(self) -> None:
         """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time."""
-        factor, first = self._spec.index.max_leaf_factor, self._manifest.log + 1
-        folded = await self._in("fold", change.fold, self._root, self._assign, factor)
-        if folded is None:  # nothing to fold; but a version may have been published that nobody serves yet
-            folded = await self._in("fold", LeafMap.open, self._root)
-            if folded.manifest.version <= self._version.number:
-                return
-        await self._serve(folded)
-        await self._in("fold", self._log.gather, first, folded.manifest.log)
+        async with self._publishing:
+            factor = self._spec.index.max_leaf_factor
+            await self._in("fold", change.fold, self._root, self._assign, factor)
+            await self._serve_newest()  # the fold's, or one that was published before and nobody serves yet
         if not self._is_tidying:
             self._begin(self._tidy())
 
@@ -339,8 +374,9 @@ class Writer:
         """Pack small files into larger ones, and remove old versions where the limits say so, beside further folds."""
         self._is_tidying = True
         try:
-            while (packed := await self._in("tidy", pack, self._root)) is not None:
-                await self._serve(packed)
+            while await self._in("tidy", pack, self._root) is not None:
+                async with self._publishing:
+                    await self._serve_newest()
             if self._limits.keep_versions is not None:
                 await self._in("tidy", vacuum, self._root, self._limits.keep_versions)
         except Exception:
@@ -354,52 +390,19 @@ class Writer:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def _serve(self, folded: LeafMap) -> None:
-        """Open a version in all groups, then let requests see it instead of the one before, if it is newer."""
-        async with self._serving:
-            if folded.manifest.version > self._version.number:
-                await self._open(folded)
+    async def _serve_newest(self) -> None:
+        number = (await self._in("fold", leaf_map.versions, self._root))[-1]
+        if number > self.seen.version:
+            await self._serve(number)
 
-    async def _open(self, folded: LeafMap) -> None:
-        manifest, before, view = folded.manifest, self._version, self._engine.view
-        version = before.at(manifest.version)
-        await asyncio.gather(*(group.open(manifest.version) for group in self._groups))
-        reranker = None if view.reranker is None else await self._in("fold", open_versions_reranker, version)
-        rules = rules_of(self._spec, manifest)
-        rules = replace(rules, groups=view.rules.groups, limits=view.rules.limits)
-        async with self._lock:
-            if self.seen.log < manifest.log:  # changes were folded that another process made, or that came late
-                await self._catch_up()
-            seen, documents = Seen(manifest.model, manifest.version, manifest.log), manifest.documents
-            left, damage = await self._in("append", self._after, manifest.log)
-            for made in left:
-                if made.number > self.seen.log:
-                    break
-                documents += _grown(made, await self._present(made.ids.to_pylist(), seen))
-                seen = replace(seen, log=made.number)
-            count_L, has_tail = np.array(manifest.counts, dtype=np.int64), seen.log > manifest.log
-            how = self._spec.search.resolved(manifest.size)
-            self._engine.view = View(
-                rules, documents, count_L, reranker, seen, has_tail, Stats.of(manifest, self._spec), how
-            )
-            self._version, self._manifest, self._damage = version, manifest, damage
-            self._tail_documents = sum(made.documents for made in left)
-            self._tail_bytes = sum(made.table.nbytes for made in left)
-            self._oldest = time.monotonic()
-        if self._metrics is not None:
-            self._metrics.serves(manifest.version)
-        self._begin(self._close_later(before.number))
-
-    async def _close_later(self, number: int) -> None:
-        """Release a version once every request that may have begun with it has ended."""
-        await asyncio.sleep(self._seconds + 1)
-        await asyncio.gather(*(group.close(number) for group in self._groups))
+    async def _serve(self, number: int) -> None:
+        """Let requests see a version that was published; the changes that its files hold become one object."""
+        self._published, first = number, self._follower.manifest.log + 1
+        left = await self._follower.move(number)
+        self._tail_documents = sum(made.documents for made in left)
+        self._tail_bytes = sum(made.table.nbytes for made in left)
+        self._oldest = time.monotonic()
+        await self._in("fold", self._log.gather, first, self._follower.manifest.log)
 
     async def _in(self, thread: str, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work, *arguments)
-
-
-def _grown(made: Change, there: Counter[str]) -> int:
-    """Return by how many documents (of passages: passages) a change makes an index larger; some were `there`."""
-    written = 0 if made.rows is None else int(pc.sum(pc.equal(made.rows["rank"], 0)).as_py() or 0)
-    return written - there.total()

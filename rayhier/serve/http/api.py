@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import unquote_to_bytes
@@ -31,12 +32,12 @@ from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.serve.args import RequestLimits, WriteLimits
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.engine import Answers, View
-from rayhier.serve.backend.writer import Written
+from rayhier.serve.backend.writer import RolledBack, Written
 from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
-from rayhier.serve.http.guard import Guard
+from rayhier.serve.http.guard import ROLLBACK, Guard
 from rayhier.serve.http.models import (
     MOST,
     NAME_SHOWN,
@@ -61,11 +62,16 @@ from rayhier.serve.http.models import (
     PutRequest,
     RecallServed,
     Result,
+    RollbackRequest,
+    RollbackResponse,
     RoutedLeaf,
     RouteRequest,
     RouteResponse,
     SearchRequest,
     SearchResponse,
+    VersionBody,
+    VersionsRequest,
+    VersionsResponse,
     Visits,
     WrittenResponse,
 )
@@ -74,7 +80,7 @@ from rayhier.serve.http.ready import Readiness
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import run_in_thread
-from rayhier.storage.leaf_map import BUILT
+from rayhier.storage.leaf_map import BUILT, Manifest
 
 log = logging.getLogger("ray.serve")
 NUMBERS = 100
@@ -92,9 +98,10 @@ DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
     401: "Missing or wrong token.",
     403: "The token only reads, or the server does not write.",
-    404: "No such path, or no such document.",
+    404: "No such path, no such document, or no such version.",
     405: "Wrong method for this path; the header Allow lists the right ones.",
     408: "The body did not arrive in time.",
+    409: "The version cannot be served again; the message says why.",
     413: "The body is too large, or holds too many values.",
     415: "The body is not application/json in UTF-8.",
     422: "The request is invalid; the message says where, and what is allowed.",
@@ -138,6 +145,20 @@ class Writes(Protocol):
     def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Awaitable[Written]:
         """Delete documents by their ids."""
 
+    def rollback(self, number: int, key: str | None = None) -> Awaitable[RolledBack]:
+        """Publish an older version again as the newest one, and serve it."""
+
+
+class Follows(Protocol):
+    """Interface of what follows a Writer in another process."""
+
+    @property
+    def lost(self) -> list[str]:
+        """`writer` where the Writer does not answer."""
+
+    def __call__(self) -> Awaitable[None]:
+        """Return once a request that begins now sees every change that was answered before."""
+
 
 def api(
     engine: Backend,
@@ -152,13 +173,17 @@ def api(
     metrics: Metrics | None = None,
     writer: Writes | None = None,
     write_limits: WriteLimits | None = None,
+    versions: Callable[[int | None, int], list[Manifest]],
+    following: Follows | None = None,
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     recall: Callable[[], ServedRecall | None] = lambda: None,
 ) -> FastAPI:
     """Make the HTTP application of an index: `engine` answers, `index` describes the index, `rules` check requests.
 
-    `nodes` returns the nodes of its tree, and may read them from storage. `origins` are those whose pages may send
-    requests too; with `log_queries` the texts of queries are logged. Without a `writer` no request may write.
-    `recall` returns recall as served.
+    `nodes` returns the nodes of its tree, and `versions` some of its versions before a number (None: all), the newest
+    first; both may read storage. Requests begin once `following` says so; `lifespan` runs beside the application.
+    `origins` are those whose pages may send requests too; with `log_queries` the texts of queries are logged. Without a
+    `writer` no request may write. `recall` returns recall as served.
     """
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
@@ -173,16 +198,18 @@ def api(
         redoc_url=None,
         redirect_slashes=False,
         middleware=[*cross_origin(origins), guard],
+        lifespan=lifespan,
         responses={status: {"model": ErrorBody, "description": text} for status, text in DESCRIPTIONS.items()},
     )
     vectors = max(limits.max_batch, 0 if writer is None else write_limits.max_documents)
     app.router.route_class = json_route(most_values(vectors, index.dimension))
     install(app)
-    sight = _Sight(engine, index, limits.seconds, recall, follows=writer is not None)
-    _health(app, engine)
+    sight = _Sight(engine, index, limits.seconds, following, recall, follows=writer is not None)
+    _health(app, engine, following)
     _searches(app, engine, _Asked(engine, rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
     _documents(app, engine, sight, limits.max_answer_bytes)
     _writes(app, writer, write_limits)
+    _versions(app, versions, sight, writer)
     _nodes(app, nodes, index.version, limits.max_answer_bytes)
     install_page(app)
     if tokens.required:
@@ -198,12 +225,13 @@ class _Sight:
         engine: Backend,
         index: IndexResponse,
         seconds: float,
+        following: Follows | None,
         recall: Callable[[], ServedRecall | None],
         *,
         follows: bool,
     ) -> None:
         self._engine, self._index, self._seconds, self._follows = engine, index, seconds, follows
-        self._recall = recall
+        self._following, self._recall = following, recall
 
     @property
     def index(self) -> IndexResponse:
@@ -226,8 +254,13 @@ class _Sight:
         index = self._index
         return seen or self._engine.view.seen or Seen(index.model, index.version, index.log)
 
-    async def reach(self, number: int | None) -> None:
-        """Wait until requests see a change of the log; ApiError 422 or 504 where that does not happen in time."""
+    async def reach(self, number: int | None = None) -> None:
+        """Wait until requests see what was answered before, and a change of the log.
+
+        ApiError 422 or 504 where that does not happen in time.
+        """
+        if self._following is not None:
+            await self._following()
         if number is None or self.of().log >= number:
             return
         if not self._follows:
@@ -239,6 +272,8 @@ class _Sight:
                 message = f"min_log: got {number}, but the log is at {self.of().log}; allowed: the number of a change"
                 raise ApiError(504, "timeout", message)
             await asyncio.sleep(LOOK_SECONDS)
+            if self._following is not None:
+                await self._following()
 
 
 class _Asked:
@@ -289,7 +324,7 @@ class _Asked:
         return np.array(vectors, dtype=np.float32)
 
 
-def _health(app: FastAPI, engine: Backend) -> None:
+def _health(app: FastAPI, engine: Backend, following: Follows | None) -> None:
     ready = Readiness(engine.unavailable)
 
     @app.get("/healthz", summary="Check that the server is up", tags=["health"])
@@ -305,7 +340,8 @@ def _health(app: FastAPI, engine: Backend) -> None:
     )
     async def readyz() -> JSONResponse:
         lost = await ready()
-        return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
+        body = {"ready": not lost, "lost": [*lost, *([] if following is None else following.lost)]}
+        return JSONResponse(body, 503 if lost else 200, RETRY if lost else None)
 
     for path, answer in {"/healthz": healthz, "/readyz": readyz}.items():
         app.head(path, include_in_schema=False)(answer)  # load balancers send HEAD
@@ -345,10 +381,12 @@ def _searches(
         "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]
     )
     async def route(body: RouteRequest) -> RouteResponse:
+        await sight.reach()
         return _routed(await engine.route(converter.route(body)), sight.of().version)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
+        await sight.reach()
         return sight.index
 
 
@@ -399,12 +437,10 @@ def _documents(app: FastAPI, engine: Backend, sight: _Sight, most_bytes: int) ->
 
 def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits) -> None:
     def allowed(name: str, count: int) -> Writes:
-        if writer is None:
-            message = "this server does not write; allowed: an embedded server that has a write_token_file"
-            raise ApiError(403, "forbidden", message)
+        writes = _writing(writer)
         if count > limits.max_documents:
             raise invalid(f"{name}: got {count}; allowed: 1 to {limits.max_documents}, writes.max_documents")
-        return writer
+        return writes
 
     @app.put(
         "/v1/documents",
@@ -425,6 +461,44 @@ def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits) -> None:
         writes = allowed("ids", len(body.ids))
         digest = hashlib.sha256(await request.body()).hexdigest()
         return _told(await writes.delete(body.ids, _key(idempotency_key), digest))
+
+
+def _writing(writer: Writes | None) -> Writes:
+    """Return the Writer; ApiError 403 where there is none."""
+    if writer is None:
+        raise ApiError(403, "forbidden", "this server does not write; allowed: a server that has a write_token_file")
+    return writer
+
+
+def _versions(
+    app: FastAPI, versions: Callable[[int | None, int], list[Manifest]], sight: _Sight, writer: Writes | None
+) -> None:
+    @app.get(
+        "/v1/versions",
+        summary="List the versions of the index, the newest first",
+        tags=["index"],
+        response_model=VersionsResponse,
+    )
+    async def listed(page: Annotated[VersionsRequest, Query()]) -> Response:
+        await sight.reach()
+        manifests = await asyncio.to_thread(versions, page.before, page.limit + 1)  # one more says whether any follows
+        served, shown = sight.of().version, manifests[: page.limit]
+        bodies = [VersionBody(**_about(manifest), served=manifest.version == served) for manifest in shown]
+        return _sent(VersionsResponse(versions=bodies, next=shown[-1].version if len(manifests) > len(shown) else None))
+
+    @app.post(
+        ROLLBACK,
+        summary="Publish an older version again as the newest one, and serve it",
+        tags=["index"],
+        response_model=RollbackResponse,
+    )
+    async def rollback(body: RollbackRequest, idempotency_key: Key = None) -> Response:
+        outcome = await _writing(writer).rollback(body.version, _key(idempotency_key))
+        return _sent(RollbackResponse(documents=outcome.documents, **asdict(outcome.seen)))
+
+
+def _about(manifest: Manifest) -> dict[str, Any]:
+    return manifest.model_dump(include=set(VersionBody.model_fields) - {"served"})
 
 
 def _told(written: Written) -> Response:

@@ -18,10 +18,20 @@ OPEN = ("/healthz", "/readyz")
 """Paths that need no token and are answered even under load."""
 DOCUMENT = "/v1/documents/{id}"
 """Path under which metrics count requests for one document."""
-PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/index", "/v1/documents", "/v1/nodes")
+ROLLBACK = "/v1/versions/rollback"
+PATHS = (
+    "/v1/search",
+    "/v1/search:batch",
+    "/v1/route",
+    "/v1/index",
+    "/v1/documents",
+    "/v1/nodes",
+    "/v1/versions",
+    ROLLBACK,
+)
 """Other paths that metrics count one by one; requests to all further paths are counted together."""
 WRITES = ("PUT", "PATCH", "DELETE")
-"""HTTP methods that need the token for writing."""
+"""HTTP methods that need the token for writing; so does `ROLLBACK`."""
 
 
 class Guard:
@@ -78,7 +88,7 @@ class Guard:
                 self._metrics.answered(_counted(_path(scope)), status, time.perf_counter() - began)
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
-        writes = scope.get("method") in WRITES
+        writes = _writes(scope)
         most, name = (self._write_seconds, "writes.seconds") if writes else (self.limits.seconds, "limits.seconds")
         try:
             async with asyncio.timeout(most) as deadline:
@@ -109,13 +119,18 @@ class Guard:
         if _path(scope) in PAGE:
             return
         header = dict(reversed(scope["headers"])).get(b"authorization", b"")
-        self._tokens.check(header, writes=scope.get("method") in WRITES)
+        self._tokens.check(header, writes=_writes(scope))
 
 
 def _path(scope: Scope) -> str:
     """Return the path of a request below the application's own."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
+
+
+def _writes(scope: Scope) -> bool:
+    """Return True if a request needs the token for writing."""
+    return scope.get("method") in WRITES or _path(scope) == ROLLBACK
 
 
 def _counted(path: str) -> str:

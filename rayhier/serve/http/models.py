@@ -504,6 +504,67 @@ class NodesResponse(_Body):
     """Version of the index that is served."""
 
 
+class VersionsRequest(_Body):
+    """A page of the versions, the newest first."""
+
+    before: Annotated[int, Field(ge=1, le=MOST)] | None = None
+    """Number before which the page begins: `next` of the page before; left out for the first page."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    """Most versions of the page."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, page: Any) -> Any:
+        return check_keys(cls, page)
+
+
+class VersionBody(_Body):
+    """A version of the index."""
+
+    version: int
+    parent: int | None
+    """Number of the version before; null for the build."""
+    change: str
+    """What made it: build, add, upsert, delete, fold, compact or rollback."""
+    at: float
+    """Time at which it was made, in seconds since 1970."""
+    documents: int
+    """Number of documents in its files; of passages where the corpus is cut into passages."""
+    log: int
+    """Number of the last change of the change log that its files hold."""
+    restored: int | None
+    """Number of the version whose content a rollback published again; null where this is none."""
+    served: bool
+    """True for the version that requests read now."""
+
+
+class VersionsResponse(_Body):
+    """A page of the versions, the newest first; those whose manifest is damaged are left out."""
+
+    versions: list[VersionBody]
+    next: int | None
+    """Value of `before` for the next page; null where no version follows."""
+
+
+class RollbackRequest(_Strict):
+    """The version whose content is published again as the newest one."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"version": 3}]})
+    version: Count
+
+
+class RollbackResponse(_Body):
+    """A version that a rollback published: a search that begins now reads it."""
+
+    documents: int
+    """Number of documents of the version."""
+    model: str
+    version: int
+    """Number of the new version."""
+    log: int
+    """Number of the last change of the log that was left behind."""
+
+
 class Drift(_Body):
     """How far the leaf files of the served version have drifted from what its model was trained on."""
 
@@ -604,7 +665,8 @@ class Health(_Body):
 
     ready: bool
     lost: list[str]
-    """Names of the shard groups that do not answer, and `reranker` where the cross-encoder does not."""
+    """Names of the shard groups that do not answer, and `reranker` where the cross-encoder does not. `writer` where the
+    Writer does not: searches go on without it."""
 
 
 class ErrorDetail(_Body):

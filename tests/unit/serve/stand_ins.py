@@ -21,12 +21,13 @@ from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.engine import Answers, Engine, View
 from rayhier.serve.backend.shards import ShardGroup
-from rayhier.serve.backend.writer import Written
+from rayhier.serve.backend.writer import RolledBack, Written
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
 from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.spec.search import SearchSpec
 from rayhier.storage import schemas
+from rayhier.storage.leaf_map import Manifest
 
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
 INDEX = IndexResponse(
@@ -114,6 +115,29 @@ class CannedWriter:
         self.told.append(("delete", ids, key))
         return Written(Seen("0123456789ab", 4, 2), len(ids))
 
+    async def rollback(self, number, key=None):
+        self.told.append(("rollback", number, key))
+        return RolledBack(Seen("0123456789ab", 5, 2), 10)
+
+
+VERSIONS = [
+    Manifest(
+        version=number,
+        parent=number - 1,
+        change=change,
+        at=1000.0 + number,
+        model="0123456789ab",
+        dimension=3,
+        metric="inner_product",
+        vectors="float32",
+        documents=10,
+        counts=[],
+        shards=[],
+    )
+    for number, change in ((4, "fold"), (3, "delete"))
+]
+"""The versions of the index `INDEX`."""
+
 
 NODES = NodeTable(
     pa.table(
@@ -134,6 +158,7 @@ NODES = NodeTable(
 
 def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, nodes=NODES, **options):
     """The HTTP application over an engine, an index and its rules, within some limits."""
+    options.setdefault("versions", lambda before, count: VERSIONS[before is not None :][:count])
     return api(engine, index, replace(rules, limits=limits), limits, lambda: nodes, tokens, **options)
 
 

@@ -118,10 +118,21 @@ def test_a_proxy_that_answers_other_machines_needs_a_token(published, tmp_path, 
 
 def test_replicas_finish_what_they_have_begun(published):
     ingress = build(ServeArgs(workdir=str(published), limits={"seconds": 70}))._bound_deployment
-    groups = [one._bound_deployment for one in ingress.init_args[4:]]
+    groups = [one._bound_deployment for one in ingress.init_args[5:]]
     assert [one.name for one in groups] == ["shards-0", "shards-1"]
     for one in (ingress, *groups):
         assert one._deployment_config.graceful_shutdown_timeout_s >= 70
+
+
+def test_one_replica_writes_where_there_is_a_token_for_it(published, tmp_path):
+    (tmp_path / "write").write_text("poppy")
+    for file in (None, str(tmp_path / "write")):
+        ingress = build(ServeArgs(workdir=str(published), write_token_file=file))._bound_deployment
+        writer, *groups = ingress.init_args[4:]
+        assert [group._bound_deployment.init_kwargs for group in groups] == [{"follows": file is not None}] * 2
+        assert (writer is None) == (file is None)
+    assert (writer._bound_deployment.name, writer._bound_deployment.num_replicas) == ("writer", 1)
+    assert list(writer._bound_deployment.init_args[3:]) == groups
 
 
 def test_queries_are_encoded_in_float32_unless_told_otherwise(damageable):

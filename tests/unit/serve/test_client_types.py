@@ -33,6 +33,8 @@ CALLS = {
         ],
     ),
     ("delete", "/v1/documents"): (Client.delete, [(["a", "b"],), (("a",), "key")]),
+    ("get", "/v1/versions"): (Client.versions, [(), (4, 5)]),
+    ("post", "/v1/versions/rollback"): (Client.rollback, [(3,), (3, "key")]),
     ("get", "/v1/nodes"): (Client.nodes, [(), ([5, 0],), (None, "1:1", 3)]),
 }
 """Every path of the server that a client asks, and calls of each kind."""

@@ -270,7 +270,7 @@ def test_what_is_served_says_what_queries_are_encoded_in(damageable, told):
     args = ServeArgs(workdir=str(damageable), encoder_threads=torch.get_num_threads(), **own)
     version, _, leaves = check_index(args)
     parts = [ShardRange(f"shards-{n}", one) for n, one in enumerate(leaves)]
-    client = TestClient(Ingress(args, version, parts, None, *map(Handle, parts)).__serve_build_asgi_app__())
+    client = TestClient(Ingress(args, version, parts, None, None, *map(Handle, parts)).__serve_build_asgi_app__())
     index = client.get("/v1/index").json()
     assert (index["precision"], index["similarity"]) == (told or "float32", "cosine")
     assert index["limits"] == args.limits.model_dump()

@@ -1,6 +1,7 @@
 """A group of shards: its ping is a search, and what fails twice, or was changed below it, is loaded anew."""
 
 import asyncio
+import shutil
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,13 +9,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rayhier.index.change import delete
+from rayhier.search.index import open_leaf_map
 from rayhier.search.level_similarity import LevelSimilarity
+from rayhier.search.live import Seen
 from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Scan
 from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.shards import ShardGroup
+from rayhier.spec import InputError
 from rayhier.spec.filter import parse
+from rayhier.storage import pins
 
 from ..storage.in_place import overwrite
 
@@ -205,3 +211,40 @@ def test_only_a_group_s_own_rows_make_its_scans_large(home, published, monkeypat
             monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)
             asyncio.run(group.read(Scan(QUERY, every_QB, 5)))
         assert threads == ["MainThread", "scan"]
+
+
+def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, published, tmp_path):
+    """A replica that the Writer does not reach opens the newest version by itself, and keeps the older one a while."""
+    work = shutil.copytree(published, tmp_path / "work")
+    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(work), shard_groups=1))
+    root = open_leaf_map(work, version.now).root
+
+    def pinned():
+        return list((root / pins.PINS).glob("v000001-*"))
+
+    before = len(pinned())  # by other tests' groups, whose pins were copied
+
+    async def main():
+        group = ShardGroup(version, leaves, 60.0, follows=True)
+        assert len(pinned()) == before + 1
+        scan = Scan(QUERY, LEAVES, 5)
+        await group.read(scan, Seen(manifest.model, 1, 0))
+        delete(root, ["d1"])
+        await group.check_health()
+        await group._newer
+        assert set(group._versions) == {1, 2}
+        await group.read(scan, Seen(manifest.model, 2, 0))
+        await group.check_health()
+        assert set(group._versions) == {1, 2}
+        group._seconds = 0.0
+        await group.check_health()
+        assert set(group._versions) == {2}
+        assert len(pinned()) == before
+        await group.read(scan, Seen(manifest.model, 1, 0))  # an ingress that knows no newer one
+        assert set(group._versions) == {1, 2}
+        restarted = ShardGroup(version, leaves, follows=True)
+        assert set(restarted._versions) == {2}
+        with pytest.raises(InputError, match="holds no version 7"):
+            await group.read(scan, Seen(manifest.model, 7, 0))
+
+    asyncio.run(main())

@@ -29,6 +29,7 @@ from rayhier.spec.search import SearchSpec
 from rayhier.storage import current, files, leaf_map
 from rayhier.storage.change_log import LOG, Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.writer_lease import leased
 
 from .conftest import N
 
@@ -708,3 +709,128 @@ def test_the_log_as_of_a_change_that_is_not_there(server, published):
     server.put(doc("a"))
     with pytest.raises(InputError, match="log: got 9; allowed: 0 to 1 at this version"):
         Searcher.of_version(published, current.read(published), 1, log=9)
+
+
+def test_a_writer_whose_lease_is_over_answers_no_change(open_server, published):
+    """Another may have read the log before the change: what was appended is there, and is answered by that one."""
+    server = open_server()
+    told = server.put(doc("a"), **{"Idempotency-Key": "k-1"})
+    server.writer._may_write = lambda: False
+    assert server.put(doc("a"), status=503, **{"Idempotency-Key": "k-1"})["error"]["code"] == "not_the_writer"
+    over = iter([True, True, False])
+    server.writer._may_write = lambda: next(over)
+    assert server.put(doc("b"), status=503, **{"Idempotency-Key": "k-2"})["error"]["code"] == "not_the_writer"
+    server.close()
+    again = open_server()
+    assert again.put(doc("a"), **{"Idempotency-Key": "k-1"}) == told
+    assert again.put(doc("b"), **{"Idempotency-Key": "k-2"})["log"] == 2
+    assert again.index()["log"] == 2
+
+
+def test_a_lease_that_is_not_renewed_in_time_is_over(published, monkeypatch):
+    with leased(root_of(published), 1.0) as may_write:
+        assert may_write()
+        monkeypatch.setattr(files, "write_json", unwritable)
+        while may_write():
+            threading.Event().wait(0.05)
+        monkeypatch.undo()
+        while not may_write():
+            threading.Event().wait(0.05)
+
+
+def unwritable(path, value):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+
+def test_versions_are_listed_and_published_again(server, published):
+    def listed(**page):
+        answer = server.client.get("/v1/versions", params=page, headers=READ)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def roll_back(number, status=200, headers=WRITE, **more):
+        answer = server.client.post("/v1/versions/rollback", json={"version": number}, headers=headers | more)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    server.put(doc("a"))
+    server.fold()
+    server.put(doc("b"))
+    told = roll_back(2, **{"Idempotency-Key": "r-1"})
+    assert (told["version"], told["log"], told["documents"]) == (3, 2, N + 1)
+    assert {"a", "b"} & set(server.ids(OPEN, 50)) == {"a"}
+    assert roll_back(2, **{"Idempotency-Key": "r-1"}) == told
+    assert roll_back(1, 422, **{"Idempotency-Key": "r-1"})["error"]["code"] == "key_reused"
+    assert roll_back(1)["version"] == 4
+    assert {"a", "b"} & set(server.ids(OPEN, 50)) == set()
+    page = listed(limit=3)
+    assert [(v["version"], v["change"], v["restored"], v["served"]) for v in page["versions"]] == [
+        (4, "rollback", 1, True),
+        (3, "rollback", 2, False),
+        (2, "fold", None, False),
+    ]
+    assert listed(before=page["next"])["versions"][0]["version"] == 1
+    assert roll_back(9, 404)["error"]["code"] == "no_version"
+    assert roll_back(1, 403, READ)["error"]["code"] == "forbidden"
+    assert roll_back("1", 422)["error"]["code"] == "invalid"
+    root = root_of(published)
+    folded = next(shard for shard in LeafMap.open(root, 2).manifest.shards if "folded" in shard.file.name)
+    (root / folded.file.name).unlink()
+    assert "is missing; nothing was published" in roll_back(2, 409)["error"]["message"]
+    assert listed()["versions"][0]["version"] == 4
+    assert server.put(doc("c"))["log"] == 3
+    server.fold()
+    newest = listed(limit=1)["versions"][0]
+    assert (newest["version"], newest["change"], newest["restored"], newest["documents"]) == (5, "fold", None, N + 1)
+
+
+def test_a_rollback_past_a_damaged_change_lets_writing_go_on(server, published):
+    server.put(doc("a"))
+    (root_of(published) / LOG / "000000000002.change").write_bytes(b"torn")
+    assert server.put(doc("b"), status=503)["error"]["code"] == "log_damaged"
+    answer = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
+    assert (answer.status_code, answer.json()["log"]) == (200, 2)
+    assert server.put(doc("b"))["log"] == 3
+    assert {"a", "b"} & set(server.ids(OPEN, 50)) == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [(InputError("v1: damaged"), 409, "not_restored"), (LostError("shards-0"), 503, "shards_lost")],
+)
+def test_a_version_that_cannot_be_opened_is_not_published_again(open_server, monkeypatch, error, status, code):
+    server = open_server()
+    server.put(doc("a"))
+
+    async def fails(shards, number):
+        raise error
+
+    monkeypatch.setattr(LocalShards, "open", fails)
+    answer = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert "nothing was published" in answer.json()["error"]["message"]
+    assert server.client.get("/v1/versions", headers=READ).json()["versions"][0]["version"] == 1
+    assert "a" in server.ids(OPEN, 50)
+
+
+def test_a_rollback_that_a_lost_group_does_not_serve_is_served_later(server, monkeypatch):
+    server.put(doc("a"))
+    opened = LocalShards.open
+
+    async def lost(shards, number):
+        if number == 2:
+            raise LostError(shards.name)
+
+    monkeypatch.setattr(LocalShards, "open", lost)
+    answer = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shards_lost")
+    assert server.index()["version"] == 1
+    assert "a" in server.ids(OPEN, 50)
+    monkeypatch.setattr(LocalShards, "open", opened)
+    task = server.client.portal.start_task_soon(server.writer.fold_forever)
+    for _ in range(200):
+        if server.index()["version"] == 2:
+            break
+        threading.Event().wait(0.05)
+    assert "a" not in server.ids(OPEN, 50)
+    task.cancel()

@@ -1,0 +1,232 @@
+"""What an engine's requests see of an index that changes: a version of it, and the change log up to a change.
+
+The Writer's own engine and those of ingresses follow the index alike. The Writer reads the log where another process
+may have written; an ingress shows what the Writer tells it, or reads storage itself where the Writer is silent.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.index.change import last_rows
+from rayhier.index.find import find
+from rayhier.index.stats import Stats
+from rayhier.search.live import Seen
+from rayhier.search.request import rules_of
+from rayhier.search.rerank import Reranker
+from rayhier.serve.backend.engine import Engine, View
+from rayhier.serve.backend.reranker import open_versions_reranker
+from rayhier.serve.backend.version import Version
+from rayhier.serve.metrics import Metrics
+from rayhier.spec import InputError
+from rayhier.storage.change_log import Change, ChangeLog
+from rayhier.storage.leaf_map import LeafMap, Manifest, versions
+
+log = logging.getLogger("ray.serve")
+
+
+class Versions(Protocol):
+    """Interface of a group of shards that can open several versions."""
+
+    async def open(self, number: int) -> None:
+        """Open a version too, in all replicas of the group."""
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest state of an index that requests may see."""
+
+    seen: Seen
+    documents: int
+
+
+class Follower:
+    """Replaces an engine's view whenever the index changes; whoever changes the view holds `lock`."""
+
+    def __init__(
+        self,
+        version: Version,
+        leaf_map: LeafMap,
+        engine: Engine,
+        groups: Sequence[Versions],
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Begin with an opened version, whose tail is not seen before `begin`."""
+        self.version, self.manifest, self.root, self.engine = version, leaf_map.manifest, leaf_map.root, engine
+        self.log, self.lock = ChangeLog(leaf_map.root), asyncio.Lock()
+        self.damage: str | None = None
+        """What is wrong with the first change of the log that cannot be read."""
+        self.applied: Callable[[Change], None] = _ignore
+        """Function that is called with each change that requests see from then on."""
+        self.changed: Callable[[], None] = _nothing
+        """Function that is called whenever the view was replaced."""
+        self._leaf_map, self._groups, self._metrics = leaf_map, list(groups), metrics
+        self._pins = contextlib.ExitStack()
+        self._thread = ThreadPoolExecutor(1, "follow")
+
+    def close(self) -> None:
+        """Release the version that is seen, which vacuum may then remove."""
+        self._pins.close()
+
+    @property
+    def seen(self) -> Seen:
+        """Version and change of the log that a request reads which begins now."""
+        return self.newest.seen
+
+    @property
+    def newest(self) -> Newest:
+        """The state of the index that a request reads which begins now."""
+        view = self.engine.view
+        if view.seen is None:
+            raise RuntimeError("follower: got a request before it began")
+        return Newest(view.seen, view.documents)
+
+    def begin(self) -> list[Change]:
+        """Let requests see the version that was opened, with its tail; returns the tail's changes.
+
+        InputError where there is a tail, but the index is searched by a tree's levels, which have none.
+        """
+        manifest = self.manifest
+        changes, self.damage = self._after(manifest.log)
+        if changes and self.version.now.spec.search.how == "level":
+            raise InputError(
+                f"{self.root}: its change log has a tail, which search.how level does not read; allowed: rayhier index "
+                "fold WORKDIR first"
+            )
+        stored = find(self._leaf_map, _ids(changes)) if changes else None
+        hidden = 0 if stored is None else int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
+        seen = Seen(manifest.model, manifest.version, manifest.log + len(changes))
+        documents = manifest.documents + _written(changes) - hidden
+        self._show(replace(self.engine.view, documents=documents, seen=seen, has_tail=bool(changes)))
+        return changes
+
+    def apply(self, made: Change, there: Counter[str]) -> None:
+        """Let requests see the next change, of whose documents some, or their passages, were `there`."""
+        documents = self.newest.documents + _written([made]) - there.total()
+        seen = replace(self.seen, log=made.number)
+        self._show(replace(self.engine.view, documents=documents, seen=seen, has_tail=True))
+        self.applied(made)
+
+    async def catch_up(self) -> None:
+        """Let requests see changes of the log that they do not see yet; those before a damaged object, where one is.
+
+        LostError where a shard group does not answer.
+        """
+        changes, self.damage = await self._in(self._after, self.seen.log)
+        for made in changes:
+            self.apply(made, await self.engine.present(made.ids.to_pylist(), self.seen))
+
+    async def open(self, number: int) -> None:
+        """Open a version in all groups; InputError or LostError where it cannot be opened."""
+        await asyncio.gather(*(group.open(number) for group in self._groups))
+
+    async def move(self, number: int) -> list[Change]:
+        """Let requests see another version, once all groups have opened it; returns the changes of its tail.
+
+        Takes the lock itself. LostError where a shard group does not answer.
+        """
+        await self.open(number)
+        leaf_map, reranker, pins = await self._in(self._opened, number)
+        manifest: Manifest = leaf_map.manifest
+        async with self.lock:
+            await self.catch_up()
+            changes: list[Change]
+            changes, self.damage = await self._in(self._after, manifest.log)
+            seen, hidden = Seen(manifest.model, number, manifest.log), 0
+            if changes:
+                hidden = (await self.engine.present(_ids(changes).to_pylist(), seen)).total()
+            documents = manifest.documents + _written(changes) - hidden
+            seen = replace(seen, log=manifest.log + len(changes))
+            self._serve(leaf_map, reranker, pins, Newest(seen, documents))
+        return changes
+
+    async def show(self, newest: Newest) -> None:
+        """Let requests see what the Writer says, whose groups have opened it; the caller holds the lock."""
+        seen = newest.seen
+        if seen.log < self.seen.log:  # the Writer has not read yet what was read here
+            return
+        if seen.version == self.seen.version:
+            has_tail = seen.log > self.manifest.log
+            self._show(replace(self.engine.view, documents=newest.documents, seen=seen, has_tail=has_tail))
+        else:
+            leaf_map, reranker, pins = await self._in(self._opened, seen.version)
+            self._serve(leaf_map, reranker, pins, newest)
+
+    async def look(self) -> None:
+        """Let requests see the newest version on storage that can be opened, and the newest change of the log.
+
+        LostError where a shard group does not answer.
+        """
+        newest = (await self._in(versions, self.root))[-1]
+        if newest > self.seen.version:
+            try:
+                await self.move(newest)
+            except InputError as error:
+                log.warning("version %d is not served: %s", newest, error)
+        async with self.lock:
+            await self.catch_up()
+
+    def _serve(self, leaf_map: LeafMap, reranker: Reranker | None, pins: contextlib.ExitStack, newest: Newest) -> None:
+        manifest, rules = leaf_map.manifest, self.engine.view.rules
+        rules = replace(rules_of(self.version.now.spec, manifest), groups=rules.groups, limits=rules.limits)
+        count_L, has_tail = np.array(manifest.counts, dtype=np.int64), newest.seen.log > manifest.log
+        how = self.version.now.spec.search.resolved(manifest.size)
+        stats = Stats.of(manifest, self.version.now.spec)
+        self.version, self.manifest, self._leaf_map = self.version.at(manifest.version), manifest, leaf_map
+        self._pins.close()
+        self._pins = pins
+        self._show(View(rules, newest.documents, count_L, reranker, newest.seen, has_tail, stats, how))
+        if self._metrics is not None:
+            self._metrics.serves(manifest.version)
+
+    def _show(self, view: View) -> None:
+        self.engine.view = view
+        self.changed()
+
+    def _opened(self, number: int) -> tuple[LeafMap, Reranker | None, contextlib.ExitStack]:
+        """Open what an engine needs of a version."""
+        version = self.version.at(number)
+        with contextlib.ExitStack() as pins:
+            leaf_map = pins.enter_context(version.reading())
+            reranker = None if self.engine.view.reranker is None else open_versions_reranker(version)
+            return leaf_map, reranker, pins.pop_all()
+
+    def _after(self, number: int) -> tuple[list[Change], str | None]:
+        """Read the changes after a number, and what is wrong with the first that cannot be read."""
+        changes = list[Change]()
+        try:
+            for made in self.log.after(number):
+                changes.append(made)
+        except InputError as error:
+            return changes, str(error)
+        return changes, None
+
+    async def _in(self, work: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+
+def _ids(changes: Sequence[Change]) -> pa.Array:
+    return pa.concat_arrays([made.ids for made in changes]).unique()
+
+
+def _written(changes: Sequence[Change]) -> int:
+    """Count the documents (of passages: passages) that changes, in their order, leave in the index."""
+    rows = last_rows(changes)
+    return 0 if rows is None else int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
+
+
+def _ignore(_: Change) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass

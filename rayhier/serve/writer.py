@@ -1,0 +1,116 @@
+"""The deployment that writes: one replica has the index's lease, makes changes durable, and tells ingresses of them."""
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ray.serve.handle import DeploymentHandle
+
+from rayhier.search.live import Seen
+from rayhier.serve.application import ServedIndex
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.follower import Newest
+from rayhier.serve.backend.groups import ShardRange
+from rayhier.serve.backend.readers import HELD_SECONDS, Readers
+from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.writer import RolledBack, Writer, Written
+from rayhier.serve.errors import ApiError, LostError, Refusal, invalid
+from rayhier.serve.ingress import RayInstruments, shard_handles
+from rayhier.spec import InputError
+
+AGAIN_SECONDS = 0.5
+"""Seconds between two tries to take the lease, which an earlier Writer may have."""
+T = TypeVar("T", Written, RolledBack)
+log = logging.getLogger("ray.serve")
+
+
+class WriterReplica:
+    """Writes to an index for ingresses, each of which sees a change before it is answered."""
+
+    def __init__(self, args: ServeArgs, version: Version, parts: list[ShardRange], *handles: DeploymentHandle) -> None:
+        shards = list(zip(parts, shard_handles(args, parts, handles), strict=True))
+        self._served = ServedIndex(args, Version.newest(version.workdir)[0], shards, None, RayInstruments())
+        self._begun: tuple[Writer, Readers] | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    def __del__(self) -> None:
+        """Give the lease and the version back; called by Ray Serve when it stops the replica."""
+        if hasattr(self, "_served"):  # missing where opening failed
+            self._served.close()
+
+    async def put(self, documents: Sequence[Mapping[str, Any]], key: str, body: str) -> Written | Refusal:
+        """Write documents; answers once all ingresses see them."""
+        return await self._answered(lambda writer: writer.put(documents, key, body))
+
+    async def delete(self, ids: Sequence[str], key: str, body: str) -> Written | Refusal:
+        """Delete documents; answers once no ingress shows them any more."""
+        return await self._answered(lambda writer: writer.delete(ids, key, body))
+
+    async def rollback(self, number: int, key: str) -> RolledBack | Refusal:
+        """Publish an older version again; answers once all ingresses serve it."""
+        return await self._answered(lambda writer: writer.rollback(number, key))
+
+    async def newest(self, reader: str, seen: Seen) -> Newest:
+        """Return what requests see to a reader, which says what its own see; waits a while for something new."""
+        _, readers = self._writing()
+        readers.called(reader, seen)
+        until = time.monotonic() + HELD_SECONDS
+        while self._served.follower.seen == seen and time.monotonic() < until:
+            await readers.wait(until)
+        return self._served.follower.newest
+
+    async def ping(self) -> None:
+        """Raise an error where nothing can be written yet."""
+        self._writing()
+
+    async def alive(self) -> None:
+        """Return at once, which shows that the replica's process lives."""
+
+    async def check_health(self) -> None:
+        """Begin to write, or go on; Ray Serve calls this regularly."""
+        self._start()
+
+    def _start(self) -> None:
+        if self._work is None or self._work.done():
+            self._work = asyncio.create_task(self._write(), context=contextvars.Context())
+
+    async def _write(self) -> None:
+        """Take the lease once no other Writer has it, then fold in the background."""
+        while self._begun is None:
+            try:
+                self._begun = await self._begin()
+            except (InputError, LostError, OSError) as error:
+                log.warning("cannot write yet: %s", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+        await self._begun[0].fold_forever()
+
+    async def _begin(self) -> tuple[Writer, Readers]:
+        writer, readers = await asyncio.to_thread(self._served.writer), Readers()
+        try:
+            await writer.begin()
+        except BaseException:
+            writer.close()
+            raise
+        self._served.follower.changed = readers.changed
+        return writer, readers
+
+    def _writing(self) -> tuple[Writer, Readers]:
+        """Return the Writer and its readers; RuntimeError where it has not begun."""
+        self._start()
+        if self._begun is None:
+            raise RuntimeError("the Writer is starting")
+        return self._begun
+
+    async def _answered(self, change: Callable[[Writer], Awaitable[T]]) -> T | Refusal:
+        """Make a change, and return its outcome once all readers see it; a Refusal where it is refused."""
+        writer, readers = self._writing()
+        try:
+            outcome = await change(writer)
+        except (ApiError, InputError) as error:
+            refused = error if isinstance(error, ApiError) else invalid(str(error))
+            return Refusal(refused.status, refused.code, refused.message, refused.headers)
+        await readers.see(outcome.seen)
+        return outcome

@@ -1,0 +1,299 @@
+"""Two ingresses and a Writer whose calls pass in this process: what was answered is seen by either ingress."""
+
+import asyncio
+import contextlib
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from rayhier.search.stored import Lookup
+from rayhier.serve import ingress as ingress_module
+from rayhier.serve import writer as writer_module
+from rayhier.serve.application import check_index
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend import following as following_module
+from rayhier.serve.backend import handles as handles_module
+from rayhier.serve.backend import readers as readers_module
+from rayhier.serve.backend.groups import ShardRange
+from rayhier.serve.backend.shards import LocalShards
+from rayhier.serve.errors import ApiError
+from rayhier.serve.ingress import Ingress
+from rayhier.serve.writer import WriterReplica
+
+from .conftest import N
+
+LEAVE = 1.0
+"""Seconds for which an ingress may answer without the Writer, in these tests."""
+
+
+class Call:
+    """What a handle's call returns: awaited for its answer, unless the replica is silent."""
+
+    def __init__(self, handle, work):
+        self._handle, self._work = handle, work
+
+    def __await__(self):
+        return self._answer().__await__()
+
+    async def _answer(self):
+        if self._handle.silent:
+            self._work.close()
+            await asyncio.Event().wait()
+        return await self._work
+
+    def cancel(self):
+        pass
+
+
+class Handle:
+    """A deployment's handle, whose replica is in this process."""
+
+    def __init__(self, replica):
+        self.replica, self.silent = replica, False
+
+    def __getattr__(self, name):
+        return Method(self, name)
+
+
+class Method:
+    def __init__(self, handle, name):
+        self._handle, self._name = handle, name
+
+    def remote(self, *arguments):
+        return Call(self._handle, getattr(self._handle.replica, self._name)(*arguments))
+
+
+class Cluster:
+    """A Writer's replica and two ingresses of an index."""
+
+    def __init__(self, work, folder):
+        (folder / "write").write_text("poppy")
+        self.args = ServeArgs(workdir=str(work), write_token_file=str(folder / "write"), shard_groups=2)
+        self.version, _, ranges = check_index(self.args)
+        self.parts = [ShardRange(f"shards-{n}", leaves) for n, leaves in enumerate(ranges)]
+        self.handle = Handle(self.replica())
+        self.ingresses = [
+            Ingress(self.args, self.version, self.parts, None, self.handle, *self.parts) for _ in range(2)
+        ]
+        self._running = [asyncio.create_task(one._following.run()) for one in self.ingresses]
+
+    def replica(self):
+        return WriterReplica(self.args, self.version, self.parts, *self.parts)
+
+    async def begin(self):
+        """Let the Writer begin, and each ingress have an answer of it."""
+        await self.handle.replica.check_health()
+        while self.handle.replica._begun is None:
+            await asyncio.sleep(0.01)
+        since = time.monotonic()
+        while any(one._following._until < since + LEAVE for one in self.ingresses):
+            await asyncio.sleep(0.01)
+
+    async def put(self, name, by=0, key=None):
+        return await self.ingresses[by]._writer.put([{"id": name, "text": f"quagga {name}"}], key)
+
+    async def shows(self, by, name):
+        """Whether a document is there for a request that begins now, and what the request sees."""
+        await self.ingresses[by]._following()
+        engine = self.ingresses[by]._served._engine
+        seen = engine.view.seen
+        documents, lost = await engine.documents(Lookup((name,)))
+        assert not lost
+        return bool(documents), seen
+
+    def sizes(self):
+        """Number of documents that each ingress says there are."""
+        return [one._served._engine.view.documents for one in self.ingresses]
+
+    def stop_following(self, by):
+        self._running[by].cancel()
+
+    async def close(self):
+        for task in [*self._running, self.handle.replica._work]:
+            if task is not None:
+                task.cancel()
+        await asyncio.sleep(0)
+        for one in self.ingresses:
+            one._served.close()
+        self.handle.replica._served.close()
+
+
+@pytest.fixture
+def cluster(published, tmp_path, monkeypatch):
+    """`cluster()`: an asynchronous block with a running `Cluster`, whose ingresses lose their leave soon."""
+    work = Path(shutil.copytree(published, tmp_path / "work"))
+
+    def near(args, parts, _):
+        version, _, _ = check_index(args)
+        return [LocalShards(part.name, version, part.leaves) for part in parts]
+
+    for module in (ingress_module, writer_module):
+        monkeypatch.setattr(module, "shard_handles", near)
+    for module, name in (
+        (following_module, "SECONDS"),
+        (readers_module, "SECONDS"),
+        (handles_module, "READER_SECONDS"),
+    ):
+        monkeypatch.setattr(module, name, LEAVE)
+    monkeypatch.setattr(writer_module, "HELD_SECONDS", LEAVE / 5)
+    monkeypatch.setattr(ingress_module, "RayInstruments", Silent)
+    monkeypatch.setattr(writer_module, "RayInstruments", Silent)
+
+    @contextlib.asynccontextmanager
+    async def running():
+        made = Cluster(work, tmp_path)
+        await made.begin()
+        yield made
+        await made.close()
+
+    return running
+
+
+class Silent:
+    def observe(self, *_):
+        pass
+
+    count = set = observe
+
+
+def test_either_ingress_shows_what_was_answered(cluster):
+    async def main():
+        async with cluster() as now:
+            for number in range(10):
+                told = await now.put(f"n{number}", by=number % 2)
+                assert told.seen.log == number + 1
+                for by in (0, 1):
+                    assert await now.shows(by, f"n{number}") == (True, told.seen)
+            assert now.sizes() == [N + 10] * 2
+            await now.ingresses[1]._writer.delete(["n3", "d7"])
+            assert [(await now.shows(by, "n3"))[0] for by in (0, 1)] == [False, False]
+            assert now.sizes() == [N + 8] * 2
+
+    asyncio.run(main())
+
+
+def test_what_the_writer_refuses_is_refused_by_the_ingress(cluster):
+    async def main():
+        async with cluster() as now:
+            await now.put("a", key="k-1")
+            for work, status, code in (
+                (now.ingresses[1]._writer.delete(["nosuch"]), 404, "no_document"),
+                (now.ingresses[1]._writer.put([{"id": "a", "text": "b"}], "k-1", "other"), 422, "key_reused"),
+                (now.ingresses[1]._writer.put([{"id": "a", "text": ""}]), 422, "invalid"),
+                (now.ingresses[1]._writer.rollback(7), 404, "no_version"),
+            ):
+                with pytest.raises(ApiError) as caught:
+                    await work
+                assert (caught.value.status, caught.value.code) == (status, code)
+            assert await now.put("a", by=1, key="k-1") == await now.put("a", by=0, key="k-1")
+
+    asyncio.run(main())
+
+
+def test_an_ingress_that_does_not_follow_reads_storage(cluster):
+    """The change is answered once the ingress may not answer by what it knows any more."""
+
+    async def main():
+        async with cluster() as now:
+            now.stop_following(1)
+            began = time.monotonic()
+            told = await now.put("a")
+            assert 0.2 * LEAVE < time.monotonic() - began < 10 * LEAVE
+            assert await now.shows(1, "a") == (True, told.seen)
+            assert now.ingresses[1]._following.lost == ["writer"]
+            began = time.monotonic()
+            again = await now.put("b")  # nobody waits for it any more
+            assert time.monotonic() - began < LEAVE
+            assert await now.shows(1, "b") == (True, again.seen)
+
+    asyncio.run(main())
+
+
+def test_without_a_writer_requests_go_on_and_see_what_was_answered(cluster):
+    async def main():
+        async with cluster() as now:
+            told = await now.put("a")
+            now.handle.silent = True
+            while not all(one._following.lost for one in now.ingresses):
+                await asyncio.sleep(0.01)
+            assert [await now.shows(by, "a") for by in (0, 1)] == [(True, told.seen)] * 2
+            for one in now.ingresses:
+                one._writer.client.alive_seconds = one._writer.client.late_seconds = 0.05
+            with pytest.raises(ApiError) as caught:
+                await now.put("b", key="k-b")
+            assert (caught.value.status, caught.value.code) == (503, "writer_lost")
+            now.handle.silent = False
+            await now.begin()
+            for one in now.ingresses:
+                await one._writer.client._back
+            later = await now.put("b", by=1, key="k-b")
+            assert [await now.shows(by, "b") for by in (0, 1)] == [(True, later.seen)] * 2
+
+    asyncio.run(main())
+
+
+def test_another_writer_goes_on_and_knows_the_keys(cluster):
+    async def main():
+        async with cluster() as now:
+            told = await now.put("a", key="k-1")
+            before, later = now.handle.replica, now.replica()
+            writer, _ = before._begun
+            await writer.fold()  # after the next replica looked for the newest version
+            before._work.cancel()
+            before._served.close()
+            now.handle.replica = later
+            began = time.monotonic()
+            await now.begin()
+            again = await now.put("a", by=1, key="k-1")
+            assert (again.seen.log, again.documents) == (told.seen.log, 1)
+            assert (await now.shows(0, "a"))[1].version == 2
+            assert time.monotonic() - began > 0.5 * LEAVE  # readers of the Writer before may answer till then
+            assert (await now.put("b")).seen.log == 2
+            assert [(await now.shows(by, "b"))[0] for by in (0, 1)] == [True, True]
+
+    asyncio.run(main())
+
+
+def test_folds_and_rollbacks_reach_both(cluster):
+    async def main():
+        async with cluster() as now:
+            await now.put("a")
+            writer, _ = now.handle.replica._begun
+            await writer.fold()
+            told = await now.put("b", by=1)
+            assert told.seen.version == 2
+            for by in (0, 1):
+                assert await now.shows(by, "a") == (True, told.seen)
+            back = await now.ingresses[0]._writer.rollback(1, "r-1")
+            assert (back.seen.version, back.seen.log, back.documents) == (3, 2, N)
+            for by in (0, 1):
+                assert await now.shows(by, "a") == (False, back.seen)
+            assert await now.ingresses[1]._writer.rollback(1, "r-1") == back
+            with pytest.raises(ApiError, match="used with another body"):
+                await now.ingresses[1]._writer.rollback(2, "r-1")
+
+    asyncio.run(main())
+
+
+def test_a_version_that_nobody_serves_yet_is_seen_without_a_writer(cluster, monkeypatch):
+    """A Writer published a rollback and died before it was served: an ingress serves it by itself."""
+
+    async def main():
+        async with cluster() as now:
+            await now.put("a")
+            writer, _ = now.handle.replica._begun
+
+            async def dies(number):
+                raise OSError(f"version {number}")
+
+            monkeypatch.setattr(writer, "_serve", dies)
+            with pytest.raises(OSError, match="version 2"):
+                await writer.rollback(1)
+            now.handle.silent = True
+            while not all(one._following.lost for one in now.ingresses):
+                await asyncio.sleep(0.01)
+            assert [(await now.shows(by, "a"))[0] for by in (0, 1)] == [False, False]
+
+    asyncio.run(main())
