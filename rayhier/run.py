@@ -17,7 +17,7 @@ from rayhier.plan import HOLDS, STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.storage import current, files, leaf_map, workdir
-from rayhier.storage.artifact import Artifact
+from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 
 
@@ -264,7 +264,8 @@ def _make_current(plan: Plan) -> None:
             seeds.setdefault(str(step.seed), {})[step.kind] = step.fingerprint
     artifacts = {str(step.kind): step.fingerprint for step in published if step.seed in (None, first)}
     settled = plan.spec.settled(_weight(plan, first))
-    current.write(plan.workdir, current.Current(spec=settled, artifacts=artifacts, seeds=seeds))
+    now = current.Current(spec=settled, artifacts=artifacts, seeds=seeds, before=_carried(plan, settled, artifacts))
+    current.write(plan.workdir, now)
     model = plan.step("model", first).place.published()
     if model is not None:
         workdir.point_at(plan.workdir / "encoder", model.root / "encoder")
@@ -278,6 +279,32 @@ def _make_current(plan: Plan) -> None:
         files.replace(plan.workdir / "report.md", text.encode())
         named = Report.read(report.path("report.json")).model_copy(update={"name": plan.spec.name})
         named.write(plan.workdir / "report.json")
+
+
+def _carried(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None:
+    """Carry changes of the index that current.json names into this run's; returns that index's fingerprint.
+
+    Where current.json names this run's index already, the one before it; None where there was none.
+    """
+    try:
+        named = current.read(plan.workdir)
+    except InputError:  # missing, damaged, or of an older version: there is nothing to carry
+        return None
+    before, index = (Place(plan.workdir / "index" / kind["index"]) for kind in (named.artifacts, artifacts))
+    if before == index:
+        return named.before
+    old, new = before.published(), index.published()
+    if old is None or new is None:
+        return None
+    from rayhier.index.carry_changes import carry_changes
+    from rayhier.search.model import Model
+
+    model = Model.of_workdir(plan.workdir, current.Current(spec=spec, artifacts=artifacts))
+    carried = carry_changes(old, new, model)
+    if carried is not None:
+        told = f"{carried.written:,} documents written, {carried.removed:,} removed"
+        say(f"carried the changes of index {old.record.fingerprint}: {told}")
+    return old.record.fingerprint
 
 
 def _weight(plan: Plan, seed: int) -> float | None:

@@ -131,8 +131,11 @@ def rollback(root: Location, version: int) -> LeafMap:
     InputError where a server writes to the index now.
     """
     refuse_while_written(root)
+    held = 0
+    with contextlib.suppress(InputError):  # a rollback may mend a damaged newest version
+        held = LeafMap.open(root).manifest.log
     with pinned(root, version):
-        return leaf_map.republish(root, version, ChangeLog(root).last())
+        return leaf_map.republish(root, version, ChangeLog(root).last(held))
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:

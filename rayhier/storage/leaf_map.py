@@ -37,7 +37,7 @@ BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
-Change = Literal["build", "add", "upsert", "delete", "fold", "compact", "rollback"]
+Change = Literal["build", "add", "upsert", "delete", "fold", "compact", "rollback", "carry"]
 """Operation that published a version of the leaf map."""
 
 

@@ -74,7 +74,11 @@ class ShardGroup:
         self._documents = ThreadPoolExecutor(1, "documents", single_thread)
 
     def __del__(self) -> None:
-        """Release the versions, which vacuum may then remove; called by Ray Serve when it stops the replica."""
+        """Release the versions; called by Ray Serve when it stops the replica."""
+        self.release()
+
+    def release(self) -> None:
+        """Release all versions, which vacuum may then remove."""
         for opened in self.__dict__.get("_versions", {}).values():
             opened.pins.close()
 
@@ -230,6 +234,10 @@ class LocalShards:
     async def close(self, number: int) -> None:
         """Release a version that no request reads any more."""
         await self._group.close(number)
+
+    def release(self) -> None:
+        """Release all versions, which vacuum may then remove; no request reads the group any more."""
+        self._group.release()
 
     async def answers(self) -> bool:
         """Return True if the leaves answer a search now."""

@@ -25,12 +25,15 @@ class Version:
     number: int
 
     @classmethod
-    def newest(cls, workdir: str) -> tuple[Self, Manifest]:
-        """Return the current version in a workdir, and its manifest; InputError where it is missing or damaged."""
+    def newest(cls, workdir: str, now: Current | None = None) -> tuple[Self, Manifest]:
+        """Return the newest version of an index in a workdir, and its manifest.
+
+        The index is that of `now`; None: that which current.json names. InputError where it is missing or damaged.
+        """
         if "://" not in workdir and not Path(workdir).is_absolute():
             raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)
-        now = current.read(place)
+        now = now or current.read(place)
         manifest = open_leaf_map(place, now).manifest
         return cls(workdir, now, manifest.version), manifest
 

@@ -6,7 +6,7 @@ import contextvars
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,25 +16,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayhier.corpus.passages import DocumentLayout
 from rayhier.dataset.documents import document_texts
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.given import GivenDocuments, given_documents
-from rayhier.index.stats import Stats
 from rayhier.model.encoded import Encoded
 from rayhier.search.live import Seen
 from rayhier.search.model import Model
 from rayhier.search.request import rules_of
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.batching import Batches
-from rayhier.serve.backend.engine import Engine, View
+from rayhier.serve.backend.engine import Engine
 from rayhier.serve.backend.reranker import open_versions_reranker
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded
 from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError
+from rayhier.storage.artifact import Place
 from rayhier.storage.change_log import Change, ChangeLog, Kind
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import locate
 from rayhier.storage.writer_lease import leased
 
 TOGETHER = 64
@@ -64,6 +66,10 @@ class Written:
     documents: int
     replaced: int = 0
     """Number of written documents whose ids were in the index before."""
+
+
+class MovedError(Exception):
+    """A change was not made: another index is served by now, whose Writer makes it."""
 
 
 class Writer:
@@ -101,6 +107,7 @@ class Writer:
         self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
         self._damage: str | None = None
         self._tasks = set[asyncio.Task[Any]]()
+        self._moved = False
         self._pins = contextlib.ExitStack()
         self._may_write = self._pins.enter_context(leased(leaf_map.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold")}
@@ -123,19 +130,82 @@ class Writer:
         manifest, first = self._manifest, self._manifest.log
         seen = Seen(manifest.model, self._version.number, first)
         self._engine.view = replace(self._engine.view, documents=manifest.documents, seen=seen, has_tail=False)
-        for key, body, written in await self._in("append", self._folded_keys, first):
-            self._remember(key, body, written)
+        before = self._before()
+        for there in [*([] if before is None else [before]), self._log]:
+            for key, body, written in await self._in("append", self._folded_keys, there, first):
+                self._remember(key, body, written)
         await self._catch_up()
+        if before is not None:
+            try:
+                await self.take_over(before)
+            except InputError as error:
+                log.warning("changes of the index before this one are not taken over: %s", error)
 
-    def _folded_keys(self, last: int) -> list[tuple[str, str, Written]]:
-        """Read keys, bodies and outcomes of the newest changes that leaf files hold, as far as the log has them."""
+    def _before(self) -> ChangeLog | None:
+        """The log of the index that current.json named before this one; None where there is none."""
+        index, workdir = self._version.now.before, locate(self._version.workdir)
+        published = None if index is None else Place(workdir / "index" / index).published()
+        return None if published is None else ChangeLog(published.root)
+
+    def _folded_keys(self, there: ChangeLog, last: int) -> list[tuple[str, str, Written]]:
+        """Read keys, bodies and outcomes of the newest changes that leaf files hold, as far as a log has them."""
         keys = list[tuple[str, str, Written]]()
         with contextlib.suppress(InputError):  # what leaf files hold needs no log
-            for made in self._log.after(max(0, last - KEYS_READ), last):
+            for made in there.there(max(0, last - KEYS_READ), last):
                 if made.key is not None:
                     seen = Seen(self._manifest.model, self._version.number, made.number)
                     keys.append((made.key, made.body, Written(seen, made.documents, made.replaced)))
         return keys
+
+    async def take_over(self, before: ChangeLog) -> None:
+        """Append what another index's log has beyond this one's, encoded anew, under the same numbers and keys.
+
+        InputError where a change cannot be read or does not fit this index; those before it are appended.
+        """
+        later = await self._in("append", list, before.after(self.seen.log))
+        for begin in range(0, len(later), TOGETHER):
+            changes = later[begin : begin + TOGETHER]
+            tables = iter(await self._in("encode", self._encoded_anew, changes))
+            for made in changes:
+                anew = made if made.rows is None else replace(made, table=next(tables))
+                if not await self._durable(anew):
+                    raise InputError(f"{self._root}: another process appends to its log; allowed: one writer at a time")
+                self._apply(anew, await self._present(anew.ids.to_pylist(), self.seen))
+
+    def _encoded_anew(self, changes: Sequence[Change]) -> list[pa.Table]:
+        """Make rows of this index of the documents that changes of another index wrote."""
+        names = DocumentLayout.of(self._spec.corpus).schema.names
+        written = [made.rows for made in changes if made.rows is not None]
+        tables = [rows.filter(pc.equal(rows["rank"], 0)).select(names) for rows in written]
+        given = [GivenDocuments(table, table["doc_id"].to_pylist(), None) for table in tables]
+        rows = self._rows(given) if given else []
+        for table in rows:
+            if isinstance(table, InputError):
+                raise table
+        return [table for table in rows if not isinstance(table, InputError)]
+
+    @contextlib.asynccontextmanager
+    async def handing_over(self, to: "Writer") -> AsyncIterator["Writer"]:
+        """Let changes wait during the block, at whose start another Writer has all that were made.
+
+        Unless the block fails, they are then refused with MovedError, and this Writer, which the block gets, changes
+        nothing any more.
+        """
+        await to.take_over(self._log)
+        async with self._lock:
+            await to.take_over(self._log)
+            to.know(self._keys)
+            yield self
+            self._moved = True
+
+    def know(self, keys: Mapping[str, tuple[str, Written]]) -> None:
+        """Remember idempotency keys, with their bodies' hashes and outcomes, of changes that another Writer made."""
+        for key, (body, written) in keys.items():
+            self._remember(key, body, written)
+
+    def show(self, engine: Engine) -> None:
+        """Let requests of an engine that begin from now on see the index of this Writer."""
+        engine.view, self._engine = self._engine.view, engine
 
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
         """Write documents, which replace those with the same ids; returns once the change is durable and seen.
@@ -179,6 +249,8 @@ class Writer:
     async def _change(self, kind: Kind, table: pa.Table, ids: Sequence[str], key: str | None, body: str) -> Written:
         async with self._lock:
             while True:
+                if self._moved:
+                    raise MovedError
                 if (again := self._again(key, body)) is not None:
                     return again
                 self._check_room()  # other changes came before
@@ -304,8 +376,11 @@ class Writer:
         return changes, None
 
     async def fold_forever(self) -> None:
-        """Fold the tail whenever it is large or old, and look whether a damaged log was mended, until cancelled."""
-        while True:
+        """Fold the tail whenever it is large or old, and look whether a damaged log was mended.
+
+        Ends once another Writer took over.
+        """
+        while not self._moved:
             await asyncio.sleep(AGAIN_SECONDS)
             limits = self._limits
             is_old = self._tail_documents and time.monotonic() - self._oldest >= limits.fold_seconds
@@ -339,6 +414,8 @@ class Writer:
         rules = rules_of(self._spec, manifest)
         rules = replace(rules, groups=view.rules.groups, limits=view.rules.limits)
         async with self._lock:
+            if self._moved:
+                return
             if self.seen.log < manifest.log:  # changes were folded that another process made, or that came late
                 await self._catch_up()
             seen, documents = Seen(manifest.model, manifest.version, manifest.log), manifest.documents
@@ -348,9 +425,17 @@ class Writer:
                     break
                 documents += _grown(made, await self._present(made.ids.to_pylist(), seen))
                 seen = replace(seen, log=made.number)
-            count_L, has_tail = np.array(manifest.counts, dtype=np.int64), seen.log > manifest.log
-            how = self._spec.search.resolved(manifest.size)
-            self._engine.view = View(rules, documents, count_L, reranker, seen, has_tail, Stats.of(manifest), how)
+            self._engine.view = replace(
+                view,
+                rules=rules,
+                documents=documents,
+                count_L=np.array(manifest.counts, dtype=np.int64),
+                reranker=reranker,
+                seen=seen,
+                has_tail=seen.log > manifest.log,
+                version=version,
+                leaf_map=folded,
+            )
             self._version, self._manifest, self._damage = version, manifest, damage
             self._tail_documents = sum(made.documents for made in left)
             self._tail_bytes = sum(made.table.nbytes for made in left)
@@ -368,6 +453,33 @@ class Writer:
 
     async def _in(self, thread: str, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work, *arguments)
+
+
+class Writers:
+    """The Writer of the index that is served; a change that waits while another index takes its place goes to that."""
+
+    def __init__(self, now: Writer) -> None:
+        self.now = now
+
+    async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
+        """Write documents, as `Writer.put` does."""
+        return await self._by(lambda writer: writer.put(documents, key, body))
+
+    async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
+        """Delete documents, as `Writer.delete` does."""
+        return await self._by(lambda writer: writer.delete(ids, key, body))
+
+    async def _by(self, change: Callable[[Writer], Awaitable[Written]]) -> Written:
+        while True:
+            try:
+                return await change(self.now)
+            except MovedError:
+                continue
+
+    async def fold_forever(self) -> None:
+        """Fold the tail of the index that is served, until cancelled."""
+        while True:
+            await self.now.fold_forever()
 
 
 def _grown(made: Change, there: Counter[str]) -> int:

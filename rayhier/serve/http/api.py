@@ -46,7 +46,6 @@ from rayhier.serve.http.models import (
     DeleteRequest,
     DocumentBody,
     DocumentResponse,
-    Drift,
     ErrorBody,
     Explanation,
     Health,
@@ -84,7 +83,6 @@ KEY_LENGTH = 200
 WAITED, LOOK_SECONDS = 2.0, 0.005
 """Most seconds that a request waits for a change of the log, and seconds between two looks. The server that made a
 change sees it at once: who waits longer asks for what is not there."""
-DRIFTS = ("imbalance", "void", "added", "log_prob", "added_log_prob")
 Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
 DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
@@ -139,10 +137,10 @@ class Writes(Protocol):
 
 def api(
     engine: Backend,
-    index: IndexResponse,
+    index: Callable[[], IndexResponse],
     rules: Rules,
     limits: RequestLimits,
-    nodes: Callable[[], NodeTable],
+    nodes: Callable[[], tuple[NodeTable, int]],
     tokens: Tokens | None = None,
     *,
     origins: Sequence[str] = (),
@@ -151,10 +149,11 @@ def api(
     writer: Writes | None = None,
     write_limits: WriteLimits | None = None,
 ) -> FastAPI:
-    """Make the HTTP application of an index: `engine` answers, `index` describes the index, `rules` check requests.
+    """Make the HTTP application: `engine` answers, `index` describes what is served, `rules` check requests.
 
-    `nodes` returns the nodes of its tree, and may read them from storage. `origins` are those whose pages may send
-    requests too; with `log_queries` the texts of queries are logged. Without a `writer` no request may write.
+    `nodes` returns the nodes of the tree, which it may read from storage, and the version with their sizes. `origins`
+    are those whose pages may send requests too; with `log_queries` the texts of queries are logged. Without a `writer`
+    no request may write.
     """
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
@@ -172,14 +171,14 @@ def api(
         responses={status: {"model": ErrorBody, "description": text} for status, text in DESCRIPTIONS.items()},
     )
     vectors = max(limits.max_batch, 0 if writer is None else write_limits.max_documents)
-    app.router.route_class = json_route(most_values(vectors, index.dimension))
+    app.router.route_class = json_route(most_values(vectors, index().dimension))
     install(app)
     sight = _Sight(engine, index, limits.seconds, follows=writer is not None)
     _health(app, engine)
     _searches(app, engine, _Asked(engine, rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
     _documents(app, engine, sight, limits.max_answer_bytes)
     _writes(app, writer, write_limits)
-    _nodes(app, nodes, index.version, limits.max_answer_bytes)
+    _nodes(app, nodes, limits.max_answer_bytes)
     install_page(app)
     if tokens.required:
         _say_token(app)
@@ -189,25 +188,16 @@ def api(
 class _Sight:
     """Tells what answers see, and lets requests wait until they see a change."""
 
-    def __init__(self, engine: Backend, index: IndexResponse, seconds: float, *, follows: bool) -> None:
-        self._engine, self._index, self._seconds, self._follows = engine, index, seconds, follows
-
-    @property
-    def index(self) -> IndexResponse:
-        """Description of the index, as requests that begin now see it."""
-        view = self._engine.view
-        if view.seen is None:
-            return self._index
-        update: dict[str, Any] = {"version": view.seen.version, "log": view.seen.log, "documents": view.documents}
-        if view.stats is not None:
-            update |= {"how": view.how, "beam": view.rules.default_beam}
-            update["drift"] = Drift(**{name: getattr(view.stats, name) for name in DRIFTS}, advice=view.stats.advice())
-        return self._index.model_copy(update=update)
+    def __init__(self, engine: Backend, index: Callable[[], IndexResponse], seconds: float, *, follows: bool) -> None:
+        self._engine, self.index, self._seconds, self._follows = engine, index, seconds, follows
 
     def of(self, seen: Seen | None = None) -> Seen:
         """Return what an answer saw; without an argument what one that begins now sees."""
-        index = self._index
-        return seen or self._engine.view.seen or Seen(index.model, index.version, index.log)
+        seen = seen or self._engine.view.seen
+        if seen is None:
+            index = self.index()
+            return Seen(index.model, index.version, index.log)
+        return seen
 
     async def reach(self, number: int | None) -> None:
         """Wait until requests see a change of the log; ApiError 422 or 504 where that does not happen in time."""
@@ -328,11 +318,12 @@ def _searches(
         "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]
     )
     async def route(body: RouteRequest) -> RouteResponse:
-        return _routed(await engine.route(converter.route(body)), sight.of().version)
+        version, request = sight.of().version, converter.route(body)  # as of what the next line begins with
+        return _routed(await engine.route(request), version)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
-        return sight.index
+        return sight.index()
 
 
 def _documents(app: FastAPI, engine: Backend, sight: _Sight, most_bytes: int) -> None:
@@ -423,9 +414,9 @@ def _key(key: str | None) -> str | None:
     return key
 
 
-def _nodes(app: FastAPI, nodes: Callable[[], NodeTable], version: int, most_bytes: int) -> None:
+def _nodes(app: FastAPI, nodes: Callable[[], tuple[NodeTable, int]], most_bytes: int) -> None:
     def read(wanted: NodesRequest) -> NodesResponse:
-        table = nodes()
+        table, version = nodes()
         if wanted.leaf:
             chosen, total = table.leaves(wanted.leaf), len(wanted.leaf)
         else:

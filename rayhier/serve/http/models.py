@@ -502,6 +502,9 @@ class IndexResponse(_Body):
     """Fingerprint of the index: a hash of everything it depends on."""
     model: str
     """Fingerprint of the model: a hash of everything it depends on."""
+    refused: str | None = None
+    """Why a newer model or index, which `current.json` of the workdir names, is not served; null: this is the newest,
+    or a newer one is being opened."""
     router: str
     """Type of the router: ehi, hce, learned_ivf or retreever."""
     documents: int
