@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--after", default="", metavar="ID", help="id after which to begin (default: with the first)")
     listing.add_argument("--limit", type=_positive, default=100, help="most documents (default 100)")
     command("fold", "write the change log's tail, which a server left, to leaf files")
+    command("embed", "encode the documents whose vectors were carried from another model (rayhier run --carry)")
     command("compact", "rewrite many files as few, without deleted rows")
     sweeping = command("vacuum", "remove old versions and the files only they need; versions in use stay")
     sweeping.add_argument("--keep", type=_positive, default=1, help="number of newest versions to keep (default 1)")
@@ -115,6 +116,8 @@ def _run(options: argparse.Namespace) -> list[str]:
             return _changed(opened.manifest, change.delete(opened.root, _ids(options)).manifest)
         case "fold":
             return _fold(now, opened, workdir)
+        case "embed":
+            return _embed(now, opened, workdir)
         case "compact":
             return _compact(now.spec, opened)
         case "get" | "list":
@@ -163,6 +166,17 @@ def _fold(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
         return [f"version {opened.manifest.version}: the change log has no tail"]
     ChangeLog(opened.root).gather(opened.manifest.log + 1, folded.manifest.log)
     return _changed(opened.manifest, folded.manifest)
+
+
+def _embed(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
+    from rayhier.index.embed_carried import embed_all
+    from rayhier.storage.writer_lease import refuse_while_written
+
+    refuse_while_written(opened.root)
+    embedded = embed_all(workdir, now, say)
+    if embedded is None:
+        return [f"version {opened.manifest.version}: no vector was carried"]
+    return _changed(opened.manifest, embedded.manifest)
 
 
 def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
@@ -238,6 +252,7 @@ def _stats(manifest: "Manifest") -> list[str]:
         "removed rows": f"{stats.void:.1%}",
         "added rows": f"{stats.added:.1%}",
         "mean log-probability": f"{stats.log_prob:.3f}",
+        **({"carried vectors": f"{manifest.carried:,}"} if manifest.carried else {}),
         "added log-probability": "none" if stats.added_log_prob is None else f"{stats.added_log_prob:.3f}",
     }
     shown.pop("added_log_prob", None)

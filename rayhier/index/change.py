@@ -138,6 +138,52 @@ def rollback(root: Location, version: int) -> LeafMap:
         return leaf_map.republish(root, version, ChangeLog(root).last(held))
 
 
+def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> LeafMap:
+    """Publish a version with encoded vectors of some documents in place of carried ones.
+
+    InputError where one of the documents has no carried vector any more, as it was changed or removed; nothing is
+    changed then.
+    """
+    with _writing(root) as newest:
+        documents, encoded = batch
+        named, filling = _ids(documents), Filling(newest, assign, factor, replace=True)
+        name = f"data/embedded-{uuid.uuid4().hex[:12]}.parquet"
+        shard = write_rows(root, name, filling.take(documents, encoded, named), words=newest.manifest.words)
+        file = _write_ids(root, named)
+
+        def change(now: LeafMap) -> Manifest:
+            left = carried_rows(now)
+            mine = pc.is_in(left["id"], named)
+            _refuse(_minus(named, left["id"]), "without a carried vector", "documents whose vectors were carried")
+            manifest = _without(now.manifest, find(now, named), file, len(named), "embed")
+            manifest = _with(manifest, [shard], now.manifest.version + 1, "embed")
+            carried = left.num_rows - int(pc.sum(mine).as_py())
+            update: dict[str, object] = {"moved": manifest.moved + filling.moved, "carried": carried}
+            if not carried:  # no row of these files counts any more
+                shards = [shard for shard in manifest.shards if not shard.carried]
+                acting = [removed for removed in manifest.removed if any(map(removed.acts_on, shards))]
+                update |= {"shards": shards, "removed": acting}
+            return manifest.model_copy(update=update)
+
+        return leaf_map.commit(root, change)
+
+
+def carried_rows(now: LeafMap) -> pa.Table:
+    """Read the rows, each a document's first, whose vectors are carried, in columns `id` and `leaf`."""
+    tables = [pa.table({"id": pa.array([], pa.string()), "leaf": pa.array([], pa.int32())})]
+    for shard in now.manifest.shards:
+        if shard.carried:
+            key = now.key(shard)
+            rows = now.read(shard, [key, "leaf", "rank"], verify=False)
+            tables.append(rows.filter(pc.equal(rows["rank"], 0)).select([key, "leaf"]).rename_columns(["id", "leaf"]))
+    return pa.concat_tables(tables)
+
+
+def _minus(ids: pa.Array, others: pa.ChunkedArray) -> list[str]:
+    missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, others.combine_chunks()))).to_pylist()
+    return missing
+
+
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:
     _settle(root, assign.router, factor)
     with _writing(root) as newest:

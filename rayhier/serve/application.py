@@ -233,6 +233,7 @@ def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexRe
         refused=refused,
         router=spec.router.type,
         documents=view.documents,
+        carried=manifest.carried,
         leaves=len(manifest.counts),
         leaves_per_document=manifest.leaves_per_document,
         shards=len(manifest.shards),

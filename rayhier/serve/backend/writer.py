@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import os
+import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -20,6 +22,7 @@ from rayhier.corpus.passages import DocumentLayout
 from rayhier.dataset.documents import document_texts
 from rayhier.index import change
 from rayhier.index.assign import Assigner
+from rayhier.index.embed_carried import Embedding
 from rayhier.index.given import GivenDocuments, given_documents
 from rayhier.model.encoded import Encoded
 from rayhier.search.live import Seen
@@ -111,6 +114,8 @@ class Writer:
         self._pins = contextlib.ExitStack()
         self._may_write = self._pins.enter_context(leased(leaf_map.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold")}
+        self._threads["embed"] = ThreadPoolExecutor(1, "embed", _yield_to_others)
+        self._embedding: Embedding | None = None
         self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._made, TOGETHER, "put", metrics)
 
     def close(self) -> None:
@@ -391,6 +396,8 @@ class Writer:
                         await self._catch_up()
                 elif (is_old or is_large) and self._may_write():
                     await self.fold()
+                elif self._manifest.carried and self._may_write():
+                    await self.embed()
             except Exception:
                 log.exception("the log's tail cannot be folded; it is tried again")
 
@@ -404,6 +411,18 @@ class Writer:
                 return
         await self._serve(folded)
         await self._in("fold", self._log.gather, first, folded.manifest.log)
+
+    async def embed(self) -> None:
+        """Encode some documents whose vectors were carried from another model, as a new version."""
+        embedded = await self._in("embed", self._embedded)
+        if embedded is not None:
+            await self._serve(embedded)
+
+    def _embedded(self) -> LeafMap | None:
+        if self._embedding is None:
+            version = self._version
+            self._embedding = Embedding.of_workdir(locate(version.workdir), version.now, self._model)
+        return self._embedding.next(self._limits.fold_documents)
 
     async def _serve(self, folded: LeafMap) -> None:
         """Open a version in all groups, then let requests see it instead of the one before."""
@@ -453,6 +472,12 @@ class Writer:
 
     async def _in(self, thread: str, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work, *arguments)
+
+
+def _yield_to_others() -> None:
+    """Let this thread have a core only where no other thread needs it, as far as the system knows such threads."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 class Writers:
