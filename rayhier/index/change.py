@@ -31,6 +31,8 @@ from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]
 """Documents in the corpus's columns, and the trained encoder's output for their texts."""
+EMBEDDED = "removed/embedded-"
+"""Beginning of the names of files of ids whose carried rows count no more."""
 AGAIN = ("given more than once", "each id once")
 
 
@@ -149,7 +151,7 @@ def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> Leaf
         named, filling = _ids(documents), Filling(newest, assign, factor, replace=True)
         name = f"data/embedded-{uuid.uuid4().hex[:12]}.parquet"
         shard = write_rows(root, name, filling.take(documents, encoded, named), words=newest.manifest.words)
-        file = _write_ids(root, named)
+        file = _write_ids(root, named, EMBEDDED)
 
         def change(now: LeafMap) -> Manifest:
             left = carried_rows(now)
@@ -161,8 +163,8 @@ def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> Leaf
             update: dict[str, object] = {"moved": manifest.moved + filling.moved, "carried": carried}
             if not carried:  # no row of these files counts any more
                 shards = [shard for shard in manifest.shards if not shard.carried]
-                acting = [removed for removed in manifest.removed if any(map(removed.acts_on, shards))]
-                update |= {"shards": shards, "removed": acting}
+                removed = [removed for removed in manifest.removed if not removed.file.name.startswith(EMBEDDED)]
+                update |= {"shards": shards, "removed": removed}
             return manifest.model_copy(update=update)
 
         return leaf_map.commit(root, change)
@@ -287,9 +289,9 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
-def _write_ids(root: Location, ids: pa.Array) -> files.File:
+def _write_ids(root: Location, ids: pa.Array, begins: str = "removed/") -> files.File:
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
-    return files.write_parquet(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
+    return files.write_parquet(root, f"{begins}{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
 
 
 def _without(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:

@@ -53,10 +53,9 @@ class Embedding:
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current, model: Model) -> Self:
         """Encode the carried documents of the index that `now` names; train and dev queries say what is visited."""
-        index, corpus = (current.artifact(workdir, now, kind) for kind in ("index", "corpus"))
-        texts = list[str]()
-        if "vectors" in now.artifacts:
-            vectors = current.artifact(workdir, now, "vectors")
+        index, texts = current.artifact(workdir, now, "index"), list[str]()
+        if {"corpus", "vectors"} <= now.artifacts.keys():
+            corpus, vectors = (current.artifact(workdir, now, kind) for kind in ("corpus", "vectors"))
             texts = [text for split in ("dev", "train") for text in load_queries(corpus, vectors, split).texts]
         return cls(index.root, model, now.artifacts["model"], texts[:KNOWN])
 

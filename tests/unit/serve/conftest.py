@@ -19,6 +19,7 @@ from rayhier.storage import columns, current, files, schemas
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LEAVES, LeafMap
+from rayhier.storage.seal import seal, unseal
 
 N, L = 120, 9
 WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]
@@ -29,8 +30,13 @@ MODEL, INDEX = "0123456789ab", "ba9876543210"
 OTHER_MODEL, OTHER_INDEX = "abcdef012345", "543210fedcba"
 
 
-def make_published(work, tiny_model, write_map, shards=3, model=MODEL, index=INDEX, head=None, before=None, **corpus):
-    """Publish both artifacts below `work` and make them current; with a `head` [m, m] on the encoder's vectors."""
+def make_published(
+    work, tiny_model, write_map, shards=3, model=MODEL, index=INDEX, head=None, before=None, noise=None, **corpus
+):
+    """Publish both artifacts below `work` and make them current; with a `head` [m, m] on the encoder's vectors.
+
+    With `noise` [n, m], the documents' vectors are changed by it, as carried ones are.
+    """
     spec = JobSpec.model_validate(
         {
             "name": "by-hand",
@@ -55,8 +61,17 @@ def make_published(work, tiny_model, write_map, shards=3, model=MODEL, index=IND
         save_router(router, attempt.root / "router")
         attempt.publish("model", {}, Output({}))
     with Attempt.start(Place(work / "index" / index)) as attempt:
+        if noise is not None:
+            vectors = vectors + noise
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         leaves = route_all(router, Encoded.of(vectors), 2)[0].numpy()
         _write_map(attempt.root, vectors, leaves, shards, write_map, model)
+        if noise is not None:
+            (path,) = (attempt.root / "manifests").iterdir()
+            told = unseal(path)
+            files.replace(
+                path, seal(told | {"carried": N, "shards": [row | {"carried": True} for row in told["shards"]]})
+            )
         described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))
         files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
         attempt.publish("index", {"model": model}, Output({}))
