@@ -416,15 +416,20 @@ def _show_report(plan: Plan) -> None:
 class _Run(ModuleType):
     """A module that can be called, as `rayhier.run(spec)`."""
 
-    def __call__(self, spec: str | os.PathLike[str] | JobSpec, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    def __call__(
+        self, spec: str | os.PathLike[str] | JobSpec, overrides: Sequence[str] = (), *, carry: bool = False
+    ) -> dict[str, Any]:
         """Train, index and measure what a spec describes; steps already published are kept.
+
+        With `carry`, what `rayhier run SPEC --carry` does: stages up to index, whose vectors may be carried.
 
         `spec` is a YAML file's path or a JobSpec; overrides read like `train.epochs=5`. Returns the summary that the
         command prints: name, workdir, steps and seconds. InputError where the spec or an input is wrong.
         """
         if isinstance(spec, JobSpec) and overrides:
             raise InputError("overrides: got some with a JobSpec; allowed: with the path of a YAML file")
-        return run(make_plan(spec if isinstance(spec, JobSpec) else load(Path(spec), list(overrides))))
+        plan = make_plan(spec if isinstance(spec, JobSpec) else load(Path(spec), list(overrides)))
+        return run(plan, CARRIES if carry else tuple(STAGES), carry=carry)
 
 
 sys.modules[__name__].__class__ = _Run
