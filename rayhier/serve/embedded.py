@@ -17,6 +17,7 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from rayhier.progress import say
+from rayhier.search.reranking import KINDS
 from rayhier.serve.application import OpenedIndex, ServedIndex, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.cross_encoder import LocalScorer
@@ -146,13 +147,13 @@ class Embedded:
                 await shards.check_health()
 
     async def follow(self) -> None:
-        """Look every second whether current.json names another model or index, and serve it; until cancelled."""
+        """Look every second whether current.json names another model, index or settings, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
 
     async def look(self) -> None:
-        """Serve the model and index that current.json names, where these are others and can be opened.
+        """Serve the model and index that current.json names, by its settings, where one is another and can be opened.
 
         Where they cannot, those before stay served, and the log and `GET /v1/index` say why; it is tried again once
         current.json is written again.
@@ -165,7 +166,7 @@ class Embedded:
         if now == self._looked_at:
             return
         self._looked_at = now
-        if all(now.artifacts.get(kind) == self._now.artifacts.get(kind) for kind in ("model", "index")):
+        if _searched(now) == _searched(self._now):
             return
         try:
             await self._swap(now)
@@ -181,6 +182,9 @@ class Embedded:
             opened, shards = await asyncio.to_thread(self._opened, opening, now)
             if self._writer is None:
                 before = self._served.show(opened)
+            elif now.artifacts["index"] == self._now.artifacts["index"]:
+                await self._writer.move(opened.version, opened.view, shards)
+                before = self._served.show(opened, self._writer)
             else:
                 writer = self._served.writer(opened, shards)
                 opening.callback(writer.close)
@@ -232,6 +236,16 @@ def _open_scorer(version: Version, args: ServeArgs) -> LocalScorer | None:
 
 def _named(shards: Sequence[LocalShards], ranges: Sequence[range]) -> list[tuple[ShardRange, LocalShards]]:
     return [(ShardRange(group.name, leaves), group) for group, leaves in zip(shards, ranges, strict=True)]
+
+
+def _searched(now: Current) -> tuple[object, ...]:
+    """What current.json says of searches: their settings, and the artifacts that they read."""
+    spec = now.spec
+    return (
+        spec.search,
+        spec.cross_encoder,
+        *(now.artifacts.get(kind) for kind in ("model", "index", *KINDS)),
+    )
 
 
 def _check_fits(before: Current, now: Current) -> None:

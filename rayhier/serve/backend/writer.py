@@ -27,10 +27,10 @@ from rayhier.index.given import GivenDocuments, given_documents
 from rayhier.model.encoded import Encoded
 from rayhier.search.live import Seen
 from rayhier.search.model import Model
-from rayhier.search.request import rules_of
+from rayhier.search.request import Rules, rules_of
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.batching import Batches
-from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.reranker import open_versions_reranker
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded
@@ -38,7 +38,7 @@ from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError
 from rayhier.storage.artifact import Place
 from rayhier.storage.change_log import Change, ChangeLog, Kind
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import locate
 from rayhier.storage.writer_lease import leased
 
@@ -207,6 +207,23 @@ class Writer:
         """Remember idempotency keys, with their bodies' hashes and outcomes, of changes that another Writer made."""
         for key, (body, written) in keys.items():
             self._remember(key, body, written)
+
+    async def move(self, version: Version, view: View, groups: Sequence[Versions]) -> None:
+        """Let requests see this Writer's index as it was opened anew, with another spec: its model and groups."""
+        async with self._lock:
+            await asyncio.gather(*(group.open(self._version.number) for group in groups))
+            self._version, self._groups = version.at(self._version.number), list(groups)
+            self._spec, self._model, self._embedding = version.now.spec, view.model, None
+            reranker = None if view.reranker is None else await self._in("fold", open_versions_reranker, self._version)
+            self._engine.view = replace(
+                self._engine.view,
+                model=view.model,
+                groups=view.groups,
+                rules=self._rules(self._manifest),
+                reranker=reranker,
+                reranking=view.reranking,
+                version=self._version,
+            )
 
     def show(self, engine: Engine) -> None:
         """Let requests of an engine that begin from now on see the index of this Writer."""
@@ -426,15 +443,13 @@ class Writer:
 
     async def _serve(self, folded: LeafMap) -> None:
         """Open a version in all groups, then let requests see it instead of the one before."""
-        manifest, before, view = folded.manifest, self._version, self._engine.view
-        version = before.at(manifest.version)
+        manifest = folded.manifest
         await asyncio.gather(*(group.open(manifest.version) for group in self._groups))
-        reranker = None if view.reranker is None else await self._in("fold", open_versions_reranker, version)
-        rules = rules_of(self._spec, manifest)
-        rules = replace(rules, groups=view.rules.groups, limits=view.rules.limits)
         async with self._lock:
             if self._moved:
                 return
+            before, version, view = self._version, self._version.at(manifest.version), self._engine.view
+            reranker = None if view.reranker is None else await self._in("fold", open_versions_reranker, version)
             if self.seen.log < manifest.log:  # changes were folded that another process made, or that came late
                 await self._catch_up()
             seen, documents = Seen(manifest.model, manifest.version, manifest.log), manifest.documents
@@ -446,7 +461,7 @@ class Writer:
                 seen = replace(seen, log=made.number)
             self._engine.view = replace(
                 view,
-                rules=rules,
+                rules=self._rules(manifest),
                 documents=documents,
                 count_L=np.array(manifest.counts, dtype=np.int64),
                 reranker=reranker,
@@ -464,6 +479,11 @@ class Writer:
         closing = asyncio.create_task(self._close_later(before.number), context=contextvars.Context())
         self._tasks.add(closing)
         closing.add_done_callback(self._ended)
+
+    def _rules(self, manifest: Manifest) -> Rules:
+        """Rules of requests for a version."""
+        before = self._engine.view.rules
+        return replace(rules_of(self._spec, manifest), groups=before.groups, limits=before.limits)
 
     async def _close_later(self, number: int) -> None:
         """Release a version once every request that may have begun with it has ended."""

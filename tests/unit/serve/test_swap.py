@@ -281,3 +281,29 @@ def test_a_server_that_writes_encodes_what_was_carried(open_server, work, train_
         "/v1/search", json={"vector": true[9].tolist(), "k": 1, "beam": beam}, headers=READ
     ).json()
     assert (found["results"][0]["id"], found["results"][0]["score"]) == ("d9", pytest.approx(1, abs=1e-3))
+
+
+@pytest.mark.parametrize("kind", [Server, Reads], ids=["writes", "reads"])
+def test_other_settings_of_searches_are_served_too(kind, open_server, work):
+    server, now = open_server(kind, shard_groups=2), current.read(work)
+    if kind is Server:
+        server.put(doc("a"))
+        server.fold()
+        server.put(doc("b"))
+    before = server.search(OPEN, None)
+    search = now.spec.search.model_copy(
+        update={"k": 3, "hybrid": now.spec.search.hybrid.model_copy(update={"weight": 1.0})}
+    )
+    other = now.model_copy(update={"spec": now.spec.model_copy(update={"search": search})})
+    current.write(work, other)
+    look(server)
+    after = server.search(OPEN, None)
+    assert (len(before["results"]), len(after["results"]), server.index()["k"]) == (7, 3, 3)
+    assert (after["model"], after["version"], after["log"]) == (before["model"], before["version"], before["log"])
+    assert ids(after) == replayed(work, {MODEL: other}, OPEN, after, 3)
+    if kind is Server:
+        assert set(ids(after)) >= {"a", "b"}
+        server.put(doc("c"))
+        server.fold()
+        assert {"a", "b", "c"} <= set(server.ids(OPEN, 9))
+        assert server.index()["k"] == 3
