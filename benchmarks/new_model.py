@@ -128,13 +128,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = Options("A newly trained model, served at once.", "new-model")
     parser.add_argument("collection", nargs="?", default="oewn_examples")
     parser.add_argument("--train", choices=["head", "last_layer", "all"], default="head", help="what B trains")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of B's spec, such as epochs")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of both specs")
     given, tell = parser.parse_args(arguments), clock()
     workdir = given.workdir / given.collection
     source = with_dev(given.collection, given.workdir / "collections" / given.collection)
-    place = [f"workdir={workdir}", f"corpus.path={source.absolute()}"]
+    place = [f"workdir={workdir}", f"corpus.path={source.absolute()}", *given.set]
     first = [*place, "train.objective=documents"]
-    second = [*place, f"encoder.train={given.train}", *given.set]
+    second = [*place, f"encoder.train={given.train}"]
     run(first, stages=BUILT)
     tell("A is served")
     plan = make_plan(load(SPEC, second))

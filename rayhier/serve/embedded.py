@@ -36,6 +36,8 @@ HEALTH_SECONDS = 10.0
 """Seconds between two checks for changes of the mapped files."""
 LOOK_SECONDS = 1.0
 """Seconds between two looks at whether current.json names another model or index."""
+AGAIN_SECONDS = 30.0
+"""Seconds after which an index is opened again where storage failed."""
 RESTART = "as the server has them that is to go on; another needs a new start"
 KEPT_SECONDS = 60
 """Seconds for which a connection is kept without a request."""
@@ -148,31 +150,43 @@ class Embedded:
 
     async def follow(self) -> None:
         """Look every second whether current.json names another model, index or settings, until cancelled."""
+        settled = True
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self.look()
+            await asyncio.sleep(LOOK_SECONDS if settled else AGAIN_SECONDS)
+            settled = await self.look()
 
-    async def look(self) -> None:
+    async def look(self) -> bool:
         """Serve the model and index that current.json names, by its settings, where one is another and can be opened.
 
         Where they cannot, those before stay served, and the log and `GET /v1/index` say why; it is tried again once
-        current.json is written again.
+        current.json is written again. Returns False where it is to be tried again in any case, as storage failed.
         """
         try:
             now = await asyncio.to_thread(current.read, locate(self._args.workdir))
         except (InputError, OSError) as error:
             log.warning("current.json cannot be read: %s", error)
-            return
+            return False
         if now == self._looked_at:
-            return
+            return True
         self._looked_at = now
         if _searched(now) == _searched(self._now):
-            return
+            self._served.refused = None
+            return True
         try:
             await self._swap(now)
-        except Exception as error:  # whatever it is, requests go on
-            self._served.refused = f"{error}"
-            log.exception("model %(model)s and index %(index)s are not served; those before stay", now.artifacts)
+        except InputError as error:
+            self._refuse(now, error)
+        except Exception as error:  # noqa: BLE001  whatever it is, requests go on
+            self._looked_at = self._now
+            self._refuse(now, error)
+            return False
+        return True
+
+    def _refuse(self, now: Current, error: Exception) -> None:
+        """Say why another model and index are not served."""
+        self._served.refused = str(error) or type(error).__name__
+        named = "model {model} and index {index}".format(**now.artifacts)
+        log.error("%s are not served, and those before stay: %s", named, self._served.refused, exc_info=error)
 
     async def _swap(self, now: Current) -> None:
         """Open another model and index, let requests see them, and release those before once no request reads them."""

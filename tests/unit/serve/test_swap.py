@@ -10,6 +10,7 @@ import pytest
 
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
+from rayhier.serve.backend.version import Version
 from rayhier.storage import current, pins
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
@@ -307,3 +308,18 @@ def test_other_settings_of_searches_are_served_too(kind, open_server, work):
         server.fold()
         assert {"a", "b", "c"} <= set(server.ids(OPEN, 9))
         assert server.index()["k"] == 3
+
+
+def test_storage_that_fails_is_tried_again(open_server, train_again, monkeypatch):
+    server = open_server(Reads)
+    train_again()
+
+    def failed(*_):
+        raise OSError("no route to storage")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Version, "model", failed)
+        assert server.client.portal.call(server.embedded.look) is False
+    assert (server.index()["model"], server.index()["refused"]) == (MODEL, "no route to storage")
+    assert server.client.portal.call(server.embedded.look) is True
+    assert (server.index()["model"], server.index()["refused"]) == (OTHER_MODEL, None)
