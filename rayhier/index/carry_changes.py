@@ -40,8 +40,8 @@ class Carried:
 def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | None:
     """Publish a version of an index, `model`'s, that holds the changes of the index `before`; None where it had none.
 
-    The change log of the index goes on with the number after the last change that it holds. InputError where a server
-    writes to the index, or a file is damaged.
+    Nothing is published where the index holds them already. The change log of the index goes on with the number after
+    the last change that it holds. InputError where a server writes to the index, or a file is damaged.
     """
     layout = DocumentLayout.of(model.spec.corpus)
     with reading(before.root) as old:
@@ -64,6 +64,8 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
         change.upsert(index.root, assign, _batches(written, layout, model), model.spec.index.max_leaf_factor)
     if gone:
         change.delete(index.root, gone)
+    if not written and not gone and last <= opened.manifest.log:
+        return Carried(0, 0, opened.manifest.log)
 
     def numbered(now: LeafMap) -> Manifest:
         held = {"change": "carry", "at": leaf_map.now(), "log": max(last, now.manifest.log)}
@@ -75,10 +77,15 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
 def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
     """Ids of the documents that files say were added or removed since an index was built."""
     manifest, columns = old.manifest, list[pa.ChunkedArray]()
-    added = [shard for shard in manifest.shards if shard.since > BUILT]
-    columns += [old.read(shard, [key], verify=False)[key] for shard in added]
-    columns += [files.read_table(old.root / removed.file.name, ["doc_id"])["doc_id"] for removed in manifest.removed]
-    if len(added) == len(manifest.shards):  # compacted: only the corpus names the documents removed before
+    for shard in manifest.shards:
+        if shard.since > BUILT and not shard.file.name.startswith(change.EMBEDDED_ROWS):
+            columns.append(old.read(shard, [key], verify=False)[key])
+    for removed in manifest.removed:
+        if not removed.file.name.startswith(change.EMBEDDED_IDS):
+            columns.append(files.read_table(old.root / removed.file.name, ["doc_id"])["doc_id"])
+    if all(
+        shard.since > BUILT for shard in manifest.shards
+    ):  # compacted: only the corpus names what was removed before
         columns += [table[key] for table in _corpus(index, [key])]
     return {name for column in columns for name in column.to_pylist()}
 

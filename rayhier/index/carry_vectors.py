@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from rayhier.arrays import Floats
 from rayhier.dataset.documents import document_texts
 from rayhier.index.assign import Assigner, leaf_counts
+from rayhier.index.change import EMBEDDED_ROWS
 from rayhier.index.gather import RoutedParts
 from rayhier.index.incoming import BATCH
 from rayhier.index.shards import write_rows
@@ -140,7 +141,7 @@ class Carrier:
                 self._write(root, moved, batch, self._model.encode(document_texts(batch)))
 
     def _write(self, root: Location, moved: Carried, documents: pa.Table, encoded: Encoded) -> None:
-        name = f"data/embedded-{len(moved.encoded):05d}.parquet"
+        name = f"{EMBEDDED_ROWS}{len(moved.encoded):05d}.parquet"
         rows = self._assign(documents, encoded)
         moved.encoded.append(write_rows(root, name, rows, words=self._model.spec.index.words))
 

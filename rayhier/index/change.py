@@ -31,8 +31,8 @@ from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]
 """Documents in the corpus's columns, and the trained encoder's output for their texts."""
-EMBEDDED = "removed/embedded-"
-"""Beginning of the names of files of ids whose carried rows count no more."""
+EMBEDDED_ROWS, EMBEDDED_IDS = "data/embedded-", "removed/embedded-"
+"""Beginnings of the names of files of rows that took the place of carried ones, and of these documents' ids."""
 AGAIN = ("given more than once", "each id once")
 
 
@@ -149,9 +149,9 @@ def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> Leaf
     with _writing(root) as newest:
         documents, encoded = batch
         named, filling = _ids(documents), Filling(newest, assign, factor, replace=True)
-        name = f"data/embedded-{uuid.uuid4().hex[:12]}.parquet"
+        name = f"{EMBEDDED_ROWS}{uuid.uuid4().hex[:12]}.parquet"
         shard = write_rows(root, name, filling.take(documents, encoded, named), words=newest.manifest.words)
-        file = _write_ids(root, named, EMBEDDED)
+        file = _write_ids(root, named, EMBEDDED_IDS)
 
         def change(now: LeafMap) -> Manifest:
             left = carried_rows(now)
@@ -163,7 +163,7 @@ def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> Leaf
             update: dict[str, object] = {"moved": manifest.moved + filling.moved, "carried": carried}
             if not carried:  # no row of these files counts any more
                 shards = [shard for shard in manifest.shards if not shard.carried]
-                removed = [removed for removed in manifest.removed if not removed.file.name.startswith(EMBEDDED)]
+                removed = [removed for removed in manifest.removed if not removed.file.name.startswith(EMBEDDED_IDS)]
                 update |= {"shards": shards, "removed": removed}
             return manifest.model_copy(update=update)
 

@@ -96,6 +96,16 @@ def test_carried_then_encoded(
     assert index.main(["embed", str(work)]) == 0
     assert "no vector was carried" in capsys.readouterr().out
 
+    capsys.readouterr()
+    assert run.main([spec, *LAST, "--set", "encoder.adopt=always", *build]) == 0
+    assert states(capsys.readouterr().out)["index"] == "built"
+    whole = current.read(work)
+    assert (whole.before, whole.artifacts["model"]) == (now.artifacts["index"], now.artifacts["model"])
+    built, built_texts = rows(open_leaf_map(work, whole))
+    assert built_texts == texts
+    for name, vector in vectors.items():
+        np.testing.assert_allclose(built[name], vector, atol=1e-3)
+
 
 def test_a_head_on_stored_vectors_is_built_as_ever(
     tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], here: Callable[..., None]
