@@ -404,13 +404,16 @@ class Writer:
         """
         while not self._moved:
             await asyncio.sleep(AGAIN_SECONDS)
+            if self._moved:
+                return
             limits = self._limits
             is_old = self._tail_documents and time.monotonic() - self._oldest >= limits.fold_seconds
             is_large = self._tail_documents >= limits.fold_documents or self._tail_bytes >= limits.fold_bytes
             try:
                 if self._damage is not None:
                     async with self._lock:
-                        await self._catch_up()
+                        if not self._moved:
+                            await self._catch_up()
                 elif (is_old or is_large) and self._may_write():
                     await self.fold()
                 elif self._manifest.carried and self._may_write():
