@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -132,6 +132,9 @@ bench-words: setup  ## BM25 by an index's postings beside bm25s and tantivy, and
 
 bench-live: setup  ## an index that changes while it is searched: make bench-live WORKDIR=runs/quickstart [RIVALS=a python with lancedb and qdrant-edge-py]
 	$(BIN)/python -m benchmarks.live $(WORKDIR) $(if $(RIVALS),--rivals $(RIVALS))
+
+bench-new-model: setup  ## a newly trained model, served at once, against its index built whole
+	$(BIN)/python -m benchmarks.new_model
 
 bench-default-training: setup  ## trainings on folds of families of queries, alone and hybrid, and rules for BM25's weight
 	$(BIN)/python -m benchmarks.default_training scifact

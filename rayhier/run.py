@@ -17,8 +17,12 @@ from rayhier.plan import HOLDS, STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.storage import current, files, leaf_map, workdir
-from rayhier.storage.artifact import Artifact
+from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.current import Current
+
+CARRIES = ("corpus", "generate", "embed", "train", "index")
+"""Stages that `--carry` runs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +50,11 @@ def _run(given: argparse.Namespace) -> None:
     for stage, missing in plan.left_out.items():
         if stage in (given.stage or ()):
             raise InputError(f"--stage: got {stage} without {missing}; allowed: stages of the spec (see --plan)")
-    print(json.dumps(run(plan, given.stage or STAGES, fresh=given.fresh)))
+    if given.carry and (given.stage or given.fresh):
+        raise InputError("--carry: got --stage or --fresh too; allowed: --carry alone, which runs stages up to index")
+    print(
+        json.dumps(run(plan, CARRIES if given.carry else given.stage or STAGES, fresh=given.fresh, carry=given.carry))
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,6 +79,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--fresh", action="store_true", help="rebuild the stages that --stage names (without --stage: all)"
     )
+    parser.add_argument(
+        "--carry",
+        action="store_true",
+        help="serve the new model at once: move the vectors of the index that is served into its space; a server that "
+        "writes, or rayhier index embed WORKDIR, encodes the texts later",
+    )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="check the spec file only: reads no data, needs no cluster")
     only.add_argument("--plan", action="store_true", help="show steps, places, sizes and hours; run nothing")
@@ -78,8 +92,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
+def run(
+    plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False, carry: bool = False
+) -> dict[str, Any]:
     """Make every artifact of the named stages that is not published yet; returns a summary, as JSON values.
+
+    With `carry`, an index that would encode all documents again is carried from the one that current.json names.
 
     With `fresh`, the artifacts of these stages, and all that depend on a model among them, are removed and made again.
     The summary has name, workdir, steps and seconds. Raises InputError before any step runs where an input is missing,
@@ -92,6 +110,13 @@ def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = Fa
         if step.stage not in stages:
             continue
         published = step.place.published()
+        served = _served(plan, step) if carry and published is None else None
+        if served is not None:
+            artifact = _carry(plan, step, *served)
+            summary.append(
+                {"stage": step.stage, "seed": step.seed, "fingerprint": artifact.folder.name, "state": "carried"}
+            )
+            continue
         state = "published" if published else "built"
         artifact = published or _make(plan, step)
         if step.kind == "corpus":
@@ -172,6 +197,59 @@ def _make(plan: Plan, step: Step) -> Artifact:
         return attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
 
 
+def _served(plan: Plan, step: Step) -> tuple[Current, Artifact] | None:
+    """What current.json names, and its index, from which the one of a step may be carried; None where it may not.
+
+    An index that needs no text encoded again is built as fast.
+    """
+    if step.stage != "index" or step.seed != plan.spec.evaluate.seeds[0] or not plan.spec.encodes_again:
+        return None
+    try:
+        named = current.read(plan.workdir)
+    except InputError:
+        return None
+    index = Place(plan.workdir / "index" / named.artifacts["index"]).published()
+    is_other = named.artifacts["model"] != plan.step("model", step.seed).fingerprint
+    return (named, index) if index is not None and is_other else None
+
+
+def _carry(plan: Plan, step: Step, named: Current, before: Artifact) -> Artifact:
+    """Carry an index from the one that is served, let current.json name it, and measure both; returns its artifact."""
+    if plan.spec.search.promise is not None or plan.spec.search.reranking is not None:
+        raise InputError("--carry: got a spec that promises a recall or re-ranks, which needs a built index")
+    from rayhier.index.embed_carried import DevQueries, Report
+    from rayhier.index.ray import build_carried
+    from rayhier.storage.fingerprint import fingerprint
+    from rayhier.storage.pins import reading
+
+    began = time.monotonic()
+    corpus, vectors, model = (plan.step(kind, seed).place.published() for kind, seed in _inputs(step))
+    if corpus is None or vectors is None or model is None:
+        raise AssertionError("earlier steps were made")
+    made = fingerprint(kind="carried", index=step.fingerprint, before=before.record.fingerprint)
+    place, inputs = Place(step.place.folder.parent / made), {**step.inputs, "before": before.record.fingerprint}
+    say(f"{step.title}: carried, {here(place.folder)}")
+    with reading(before.root) as leaf_map, Attempt.start(place) as attempt:
+        output = build_carried(plan.spec, corpus, vectors, model, leaf_map, attempt)
+        artifact = place.published() or attempt.publish("index", inputs, output)
+    _make_current(plan, artifact)
+    counts = artifact.record.counts
+    left, seconds = int(counts["carried"]), time.monotonic() - began
+    told = f"by a map ({counts['map']}) of cosine {counts['cosine']:.3f} to the true vectors"
+    say(f"{left:,} of {counts['documents']:,} vectors carried {told}; serving can begin after {seconds:.1f} s")
+    queries = DevQueries.of(corpus, vectors)
+    about = {"before": named.artifacts, "index": made, "map": counts["map"], "cosine": counts["cosine"]}
+    report = Report(artifact, {**about, "documents": counts["documents"], "carried": left})
+    say(report.add("before", 0.0, 0, queries.measured(plan.workdir, named)))
+    say(report.add("carried", seconds, left, queries.measured(plan.workdir, current.read(plan.workdir))))
+    return artifact
+
+
+def _inputs(step: Step) -> list[tuple[Kind, int | None]]:
+    """Kinds and seeds of the artifacts from which an index is made."""
+    return [("corpus", None), ("vectors", None), ("model", step.seed)]
+
+
 def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
     """The function that writes a step's files; only here do stages import each other's code."""
     spec = plan.spec
@@ -246,16 +324,17 @@ def _feeds(other: Step, step: Step) -> bool:
     return other.fingerprint in step.inputs.values() and other.seed in (None, step.seed)
 
 
-def _make_current(plan: Plan) -> None:
+def _make_current(plan: Plan, carried: Artifact | None = None) -> None:
     """Once every index is published, and its calibration where searches need it, let current.json name this run.
 
     They need it to promise a recall and to re-rank. Searches open what current.json names, by the spec that it holds,
-    with an automatic mode and weight settled. The report is copied to the workdir.
+    with an automatic mode and weight settled. The report is copied to the workdir. A `carried` index stands for the
+    first seed's.
     """
     published = [step for step in plan.steps if step.place.published()]
     needs_calibration = plan.spec.search.promise is not None or plan.spec.chooses_beside
     needed = ("index", *(["calibration"] if needs_calibration else []))
-    if any(step.kind in needed and step not in published for step in plan.steps):
+    if carried is None and any(step.kind in needed and step not in published for step in plan.steps):
         return
     first = plan.spec.evaluate.seeds[0]
     seeds: dict[str, dict[str, str]] = {}
@@ -263,8 +342,11 @@ def _make_current(plan: Plan) -> None:
         if step.seed not in (None, first):
             seeds.setdefault(str(step.seed), {})[step.kind] = step.fingerprint
     artifacts = {str(step.kind): step.fingerprint for step in published if step.seed in (None, first)}
+    if carried is not None:
+        artifacts["index"] = carried.folder.name
     settled = plan.spec.settled(_weight(plan, first))
-    current.write(plan.workdir, current.Current(spec=settled, artifacts=artifacts, seeds=seeds))
+    now = current.Current(spec=settled, artifacts=artifacts, seeds=seeds, before=_carried(plan, settled, artifacts))
+    current.write(plan.workdir, now)
     model = plan.step("model", first).place.published()
     if model is not None:
         workdir.point_at(plan.workdir / "encoder", model.root / "encoder")
@@ -278,6 +360,32 @@ def _make_current(plan: Plan) -> None:
         files.replace(plan.workdir / "report.md", text.encode())
         named = Report.read(report.path("report.json")).model_copy(update={"name": plan.spec.name})
         named.write(plan.workdir / "report.json")
+
+
+def _carried(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None:
+    """Carry changes of the index that current.json names into this run's; returns that index's fingerprint.
+
+    Where current.json names this run's index already, the one before it; None where there was none.
+    """
+    try:
+        named = current.read(plan.workdir)
+    except InputError:  # missing, damaged, or of an older version: there is nothing to carry
+        return None
+    before, index = (Place(plan.workdir / "index" / kind["index"]) for kind in (named.artifacts, artifacts))
+    if before == index:
+        return named.before
+    old, new = before.published(), index.published()
+    if old is None or new is None:
+        return None
+    from rayhier.index.carry_changes import carry_changes
+    from rayhier.search.model import Model
+
+    model = Model.of_workdir(plan.workdir, current.Current(spec=spec, artifacts=artifacts))
+    carried = carry_changes(old, new, model)
+    if carried is not None:
+        told = f"{carried.written:,} documents written, {carried.removed:,} removed"
+        say(f"carried the changes of index {old.record.fingerprint}: {told}")
+    return old.record.fingerprint
 
 
 def _weight(plan: Plan, seed: int) -> float | None:
@@ -308,15 +416,20 @@ def _show_report(plan: Plan) -> None:
 class _Run(ModuleType):
     """A module that can be called, as `rayhier.run(spec)`."""
 
-    def __call__(self, spec: str | os.PathLike[str] | JobSpec, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    def __call__(
+        self, spec: str | os.PathLike[str] | JobSpec, overrides: Sequence[str] = (), *, carry: bool = False
+    ) -> dict[str, Any]:
         """Train, index and measure what a spec describes; steps already published are kept.
+
+        With `carry`, what `rayhier run SPEC --carry` does: stages up to index, whose vectors may be carried.
 
         `spec` is a YAML file's path or a JobSpec; overrides read like `train.epochs=5`. Returns the summary that the
         command prints: name, workdir, steps and seconds. InputError where the spec or an input is wrong.
         """
         if isinstance(spec, JobSpec) and overrides:
             raise InputError("overrides: got some with a JobSpec; allowed: with the path of a YAML file")
-        return run(make_plan(spec if isinstance(spec, JobSpec) else load(Path(spec), list(overrides))))
+        plan = make_plan(spec if isinstance(spec, JobSpec) else load(Path(spec), list(overrides)))
+        return run(plan, CARRIES if carry else tuple(STAGES), carry=carry)
 
 
 sys.modules[__name__].__class__ = _Run

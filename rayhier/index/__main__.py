@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--limit", type=_positive, default=100, help="most documents (default 100)")
     command("fold", "write the change log's tail, which a server left, to leaf files")
     command("maintain", "split leaves that grew and give up those that shrank, without training")
+    command("embed", "encode the documents whose vectors were carried from another model (rayhier run --carry)")
     command("compact", "rewrite many files as few, without deleted rows")
     sweeping = command("vacuum", "remove old versions and the files only they need; versions in use stay")
     sweeping.add_argument("--keep", type=_positive, default=1, help="number of newest versions to keep (default 1)")
@@ -118,6 +119,8 @@ def _run(options: argparse.Namespace) -> list[str]:
             return _fold(now, opened, workdir)
         case "maintain":
             return _maintain(now, opened, workdir)
+        case "embed":
+            return _embed(now, opened, workdir)
         case "compact":
             return _compact(now.spec, opened)
         case "get" | "list":
@@ -185,6 +188,17 @@ def _maintain(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]
         lines += _changed(newest.manifest, maintained.manifest)
         newest = maintained
     return lines or [f"version {newest.manifest.version}: no leaf needs to be split or given up"]
+
+
+def _embed(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
+    from rayhier.index.embed_carried import embed_all
+    from rayhier.storage.writer_lease import refuse_while_written
+
+    refuse_while_written(opened.root)
+    embedded = embed_all(workdir, now, say)
+    if embedded is None:
+        return [f"version {opened.manifest.version}: no vector was carried"]
+    return _changed(opened.manifest, embedded.manifest)
 
 
 def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
@@ -260,6 +274,7 @@ def _stats(manifest: "Manifest", spec: JobSpec) -> list[str]:
         "removed rows": f"{stats.void:.1%}",
         "added rows": f"{stats.added:.1%}",
         "mean log-probability": f"{stats.log_prob:.3f}",
+        **({"carried vectors": f"{manifest.carried:,}"} if manifest.carried else {}),
         "added log-probability": "none" if stats.added_log_prob is None else f"{stats.added_log_prob:.3f}",
     }
     if stats.due is not None:

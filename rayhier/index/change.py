@@ -31,6 +31,8 @@ from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]
 """Documents in the corpus's columns, and the trained encoder's output for their texts."""
+EMBEDDED_ROWS, EMBEDDED_IDS = "data/embedded-", "removed/embedded-"
+"""Beginnings of the names of files of rows that took the place of carried ones, and of these documents' ids."""
 AGAIN = ("given more than once", "each id once")
 
 
@@ -151,7 +153,56 @@ def restore(root: Location, version: int, model: str | None = None, key: str | N
         made_by = LeafMap.open(root, version).manifest.model
         if model is not None and made_by != model:
             raise InputError(f"version {version}: was made by model {made_by}; allowed: versions of {model}")
-        return leaf_map.republish(root, version, ChangeLog(root).last(), key)
+        held = 0
+        with contextlib.suppress(InputError):  # a rollback may mend a damaged newest version
+            held = LeafMap.open(root).manifest.log
+        return leaf_map.republish(root, version, ChangeLog(root).last(held), key)
+
+
+def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> LeafMap:
+    """Publish a version with encoded vectors of some documents in place of carried ones.
+
+    InputError where one of the documents has no carried vector any more, as it was changed or removed; nothing is
+    changed then.
+    """
+    with writing(root) as newest:
+        documents, encoded = batch
+        named, filling = _ids(documents), Filling(newest, assign, factor, replace=True)
+        name = f"{EMBEDDED_ROWS}{uuid.uuid4().hex[:12]}.parquet"
+        shard = write_rows(root, name, filling.take(documents, encoded, named), words=newest.manifest.words)
+        file = write_ids(root, named, EMBEDDED_IDS)
+
+        def change(now: LeafMap) -> Manifest:
+            left = carried_rows(now)
+            mine = pc.is_in(left["id"], named)
+            _refuse(_minus(named, left["id"]), "without a carried vector", "documents whose vectors were carried")
+            manifest = without_rows(now.manifest, find(now, named), file, len(named), "embed")
+            manifest = with_shards(manifest, [shard], now.manifest.version + 1, "embed")
+            carried = left.num_rows - int(pc.sum(mine).as_py())
+            update: dict[str, object] = {"moved": manifest.moved + filling.moved, "carried": carried}
+            if not carried:  # no row of these files counts any more
+                shards = [shard for shard in manifest.shards if not shard.carried]
+                removed = [removed for removed in manifest.removed if not removed.file.name.startswith(EMBEDDED_IDS)]
+                update |= {"shards": shards, "removed": removed}
+            return manifest.model_copy(update=update)
+
+        return leaf_map.commit(root, change)
+
+
+def carried_rows(now: LeafMap) -> pa.Table:
+    """Read the rows, each a document's first, whose vectors are carried, in columns `id` and `leaf`."""
+    tables = [pa.table({"id": pa.array([], pa.string()), "leaf": pa.array([], pa.int32())})]
+    for shard in now.manifest.shards:
+        if shard.carried:
+            key = now.key(shard)
+            rows = now.read(shard, [key, "leaf", "rank"], verify=False)
+            tables.append(rows.filter(pc.equal(rows["rank"], 0)).select([key, "leaf"]).rename_columns(["id", "leaf"]))
+    return pa.concat_tables(tables)
+
+
+def _minus(ids: pa.Array, others: pa.ChunkedArray) -> list[str]:
+    missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, others.combine_chunks()))).to_pylist()
+    return missing
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:
@@ -267,10 +318,10 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
-def write_ids(root: Location, ids: pa.Array) -> files.File:
+def write_ids(root: Location, ids: pa.Array, begins: str = "removed/") -> files.File:
     """Write the ids of documents that a version removes."""
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
-    return files.write_parquet(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
+    return files.write_parquet(root, f"{begins}{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
 
 
 def without_rows(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:

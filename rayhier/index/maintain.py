@@ -62,6 +62,11 @@ def maintain(root: Location, router: Router, spec: JobSpec) -> LeafMap | None:
     """
     router = checked(router, spec)
     with writing(root) as newest:
+        if newest.manifest.carried:
+            raise InputError(
+                f"index: {newest.manifest.carried:,} vectors were carried from another model; allowed: rayhier index "
+                "embed WORKDIR first"
+            )
         due = Due.of(newest.manifest, spec)
         if not due.advice():
             return None
@@ -69,6 +74,11 @@ def maintain(root: Location, router: Router, spec: JobSpec) -> LeafMap | None:
         region.split_grown()
         region.give_up_shrunk()
         return _published(newest, region, spec) if region.pays else None
+
+
+def can_maintain(router: Router, spec: JobSpec) -> bool:
+    """Return True if a router's leaves can be split, and the spec promises nothing of them as they were built."""
+    return isinstance(router, LearnedIvfRouter) and not isinstance(spec.search.beam, RecallBeam)
 
 
 def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:

@@ -17,6 +17,7 @@ from rayhier.embed.ray import tokenisers
 from rayhier.embed.tokeniser import unpacked
 from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_counts, read_part
+from rayhier.index.carry_vectors import Carried, Carrier
 from rayhier.index.compact import replace_shards
 from rayhier.index.describe import DescribeShard, table, written_part
 from rayhier.index.display import DisplayTree
@@ -81,16 +82,54 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     """Write the leaf map of a corpus by a trained model, as one stage: a document has a row in each of its leaves."""
     spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     documents = int(corpus.record.counts["rows"])
-    parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
+    routed = _route(spec, corpus, vectors, model, attempt, documents)
+    return _publish(spec, int(vectors.record.counts["dimension"]), model, attempt, documents, *routed)
+
+
+def build_carried(
+    spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, before: LeafMap, attempt: Attempt
+) -> Output:
+    """Write the leaf map of a corpus by a trained model, with vectors that are moved from another model's index.
+
+    Counts of the output say how many were, and how near to the true ones those of documents are that both embedded.
+    """
+    spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
+    opened, fingerprint = Model.open(model, spec), model.record.fingerprint
+    moved = Carrier(corpus, before, opened, fingerprint, attempt.scratch / ROUTED).carry(attempt.root)
+    documents, dimension = int(corpus.record.counts["rows"]), int(vectors.record.counts["dimension"])
+    output = _publish(spec, dimension, model, attempt, documents, moved.parts, moved.counts, moved)
+    told = {"carried": moved.documents, "map": moved.kind, "cosine": moved.cosine}
+    return Output({**output.counts, **told}, output.files)
+
+
+def _publish(
+    spec: JobSpec,
+    dimension: int,
+    model: Artifact,
+    attempt: Attempt,
+    documents: int,
+    parts: RoutedParts,
+    counts: list[int],
+    moved_from: Carried | None = None,
+) -> Output:
+    """Limit the leaves' sizes, gather routed parts into shards, describe the nodes, and publish version 1.
+
+    Shards of documents that were encoded beside carried ones stay as they are.
+    """
     parts, counts, moved = _cap(spec, model, attempt, parts, counts)
     size = sum(path.stat().st_size for path in parts.paths)
     words = spec.index.words
-    shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger", words=words)
+    shards = list[Shard]()
+    if parts.paths:
+        shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger", words=words)
+    if moved_from is not None:
+        shards = [shard.model_copy(update={"carried": True}) for shard in shards] + moved_from.encoded
+        counts = added_up(counts, moved_from.encoded)
     manifest = Manifest(
         version=BUILT,
         parent=None,
         model=model.record.fingerprint,
-        dimension=int(vectors.record.counts["dimension"]),
+        dimension=dimension,
         metric="inner_product",
         vectors=spec.index.vectors,
         documents=documents,
@@ -98,6 +137,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         moved=moved,
         counts=counts,
         shards=shards,
+        carried=0 if moved_from is None else moved_from.documents,
     )
     described = _describe(spec, LeafMap(attempt.root, manifest), model, attempt)
     leaf_map.publish(attempt.root, manifest)
@@ -110,6 +150,15 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         "moved": moved,
     }
     return Output(described_counts, (described, *(file for shard in shards for file in shard.files)))
+
+
+def added_up(counts: Sequence[int], shards: Sequence[Shard]) -> list[int]:
+    """Return the rows of each leaf with those of further shards."""
+    count_L = np.array(counts)
+    for shard in shards:
+        count_L[shard.leaves] += np.diff(shard.offsets)
+    total: list[int] = count_L.tolist()
+    return total
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:

@@ -46,6 +46,9 @@ ROTATED, ROTATIONS = 30_000, 12
 """About the number of vectors from which a rotation is computed, and steps of its computation."""
 RUNS = 64
 """Runs of consecutive rows that are sampled from a shard. Rows are sorted by leaf, so that a run is of few leaves."""
+GROUP = 4_096
+"""Rows of a row group, about, which is the least that is read: of a shard of fewer rows than RUNS x GROUP, all rows are
+read once, not some of them again and again."""
 
 
 @dataclass(frozen=True)
@@ -194,5 +197,8 @@ def _sampled(leaf_map: LeafMap, shard: Shard, share: float) -> npt.NDArray[Any]:
     spans = [(begin, begin + math.ceil(share * (end - begin))) for begin, end in pairwise(cuts)]
     if share == 1:
         spans = [(0, shard.rows)]
+    if shard.rows <= RUNS * GROUP:
+        stored_NM = columns.as_stored(leaf_map.vectors(shard, 0, shard.rows))
+        return np.concatenate([stored_NM[begin:end] for begin, end in spans])
     parts = [leaf_map.vectors(shard, *span, verify=not number) for number, span in enumerate(spans)]
     return np.concatenate([columns.as_stored(part) for part in parts])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -86,6 +87,11 @@ class Model:
         promises = now.spec.search.promise is not None
         calibration = current.artifact(workdir, now, "calibration") if promises else None
         return cls.open(artifact, now.spec, calibration=calibration, leaf_map=leaf_map)
+
+    def with_router(self, folder: Path) -> Self:
+        """Return this model, its encoder shared, with the router that lies in a folder."""
+        router = load_router(folder, self.trained.device)
+        return type(self)(router, lambda: self.text_encoder, self.spec, self._head, self.calibration)
 
     def load(self) -> Self:
         """Load the encoder's transformer now instead of at the first text; returns this model."""

@@ -4,18 +4,19 @@ import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from functools import cached_property, partial
 
+import numpy as np
 import torch
 from fastapi import FastAPI
 
 from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats
 from rayhier.progress import say
+from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
-from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
 from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_reranker
@@ -26,15 +27,17 @@ from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError, JobSpec
-from rayhier.storage.leaf_map import Manifest, newest_first
+from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import LeafMap, Manifest, newest_first
 
 
-def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
+def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[range]]:
     """Return the version of the index to serve, its manifest, and the range of leaves of each shard group.
 
-    InputError where the index cannot be served, or a limit is wrong.
+    The index is that of `now`; None: that which current.json names. InputError where the index cannot be served, or a
+    limit is wrong.
     """
-    version, manifest = Version.newest(args.workdir)
+    version, manifest = Version.newest(args.workdir, now)
     groups = split(manifest.counts, args.shard_groups)
     replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits).check_defaults()
     for name, seconds in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
@@ -44,8 +47,52 @@ def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     return version, manifest, groups
 
 
+class OpenedIndex:
+    """A version of an index, opened with its model and its shard groups; vacuum keeps it until `close`."""
+
+    def __init__(
+        self,
+        args: ServeArgs,
+        version: Version,
+        shards: Sequence[tuple[ShardRange, Shards]],
+        scores: PairScores | None,
+        metrics: Metrics,
+    ) -> None:
+        """Open the model, and take the shard groups, and the cross-encoder where the spec has one.
+
+        InputError where a file is not as published.
+        """
+        self._pins, self.version = contextlib.ExitStack(), version
+        with contextlib.ExitStack() as pins:
+            leaf_map = pins.enter_context(version.reading())
+            manifest = leaf_map.manifest
+            model = version.model(args.encoder_precision).load()
+            _ = model.search_router, model.promised
+            at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
+            groups = [Group(part, opened, args.together, at_once, metrics) for part, opened in shards]
+            self.view = View(
+                model,
+                groups,
+                replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits),
+                manifest.documents,
+                np.array(manifest.counts, dtype=np.int64),
+                None if scores is None else open_versions_reranker(version),
+                None if scores is None else Reranking(scores, args.reranker_seconds),
+                Seen(manifest.model, version.number, manifest.log),
+                version=version,
+                leaf_map=leaf_map,
+            )
+            """The version as it was opened, without a tail."""
+            self.shards = [opened for _, opened in shards]
+            self._pins = pins.pop_all()
+
+    def close(self) -> None:
+        """Release the version, which vacuum may then remove."""
+        self._pins.close()
+
+
 class ServedIndex:
-    """A version of an index, opened to be served; vacuum keeps it until `close`."""
+    """An opened index that is served: the engine, and the HTTP application; another index may take its place."""
 
     def __init__(
         self,
@@ -59,56 +106,57 @@ class ServedIndex:
 
         InputError where a file is not as published, or the token's file holds none.
         """
-        self._args, self._pins, self._version = args, contextlib.ExitStack(), version
         torch.set_num_threads(args.encoder_threads)
-        self._tokens, self._metrics = Tokens(args.token_file, args.write_token_file), Metrics(instruments)
-        self._leaf_map = self._pins.enter_context(version.reading())
-        manifest = self._leaf_map.manifest
-        self._model = model = version.model(args.encoder_precision).load()
-        _ = model.search_router
-        at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
-        groups = [Group(part, opened, args.together, at_once, self._metrics) for part, opened in shards]
-        self._rules = replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits)
-        self._engine = Engine(
-            model,
-            groups,
-            self._rules,
-            manifest.documents,
-            manifest.counts,
-            None if scores is None else open_versions_reranker(version),
-            None if scores is None else Reranking(scores, args.reranker_seconds),
-            self._metrics,
-            args.limits.queue_seconds,
-            args.together,
-        )
-        self._audit = Audit(self._engine, args.recall, self._metrics)
-        precision = str(model.text_encoder.dtype).removeprefix("torch.")
-        self._index = describe(version, manifest, args, [group.name for group in groups], precision, model.promised)
-        self._metrics.serves(version.number)
-        self.follower = Follower(version, self._leaf_map, self._engine, [opened for _, opened in shards], self._metrics)
+        self._args, self.metrics = args, Metrics(instruments)
+        self._tokens = Tokens(args.token_file, args.write_token_file)
+        self.opened = OpenedIndex(args, version, shards, scores, self.metrics)
+        self.engine = Engine(self.opened.view, self.metrics, args.limits.queue_seconds, args.together)
+        self.follower = Follower(self.engine, self.opened.shards, self.metrics)
         """What requests see of the index; nothing before `see_tail`, or before the Writer begins."""
-        self._pins.callback(self.follower.close)
+        self._audit = Audit(self.engine, args.recall, self.metrics)
+        self._closing = contextlib.ExitStack()
+        self._read: tuple[LeafMap, NodeTable] | None = None
+        self.refused: str | None = None
+        """Why another model or index, which current.json names, is not served; None: it names this one."""
+        self.metrics.serves(version.number)
 
     def close(self) -> None:
         """Release the version, which vacuum may then remove."""
-        self._pins.close()
+        self._closing.close()
+        self.follower.close()
+        self.opened.close()
 
-    def writer(self) -> Writer:
-        """Make the Writer of the index; InputError where another server writes."""
-        writer = Writer(self.follower, self._model, self._args.writes, self._metrics)
-        self._pins.callback(writer.close)
+    def follow(self, opened: OpenedIndex) -> Follower:
+        """Follow another opened index, which no request sees until it is `shown`."""
+        return Follower(Engine(opened.view), opened.shards, self.metrics)
+
+    def writer(self, follower: Follower | None = None) -> Writer:
+        """Make the Writer of an index that is followed, by default the served one.
+
+        InputError where another server writes.
+        """
+        writer = Writer(follower or self.follower, self._args.writes, self.metrics)
+        self._closing.callback(writer.close)
         return writer
 
-    def see_tail(self) -> None:
+    def see_tail(self, follower: Follower | None = None) -> None:
         """Let requests see the log's tail that a Writer left; what comes after a damaged object is not served."""
-        self.follower.begin()
-        if self.follower.damage is not None:
-            say(f"warning: {self.follower.damage}; what came before it is served")
+        follower = follower or self.follower
+        follower.begin()
+        if follower.damage is not None:
+            say(f"warning: {follower.damage}; what came before it is served")
 
-    @cached_property
-    def _nodes(self) -> NodeTable:
-        """The nodes of the tree, read when a request first needs them."""
-        return NodeTable.of(self._leaf_map)
+    def show(self, opened: OpenedIndex, follower: Follower) -> OpenedIndex:
+        """Let requests that begin from now on see another index; returns the one before.
+
+        The one before is to be closed once all requests that began with it have ended.
+        """
+        if follower is not self.follower:
+            follower.show_to(self.engine)
+            self.follower.close()
+        before, self.opened, self.follower, self.refused = self.opened, opened, follower, None
+        self.metrics.serves(follower.version.number)
+        return before
 
     def app(
         self,
@@ -122,52 +170,60 @@ class ServedIndex:
         """
         args = self._args
         return api(
-            self._engine,
-            self._index,
-            self._rules,
+            self.engine,
+            self._describe,
+            self.engine.rules,
             args.limits,
-            lambda: self._nodes,
+            self._nodes,
             self._tokens,
             origins=args.cors_origins,
             log_queries=args.log_queries,
-            metrics=self._metrics,
+            metrics=self.metrics,
             writer=writer,
             write_limits=args.writes,
             recall=lambda: self._audit.recall,
-            versions=partial(newest_first, self._leaf_map.root),
+            versions=lambda before, count: newest_first(self.follower.root, before, count),
             following=following,
             lifespan=lifespan,
         )
 
+    def _describe(self) -> IndexResponse:
+        """Describe the index that requests see which begin now."""
+        return describe(self.engine.view, self._args, self.refused)
 
-def describe(
-    version: Version,
-    manifest: Manifest,
-    args: ServeArgs,
-    groups: list[str],
-    precision: str,
-    recall: float | None = None,
-) -> IndexResponse:
-    """Make the answer to `GET /v1/index`; `groups` are the names of shard groups, `precision` that of encoding.
+    def _nodes(self) -> tuple[NodeTable, int]:
+        """The nodes of the tree, read when a request first needs those of a version, and the version's number."""
+        leaf_map = self.engine.view.leaf_map
+        if leaf_map is None:
+            raise AssertionError("opened with its files")
+        if self._read is None or self._read[0] is not leaf_map:
+            self._read = leaf_map, NodeTable.of(leaf_map)
+        return self._read[1], leaf_map.manifest.version
 
-    `recall` is the promised share of what an exact search finds; None where nothing is promised.
-    """
+
+def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexResponse:
+    """Make the answer to `GET /v1/index`; `refused` says why another index, which current.json names, is not served."""
+    if view.version is None or view.leaf_map is None:
+        raise AssertionError("opened with its files")
+    version, manifest, model = view.version, view.leaf_map.manifest, view.model
     spec, reranking, rules = version.now.spec, version.now.spec.search.reranking, rules_of(version.now.spec, manifest)
     return IndexResponse(
         name=spec.name,
         version=version.number,
-        log=manifest.log,
+        log=manifest.log if view.seen is None else view.seen.log,
         index=version.now.artifacts["index"],
         model=manifest.model,
+        refused=refused,
         router=spec.router.type,
-        documents=manifest.documents,
+        documents=view.documents,
+        carried=manifest.carried,
         leaves=manifest.leaves,
         leaves_per_document=manifest.leaves_per_document,
         shards=len(manifest.shards),
-        groups=groups,
+        groups=[group.name for group in view.groups],
         dimension=manifest.dimension,
         similarity=spec.encoder.similarity,
-        precision=precision,
+        precision=str(model.text_encoder.dtype).removeprefix("torch."),
         fields=dict(spec.corpus.field_types),
         k=spec.search.k,
         rerank=spec.search.rerank.type,
@@ -178,7 +234,7 @@ def describe(
         modes=list(rules.modes),
         weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
         beam=spec.search.most_visited(manifest.leaves, manifest.rows),
-        recall=recall,
+        recall=model.promised,
         drift=drift(manifest, spec),
         limits=args.limits.model_dump(),
     )

@@ -6,8 +6,9 @@ in this process. Encoding, scanning and reading pairs run in threads, off the ev
 
 import asyncio
 import contextlib
+import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import uvicorn
@@ -16,19 +17,31 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from rayhier.progress import say
-from rayhier.serve.application import ServedIndex, check_index
+from rayhier.search.reranking import KINDS
+from rayhier.serve.application import OpenedIndex, ServedIndex, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.cross_encoder import LocalScorer
 from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.shards import LocalShards
+from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.writer import Writers
 from rayhier.serve.http.protocol import LimitedProtocol
 from rayhier.serve.metrics import Prometheus
 from rayhier.spec import InputError
+from rayhier.storage import current
+from rayhier.storage.current import Current
+from rayhier.storage.paths import locate
 
 HEALTH_SECONDS = 10.0
 """Seconds between two checks for changes of the mapped files."""
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at whether current.json names another model or index."""
+AGAIN_SECONDS = 30.0
+"""Seconds after which an index is opened again where storage failed."""
+RESTART = "as the server has them that is to go on; another needs a new start"
 KEPT_SECONDS = 60
 """Seconds for which a connection is kept without a request."""
+log = logging.getLogger("ray.serve")
 
 
 def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
@@ -83,38 +96,42 @@ async def _call_once_started(server: uvicorn.Server, ready: Callable[[], None]) 
 
 
 class Embedded:
-    """A version of an index, opened in this process with all its shard groups."""
+    """The model and index that a workdir names, served in this process with all shard groups.
+
+    Where training has published others, these are opened beside them and take their place without a stop: requests end
+    with the model and index with which they began.
+    """
 
     def __init__(self, args: ServeArgs) -> None:
         """Open model, leaves and, where the spec re-ranks, the cross-encoder; InputError where one cannot be opened."""
         # One group unless the arguments say otherwise: more would only divide one process's work.
-        args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
+        self._args = args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
         version, _, ranges = check_index(args)
         self._prometheus = Prometheus()
-        seconds = args.limits.seconds
-        self._shards = [LocalShards(f"shards-{n}", version, leaves, seconds) for n, leaves in enumerate(ranges)]
-        parts = [ShardRange(shards.name, leaves) for shards, leaves in zip(self._shards, ranges, strict=True)]
-        scorer = None
-        if version.now.spec.search.reranking is not None:
-            scorer = LocalScorer(version, args.reranker_threads)
+        self._shards = _open_shards(version, ranges, args)
+        scorer = _open_scorer(version, args)
         say("loading encoder")
-        self._served = ServedIndex(args, version, list(zip(parts, self._shards, strict=True)), scorer, self._prometheus)
-        self._writer = None if args.write_token_file is None else self._served.writer()
-        if self._writer is None:
+        parts = _named(self._shards, ranges)
+        self._served = ServedIndex(args, version, parts, scorer, self._prometheus)
+        self._writers = None if args.write_token_file is None else Writers(self._served.writer())
+        if self._writers is None:
             self._served.see_tail()
+        self._now = self._looked_at = version.now
+        self._draining = set[asyncio.Task[None]]()
 
     async def begin(self) -> None:
         """Let the Writer begin, where there is one; to be called before the first request."""
-        if self._writer is not None:
-            await self._writer.begin()
+        if self._writers is not None:
+            await self._writers.now.begin()
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs beside requests until it is cancelled."""
-        return [self.watch(), *([] if self._writer is None else [self._writer.fold_forever()])]
+        folds = [] if self._writers is None else [self._writers.fold_forever()]
+        return [self.watch(), self.follow(), *folds]
 
     def app(self) -> FastAPI:
         """Make the HTTP application, with `GET /metrics`."""
-        app = self._served.app(self._writer)
+        app = self._served.app(self._writers)
 
         @app.get("/metrics", include_in_schema=False)
         async def metrics() -> Response:
@@ -129,6 +146,130 @@ class Embedded:
             for shards in self._shards:
                 await shards.check_health()
 
+    async def follow(self) -> None:
+        """Look every second whether current.json names another model, index or settings, until cancelled."""
+        settled = True
+        while True:
+            await asyncio.sleep(LOOK_SECONDS if settled else AGAIN_SECONDS)
+            settled = await self.look()
+
+    async def look(self) -> bool:
+        """Serve the model and index that current.json names, by its settings, where one is another and can be opened.
+
+        Where they cannot, those before stay served, and the log and `GET /v1/index` say why; it is tried again once
+        current.json is written again. Returns False where it is to be tried again in any case, as storage failed.
+        """
+        try:
+            now = await asyncio.to_thread(current.read, locate(self._args.workdir))
+        except (InputError, OSError) as error:
+            log.warning("current.json cannot be read: %s", error)
+            return False
+        if now == self._looked_at:
+            return True
+        self._looked_at = now
+        if _searched(now) == _searched(self._now):
+            self._served.refused = None
+            return True
+        try:
+            await self._swap(now)
+        except InputError as error:
+            self._refuse(now, error)
+        except Exception as error:  # noqa: BLE001  whatever it is, requests go on
+            self._looked_at = self._now
+            self._refuse(now, error)
+            return False
+        return True
+
+    def _refuse(self, now: Current, error: Exception) -> None:
+        """Say why another model and index are not served."""
+        self._served.refused = str(error) or type(error).__name__
+        named = "model {model} and index {index}".format(**now.artifacts)
+        log.error("%s are not served, and those before stay: %s", named, self._served.refused, exc_info=error)
+
+    async def _swap(self, now: Current) -> None:
+        """Open another model and index, let requests see them, and release those before once no request reads them."""
+        said = "model {model}, index {index}".format(**now.artifacts)
+        say(f"opening {said}")
+        with contextlib.ExitStack() as opening:
+            opened, shards = await asyncio.to_thread(self._opened, opening, now)
+            follower = self._served.follow(opened)
+            opening.callback(follower.close)
+            if self._writers is None:
+                await asyncio.to_thread(self._served.see_tail, follower)
+                before = self._served.show(opened, follower)
+            elif now.artifacts["index"] == self._now.artifacts["index"]:
+                await self._served.follower.reopen(opened.view, shards)
+                before = self._served.show(opened, self._served.follower)
+            else:
+                writer = self._served.writer(follower)
+                opening.callback(writer.close)
+                await writer.begin()
+                async with self._writers.now.handing_over(writer) as old:
+                    before, self._writers.now = self._served.show(opened, follower), writer
+                old.close()
+            opening.pop_all()
+        drained, self._shards, self._now = self._shards, shards, now
+        say(f"serving {said}")
+        draining = asyncio.create_task(self._drain(before, drained))
+        self._draining.add(draining)
+        draining.add_done_callback(self._draining.discard)
+
+    def _opened(self, opening: contextlib.ExitStack, now: Current) -> tuple[OpenedIndex, list[LocalShards]]:
+        """Open a model and index beside those that are served; `opening` closes them."""
+        _check_fits(self._now, now)
+        version, manifest, ranges = check_index(self._args, now)
+        served = self._served.opened.view.rules
+        if manifest.dimension != served.dimension:
+            raise InputError(f"index: got dimension {manifest.dimension}; allowed: {served.dimension}, {RESTART}")
+        shards = _open_shards(version, ranges, self._args)
+        for group in shards:
+            opening.callback(group.release)
+        scorer, parts = _open_scorer(version, self._args), _named(shards, ranges)
+        opened = OpenedIndex(self._args, version, parts, scorer, self._served.metrics)
+        opening.callback(opened.close)
+        return opened, shards
+
+    async def _drain(self, before: OpenedIndex, shards: list[LocalShards]) -> None:
+        """Release an index once every request that may have begun with it has ended."""
+        await asyncio.sleep(self._args.limits.seconds + 1)
+        for group in shards:
+            group.release()
+        before.close()
+
     def close(self) -> None:
         """Release the index's version, which vacuum may then remove."""
         self._served.close()
+
+
+def _open_shards(version: Version, ranges: Sequence[range], args: ServeArgs) -> list[LocalShards]:
+    seconds = args.limits.seconds
+    return [LocalShards(f"shards-{number}", version, leaves, seconds) for number, leaves in enumerate(ranges)]
+
+
+def _open_scorer(version: Version, args: ServeArgs) -> LocalScorer | None:
+    return None if version.now.spec.search.reranking is None else LocalScorer(version, args.reranker_threads)
+
+
+def _named(shards: Sequence[LocalShards], ranges: Sequence[range]) -> list[tuple[ShardRange, LocalShards]]:
+    return [(ShardRange(group.name, leaves), group) for group, leaves in zip(shards, ranges, strict=True)]
+
+
+def _searched(now: Current) -> tuple[object, ...]:
+    """What current.json says of searches: their settings, and the artifacts that they read."""
+    spec = now.spec
+    return (
+        spec.search,
+        spec.cross_encoder,
+        *(now.artifacts.get(kind) for kind in ("model", "index", *KINDS)),
+    )
+
+
+def _check_fits(before: Current, now: Current) -> None:
+    """Raise InputError where clients of a served index could not go on with another."""
+    for name, had, has in (
+        ("encoder.similarity", before.spec.encoder.similarity, now.spec.encoder.similarity),
+        ("corpus.fields", dict(before.spec.corpus.field_types), dict(now.spec.corpus.field_types)),
+        ("corpus.passages", before.spec.corpus.passages, now.spec.corpus.passages),
+    ):
+        if had != has:
+            raise InputError(f"{name}: got {has}; allowed: {had}, {RESTART}")

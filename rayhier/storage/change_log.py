@@ -122,6 +122,28 @@ class ChangeLog:
                 if change.number == last:
                     return  # what comes after may be damaged
 
+    def there(self, number: int = 0, last: int | None = None) -> Iterator[Change]:
+        """Yield the changes after a number that the log has, up to number `last`, over gaps.
+
+        A log has a gap where the index was not served for a while: the log of another index has those changes.
+        InputError names an object that is damaged.
+        """
+        singles, gathered = self._listed()
+        done = number
+        for begin, end in sorted([*gathered, *((single, single) for single in singles)]):
+            if end <= done or (last is not None and begin > last):
+                continue
+            try:
+                many = (begin, end) in gathered
+                changes = list(self._of_many(begin, end)) if many else [_one(self._folder / _name(begin), begin)]
+            except FileNotFoundError:  # it was gathered since
+                yield from self.there(done, last)
+                return
+            yield from (
+                change for change in changes if change.number > done and (last is None or change.number <= last)
+            )
+            done = end
+
     def _listed_after(self, number: int, *, again: bool = True) -> Iterator[Change]:
         singles, gathered = self._listed()
         last = max([number, *singles, *(end for _, end in gathered)])
@@ -193,6 +215,10 @@ class ChangeLog:
 
 def _name(number: int) -> str:
     return f"{number:0{DIGITS}d}{ONE}"
+
+
+def _one(path: Location, number: int) -> Change:
+    return _checked(Change.unpacked(path.read_bytes(), str(path)), number, str(path))
 
 
 def _checked(change: Change, number: int, name: str) -> Change:

@@ -23,6 +23,8 @@ class Current(BaseModel):
     """Kind -> fingerprint of each artifact of the first seed."""
     seeds: dict[str, dict[str, str]] = {}
     """Seed -> kind -> fingerprint of each artifact, for all seeds but the first."""
+    before: str | None = None
+    """Fingerprint of the index that was named before the present one; None where there was none."""
 
 
 def write(workdir: Location, current: Current) -> None:

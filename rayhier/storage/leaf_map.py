@@ -39,7 +39,9 @@ BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
-Change = Literal["build", "add", "upsert", "delete", "fold", "maintain", "pack", "compact", "rollback"]
+Change = Literal[
+    "build", "add", "upsert", "delete", "fold", "maintain", "pack", "compact", "rollback", "carry", "embed"
+]
 """Operation that published a version of the leaf map."""
 
 
@@ -71,6 +73,9 @@ class Shard(BaseModel):
     apply."""
     sidecars: dict[str, Sidecar] = {}
     """Name of a further column -> the file that holds it."""
+    carried: bool = False
+    """True where another model's vectors were moved into the space of the leaf map's model by a map: they are near the
+    true ones, which take their place once the texts are encoded."""
     postings: File | None = None
     """Parquet file of the words in the shard's documents, of the columns `schemas.POSTINGS`; None: not counted."""
 
@@ -140,6 +145,8 @@ class Manifest(BaseModel):
     since."""
     removed: list[Removal] = []
     """Files of ids that were removed since the build or last compaction."""
+    carried: int = 0
+    """Number of rows of the build, each a document's first, whose vectors were carried and not encoded yet."""
     log: int = 0
     """Number of the last change of the change log that the files hold."""
     revision: Revision | None = None

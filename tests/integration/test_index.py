@@ -90,7 +90,10 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
 def test_leaves_that_grew_are_split(work, corpus, tmp_path, capsys):
     """Many documents of one kind make one leaf dear; maintained, the same documents are found in more leaves."""
     assert re.match(r"version 1: no leaf needs to be split or given up", ok(capsys, "maintain", work))
-    text, words = corpus[0]["text"], ["amber", "brass", "copper", "dune", "ember", "frost", "grove", "heath", "ivy", "jade"]
+    text, words = (
+        corpus[0]["text"],
+        ["amber", "brass", "copper", "dune", "ember", "frost", "grove", "heath", "ivy", "jade"],
+    )
     new = [{"_id": f"n{n}", "title": words[n % 10], "text": f"{text} {words[n // 10 % 10]} {n}"} for n in range(200)]
     ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
     assert "maintain: searches compare" in ok(capsys, "stats", work)

@@ -26,7 +26,7 @@ from rayhier.search.retrieve import Flat, Reading, Words
 from rayhier.search.searcher import Searcher
 from rayhier.serve.application import check_index, describe
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
@@ -160,9 +160,14 @@ def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClie
     version, manifest, ranges = check_index(args := ServeArgs(workdir=str(work), shard_groups=3))
     groups = [Near(f"shards-{number}", one, ShardGroup(version, one)) for number, one in enumerate(ranges)]
     rules = replace(searcher.rules, groups=len(groups), limits=args.limits)
-    engine = Engine(searcher.model, groups, rules, manifest.documents, manifest.counts)
-    shown = describe(version, manifest, args, [group.name for group in groups], "float32")
-    return engine, groups, TestClient(api(engine, shown, rules, args.limits, lambda: NodeTable.of(leaf_map_of(work))))
+    counts, leaf_map = np.array(manifest.counts), leaf_map_of(work)
+    engine = Engine(View(searcher.model, groups, rules, manifest.documents, counts, version=version, leaf_map=leaf_map))
+    nodes = NodeTable.of(leaf_map), manifest.version
+    return (
+        engine,
+        groups,
+        TestClient(api(engine, lambda: describe(engine.view, args), rules, args.limits, lambda: nodes)),
+    )
 
 
 def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

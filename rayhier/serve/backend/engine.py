@@ -17,7 +17,6 @@ import numpy as np
 
 from rayhier.arrays import Ints
 from rayhier.dataset.ranking import ID
-from rayhier.index.stats import Stats
 from rayhier.search.answer import Answer, answers
 from rayhier.search.live import Seen
 from rayhier.search.model import Model
@@ -44,9 +43,11 @@ from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.groups import Group
 from rayhier.serve.backend.reranker import Reranking
+from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import MANY, SMALL, run_in_thread
+from rayhier.storage.leaf_map import LeafMap
 
 TOGETHER = 64
 """Most queries, of several requests, that are encoded and routed together by default."""
@@ -73,22 +74,37 @@ class Answers:
 
 @dataclass(frozen=True)
 class View:
-    """An index as requests see it: a version with its rules, and the log up to a change."""
+    """An index as requests see it: a model, a version with its rules, and the log up to a change.
 
+    A request takes one view when it begins and reads nothing else, so that no answer mixes two of them.
+    """
+
+    model: Model
+    """Encodes and routes queries."""
+    groups: Sequence[Group]
+    """Shard groups that hold the leaves."""
     rules: Rules
     documents: int
     """Number of documents."""
     count_L: Ints
     """Rows of each leaf, in leaf files."""
     reranker: Reranker | None = None
+    reranking: Reranking | None = None
+    """The cross-encoder; None where the spec has none."""
     seen: Seen | None = None
-    """Version and change of the log that requests read; None: the version that the server opened, without a tail."""
+    """Version and change of the log that requests read; None: the version that the groups opened, without a tail."""
     has_tail: bool = False
     """True where the log goes beyond the version's files."""
-    stats: Stats | None = None
-    """Sizes and drift of a version that is not the one that the server opened."""
-    how: str | None = None
-    """How its searches find documents: leaves, level or codes."""
+    version: Version | None = None
+    """The version in its workdir, and its files: what descriptions of the index read; None: there are none."""
+    leaf_map: LeafMap | None = None
+
+    @property
+    def opened(self) -> tuple[Version, LeafMap]:
+        """The version and its files; RuntimeError where there are none."""
+        if self.version is None or self.leaf_map is None:
+            raise RuntimeError("view: was made without files")
+        return self.version, self.leaf_map
 
 
 class Engine:
@@ -96,26 +112,21 @@ class Engine:
 
     def __init__(
         self,
-        model: Model,
-        groups: Sequence[Group],
-        rules: Rules,
-        documents: int,
-        counts: Sequence[int],
-        reranker: Reranker | None = None,
-        reranking: Reranking | None = None,
+        view: View,
         metrics: Metrics | None = None,
         queue_seconds: float = float("inf"),
         together: int = TOGETHER,
     ) -> None:
-        """Take shard groups that hold `documents` documents together, with `counts` rows in the leaves.
+        """Take an index as the first requests see it.
 
         Queries that would wait for longer than `queue_seconds`, where a queue has stood for a while, are refused. At
         most `together` queries of several requests are encoded together.
         """
-        self.model, self.groups, self.reranking = model, groups, reranking
-        self.view = View(rules, documents, np.array(counts, dtype=np.int64), reranker)
+        self.view = view
         """The index as requests that begin now read it; whoever changes the index replaces this view as a whole."""
-        self._batches: Batches[tuple[Queries, int, bool], Routes] = Batches(self._routed, together, "encode", metrics)
+        self._batches: Batches[tuple[Model, Queries, int, bool], Routes] = Batches(
+            self._routed, together, "encode", metrics
+        )
         self.admission = Admission(queue_seconds)
         self.answered: Callable[[Request, Routes, Found, View], None] | None = None
         """Function that is called with each search once its answer is made; it must return at once."""
@@ -134,15 +145,16 @@ class Engine:
         """
         began = perf_counter()
         calls = len(request.queries) * request.budget
-        if self.reranking is not None and calls:
-            self.reranking.admission.check()
         view = self.view
+        reranking = view.reranking
+        if reranking is not None and calls:
+            reranking.admission.check()
         with self.admission(len(request.queries)):
-            routes = await self._routes(request)
+            routes = await self._routes(request, view.model)
             routed = perf_counter()
             rows = int(view.count_L.sum())
             held_Q = _held(view, routes.leaves_QB) if routes.flat is None else np.full(len(routes.encoded), rows)
-            retrieval = Retriever(view.rules, self.model.widen, view.reranker)(request, routes, held_Q)
+            retrieval = Retriever(view.rules, view.model.widen, view.reranker)(request, routes, held_Q)
             step: list[Work] | Found = next(retrieval)
             while not isinstance(step, Found) and not isinstance(step[0], Score):
                 replies = await asyncio.gather(*(self._read(work, len(routes.encoded), view) for work in step))
@@ -151,8 +163,8 @@ class Engine:
         scanned = perf_counter()
         ms = {"queue": routes.queue_ms, "encode": routes.encode_ms, "route": routes.route_ms}
         ms["scan"] = 1e3 * (scanned - routed)
-        if self.reranking is not None and not isinstance(step, Found):
-            with self.reranking.calls(calls) as score:
+        if reranking is not None and not isinstance(step, Found):
+            with reranking.calls(calls) as score:
                 while not isinstance(step, Found):
                     step = await asyncio.to_thread(_next, retrieval, [await score(step[0])])
             ms["rerank"] = 1e3 * (perf_counter() - scanned)
@@ -169,17 +181,17 @@ class Engine:
     async def route(self, request: Request) -> Routes:
         """Route each query to at most `beam` leaves; InputError where the router reads tokens but got vectors."""
         with self.admission(len(request.queries)):
-            return await self._routes(request)
+            return await self._routes(request, self.view.model)
 
     async def documents(self, work: Lookup | Listing) -> tuple[list[Stored], list[str]]:
         """Read some documents by their ids; returns them, and the names of the groups that did not answer.
 
         ApiError 503 where too many requests wait.
         """
-        seen = self.view.seen
+        view = self.view
         with self.admission(1):
-            tables = await asyncio.gather(*(_or_lost(group, work, seen) for group in self.groups))
-        lost = [group.name for group, table in zip(self.groups, tables, strict=True) if table is None]
+            tables = await asyncio.gather(*(_or_lost(group, work, view.seen) for group in view.groups))
+        lost = [group.name for group, table in zip(view.groups, tables, strict=True) if table is None]
         there = [table for table in tables if table is not None]
         size = sum(table.num_rows for table in there)
         return await run_in_thread(size, documents, there, work), lost
@@ -187,39 +199,37 @@ class Engine:
     async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
         """Count the documents, or passages, with some ids; LostError where a group does not answer."""
         work = Lookup(tuple(ids), needs="ids")
-        tables = await asyncio.gather(*(group.read(work, seen) for group in self.groups))
+        tables = await asyncio.gather(*(group.read(work, seen) for group in self.view.groups))
         return Counter(name for table in tables for name in table[ID].to_pylist())
 
     async def unavailable(self) -> list[str]:
         """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
-        checks = {group.name: group.answers() for group in self.groups}
-        if self.reranking is not None:
-            checks[RERANKER] = self.reranking.answers()
+        view = self.view
+        checks = {group.name: group.answers() for group in view.groups}
+        if view.reranking is not None:
+            checks[RERANKER] = view.reranking.answers()
         replies = await asyncio.gather(*checks.values())
         return [name for name, answering in zip(checks, replies, strict=True) if not answering]
 
-    async def _routes(self, request: Request) -> Routes:
-        """Encode and route a request's queries together with those of other requests."""
-        key = isinstance(request.queries, np.ndarray), request.beam, request.own_beams
-        asked = request.queries, request.beam, request.own_beams
+    async def _routes(self, request: Request, model: Model) -> Routes:
+        """Encode and route a request's queries together with those of other requests to the same model."""
+        key = model, isinstance(request.queries, np.ndarray), request.beam, request.own_beams
+        asked = model, request.queries, request.beam, request.own_beams
         routes, waited = await self._batches(asked, len(request.queries), key)
         return replace(routes, queue_ms=1e3 * waited)
 
-    async def _routed(self, requests: Sequence[tuple[Queries, int, bool]]) -> list[Routes]:
-        """Encode and route several requests' queries together, all texts or all vectors, and of equal beam."""
-        parts, (_, beam, own_beams) = [queries for queries, _, _ in requests], requests[0]
+    async def _routed(self, requests: Sequence[tuple[Model, Queries, int, bool]]) -> list[Routes]:
+        """Encode and route several requests' queries together, all texts or all vectors, of equal model and beam."""
+        parts, (model, _, beam, own_beams) = [queries for _, queries, _, _ in requests], requests[0]
         together: Queries = parts[0]
         if len(parts) > 1:
             texts = [text for part in parts for text in part]
             together = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
-        if isinstance(together, np.ndarray) and together.size * self.model.router.n_leaves <= SMALL:
-            routes = find_routes(self.model, together, beam, own_beams=own_beams)
+        routing = partial(find_routes, model, together, beam, own_beams=own_beams)
+        if isinstance(together, np.ndarray) and together.size * model.router.n_leaves <= SMALL:
+            routes = routing()
         else:
-            loop, routing = (
-                asyncio.get_running_loop(),
-                partial(find_routes, self.model, together, beam, own_beams=own_beams),
-            )
-            routes = await loop.run_in_executor(self._thread, routing)
+            routes = await asyncio.get_running_loop().run_in_executor(self._thread, routing)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
@@ -231,22 +241,22 @@ class Engine:
                 queries = len(work.query_QM)
                 # The tail is compared whatever leaves are visited, so every group that may hold some of it is asked.
                 every_Q = np.ones(queries, dtype=bool)
-                needs = [every_Q if view.has_tail else work.visits(group.leaves) for group in self.groups]
+                needs = [every_Q if view.has_tail else work.visits(group.leaves) for group in view.groups]
                 pieces = [work.part(need_Q) for need_Q in needs]
             case Words() | Flat() | Coded():
-                needs = [np.ones(queries, dtype=bool)] * len(self.groups)
-                pieces = [work] * len(self.groups)
+                needs = [np.ones(queries, dtype=bool)] * len(view.groups)
+                pieces = [work] * len(view.groups)
             case Score() | Exact() | Lookup() | Listing():
                 raise TypeError(f"read: got {type(work).__name__}; allowed: what shard groups do for a search")
         needed = [number for number, need_Q in enumerate(needs) if need_Q.any()]
-        replies = await asyncio.gather(*(_or_lost(self.groups[number], pieces[number], view.seen) for number in needed))
+        replies = await asyncio.gather(*(_or_lost(view.groups[number], pieces[number], view.seen) for number in needed))
         parts, lost = [], [list[str]() for _ in range(queries)]
         for number, part in zip(needed, replies, strict=True):
             if part is not None:
                 parts.append(part.among(needs[number]) if isinstance(work, Scan) else part)
                 continue
             for row in np.flatnonzero(needs[number]).tolist():
-                lost[row].append(self.groups[number].name)
+                lost[row].append(view.groups[number].name)
         return Reply(parts, lost)
 
 

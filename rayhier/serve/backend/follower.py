@@ -19,17 +19,14 @@ import pyarrow.compute as pc
 
 from rayhier.index.change import last_rows
 from rayhier.index.find import find
-from rayhier.index.stats import Stats
 from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
-from rayhier.search.rerank import Reranker
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.reranker import open_versions_reranker
-from rayhier.serve.backend.version import Version
 from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError
 from rayhier.storage.change_log import Change, ChangeLog
-from rayhier.storage.leaf_map import LeafMap, Manifest, versions
+from rayhier.storage.leaf_map import versions
 
 log = logging.getLogger("ray.serve")
 
@@ -52,15 +49,9 @@ class Newest:
 class Follower:
     """Replaces an engine's view whenever the index changes; whoever changes the view holds `lock`."""
 
-    def __init__(
-        self,
-        version: Version,
-        leaf_map: LeafMap,
-        engine: Engine,
-        groups: Sequence[Versions],
-        metrics: Metrics | None = None,
-    ) -> None:
-        """Begin with an opened version, whose tail is not seen before `begin`."""
+    def __init__(self, engine: Engine, groups: Sequence[Versions], metrics: Metrics | None = None) -> None:
+        """Begin with the version that an engine's view has opened, whose tail is not seen before `begin`."""
+        version, leaf_map = engine.view.opened
         self.version, self.manifest, self.root, self.engine = version, leaf_map.manifest, leaf_map.root, engine
         self.log, self.lock = ChangeLog(leaf_map.root), asyncio.Lock()
         self.damage: str | None = None
@@ -104,7 +95,7 @@ class Follower:
             )
         stored = find(self._leaf_map, _ids(changes)) if changes else None
         hidden = 0 if stored is None else int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
-        seen = Seen(manifest.model, manifest.version, manifest.log + len(changes))
+        seen = Seen(manifest.model, manifest.version, changes[-1].number if changes else manifest.log)
         documents = manifest.documents + _written(changes) - hidden
         self._show(replace(self.engine.view, documents=documents, seen=seen, has_tail=bool(changes)))
         return changes
@@ -135,19 +126,35 @@ class Follower:
         Takes the lock itself. LostError where a shard group does not answer.
         """
         await self.open(number)
-        leaf_map, reranker, pins = await self._in(self._opened, number)
-        manifest: Manifest = leaf_map.manifest
+        opened, pins = await self._in(self._opened, number, self.engine.view)
         async with self.lock:
-            await self.catch_up()
-            changes: list[Change]
-            changes, self.damage = await self._in(self._after, manifest.log)
-            seen, hidden = Seen(manifest.model, number, manifest.log), 0
-            if changes:
-                hidden = (await self.engine.present(_ids(changes).to_pylist(), seen)).total()
-            documents = manifest.documents + _written(changes) - hidden
-            seen = replace(seen, log=manifest.log + len(changes))
-            self._serve(leaf_map, reranker, pins, Newest(seen, documents))
+            return await self._move(opened, pins)
+
+    async def _move(self, opened: View, pins: contextlib.ExitStack) -> list[Change]:
+        manifest = opened.opened[1].manifest
+        await self.catch_up()
+        changes: list[Change]
+        changes, self.damage = await self._in(self._after, manifest.log)
+        seen, hidden = Seen(manifest.model, manifest.version, manifest.log), 0
+        if changes:
+            hidden = (await self.engine.present(_ids(changes).to_pylist(), seen)).total()
+        documents = manifest.documents + _written(changes) - hidden
+        last = changes[-1].number if changes else manifest.log
+        self._serve(opened, pins, Newest(replace(seen, log=last), documents))
         return changes
+
+    async def reopen(self, view: View, groups: Sequence[Versions]) -> None:
+        """Let requests see the index as it was opened anew, with another spec: its model, groups and rules."""
+        async with self.lock:
+            number = self.seen.version
+            await asyncio.gather(*(group.open(number) for group in groups))
+            opened, pins = await self._in(self._opened, number, view)
+            self._groups = list(groups)
+            self._serve(opened, pins, self.newest)
+
+    def show_to(self, engine: Engine) -> None:
+        """Let requests of another engine see the index from now on."""
+        engine.view, self.engine = self.engine.view, engine
 
     async def show(self, newest: Newest) -> None:
         """Let requests see what the Writer says, whose groups have opened it; the caller holds the lock."""
@@ -158,8 +165,8 @@ class Follower:
             has_tail = seen.log > self.manifest.log
             self._show(replace(self.engine.view, documents=newest.documents, seen=seen, has_tail=has_tail))
         else:
-            leaf_map, reranker, pins = await self._in(self._opened, seen.version)
-            self._serve(leaf_map, reranker, pins, newest)
+            opened, pins = await self._in(self._opened, seen.version, self.engine.view)
+            self._serve(opened, pins, newest)
 
     async def look(self) -> None:
         """Let requests see the newest version on storage that can be opened, and the newest change of the log.
@@ -175,30 +182,41 @@ class Follower:
         async with self.lock:
             await self.catch_up()
 
-    def _serve(self, leaf_map: LeafMap, reranker: Reranker | None, pins: contextlib.ExitStack, newest: Newest) -> None:
-        manifest, rules = leaf_map.manifest, self.engine.view.rules
-        rules = replace(rules_of(self.version.now.spec, manifest), groups=rules.groups, limits=rules.limits)
-        count_L, has_tail = np.array(manifest.counts, dtype=np.int64), newest.seen.log > manifest.log
-        how = self.version.now.spec.search.resolved(manifest.size)
-        stats = Stats.of(manifest, self.version.now.spec)
-        self.version, self.manifest, self._leaf_map = self.version.at(manifest.version), manifest, leaf_map
+    def _serve(self, opened: View, pins: contextlib.ExitStack, newest: Newest) -> None:
+        self.version, leaf_map = opened.opened
+        self.manifest, self._leaf_map = leaf_map.manifest, leaf_map
         self._pins.close()
         self._pins = pins
-        self._show(View(rules, newest.documents, count_L, reranker, newest.seen, has_tail, stats, how))
+        has_tail = newest.seen.log > self.manifest.log
+        self._show(replace(opened, documents=newest.documents, seen=newest.seen, has_tail=has_tail))
         if self._metrics is not None:
-            self._metrics.serves(manifest.version)
+            self._metrics.serves(self.manifest.version)
 
     def _show(self, view: View) -> None:
         self.engine.view = view
         self.changed()
 
-    def _opened(self, number: int) -> tuple[LeafMap, Reranker | None, contextlib.ExitStack]:
-        """Open what an engine needs of a version."""
-        version = self.version.at(number)
+    def _opened(self, number: int, view: View) -> tuple[View, contextlib.ExitStack]:
+        """Open what an engine needs of a version, by the model and settings of a view: as a view without a tail."""
+        version, before = view.opened
+        version = version.at(number)
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(version.reading())
-            reranker = None if self.engine.view.reranker is None else open_versions_reranker(version)
-            return leaf_map, reranker, pins.pop_all()
+            manifest, rules = leaf_map.manifest, view.rules
+            is_same = manifest.revision == before.manifest.revision
+            opened = replace(
+                view,
+                model=view.model if is_same else view.model.with_router(version.router(leaf_map)),
+                rules=replace(rules_of(version.now.spec, manifest), groups=rules.groups, limits=rules.limits),
+                documents=manifest.documents,
+                count_L=np.array(manifest.counts, dtype=np.int64),
+                reranker=None if view.reranker is None else open_versions_reranker(version),
+                seen=Seen(manifest.model, number, manifest.log),
+                has_tail=False,
+                version=version,
+                leaf_map=leaf_map,
+            )
+            return opened, pins.pop_all()
 
     def _after(self, number: int) -> tuple[list[Change], str | None]:
         """Read the changes after a number, and what is wrong with the first that cannot be read."""

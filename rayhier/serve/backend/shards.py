@@ -80,7 +80,11 @@ class ShardGroup:
         self._opening = ThreadPoolExecutor(1, "open", single_thread)
 
     def __del__(self) -> None:
-        """Release the versions, which vacuum may then remove; called by Ray Serve when it stops the replica."""
+        """Release the versions; called by Ray Serve when it stops the replica."""
+        self.release()
+
+    def release(self) -> None:
+        """Release all versions, which vacuum may then remove."""
         for opened in self.__dict__.get("_versions", {}).values():
             opened.pins.close()
 
@@ -165,11 +169,13 @@ class ShardGroup:
             if spec.search.how == "level":
                 model = version.model()
                 similarity, depth = model.flat_similarity, model.tree.levels
-            reader = Reader.open(spec, there, similarity, self._range)
+            count = len(there.manifest.counts)
+            leaves = range(min(self._range.start, count), min(self._range.stop, count))
+            reader = Reader.open(spec, there, similarity, leaves)
             reader.open_files()
             rows_L = np.append(np.array(there.manifest.counts, dtype=np.int64), 0)
-            rows_L[: self._range.start] = rows_L[self._range.stop :] = 0
-            live, probed = LiveReader.open(reader, there), _some(there, self._range)
+            rows_L[: leaves.start] = rows_L[leaves.stop :] = 0
+            live, probed = LiveReader.open(reader, there), _some(there, leaves)
             return _Opened(version, there, live, rows_L, probed, depth, pins.pop_all())
 
     def _load_again(self) -> None:
@@ -256,6 +262,10 @@ class LocalShards:
     async def open(self, number: int) -> None:
         """Open a version too; InputError where it is not there, or a file not as published."""
         await self._group.open(number)
+
+    def release(self) -> None:
+        """Release all versions, which vacuum may then remove; no request reads the group any more."""
+        self._group.release()
 
     async def answers(self) -> bool:
         """Return True if the leaves answer a search now."""

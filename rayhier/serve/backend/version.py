@@ -1,8 +1,10 @@
 """The version of an index that is served: chosen once, so that later replicas open the same version."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
@@ -25,12 +27,15 @@ class Version:
     number: int
 
     @classmethod
-    def newest(cls, workdir: str) -> tuple[Self, Manifest]:
-        """Return the current version in a workdir, and its manifest; InputError where it is missing or damaged."""
+    def newest(cls, workdir: str, now: Current | None = None) -> tuple[Self, Manifest]:
+        """Return the newest version of an index in a workdir, and its manifest.
+
+        The index is that of `now`; None: that which current.json names. InputError where it is missing or damaged.
+        """
         if "://" not in workdir and not Path(workdir).is_absolute():
             raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)
-        now = current.read(place)
+        now = now or current.read(place)
         manifest = open_leaf_map(place, now).manifest
         return cls(workdir, now, manifest.version), manifest
 
@@ -45,7 +50,12 @@ class Version:
         """
         spec, update = self.now.spec, {} if precision is None else {"precision": precision}
         spec = spec.model_copy(update={"encoder": spec.encoder.model_copy(update=update)})
-        return Model.of_workdir(locate(self.workdir), self.now.model_copy(update={"spec": spec}))
+        place, now = locate(self.workdir), self.now.model_copy(update={"spec": spec})
+        return Model.of_workdir(place, now, open_leaf_map(place, now, self.number))
+
+    def router(self, leaf_map: LeafMap) -> Path:
+        """Return the folder of a version's router on this machine: its own, or that of the model."""
+        return leaf_map.router() or current.artifact(locate(self.workdir), self.now, "model").local("router")
 
     def reading(self) -> AbstractContextManager[LeafMap]:
         """Open the leaf map at this version, its files except shards verified; vacuum keeps it while the block runs."""
@@ -57,9 +67,12 @@ def split(counts: Sequence[int], groups: int | None) -> list[range]:
 
     InputError where there are more groups than leaves.
 
-    >>> split([5, 1, 1, 1, 4], 2)
-    [range(0, 2), range(2, 5)]
+    The last range has no end: leaves that are split off later belong to it.
+
+    >>> [part.start for part in split([5, 1, 1, 1, 4], 2)]
+    [0, 2]
     """
     if groups is not None and groups > len(counts):
         raise InputError(f"shard_groups: got {groups}; allowed: 1 to {len(counts)}, the number of the index's leaves")
-    return [range(first, last) for first, last in ranges(counts, groups or 2)]
+    begins = [first for first, _ in ranges(counts, groups or 2)]
+    return [range(*ends) for ends in pairwise([*begins, sys.maxsize])]

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import os
+import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,12 +16,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rayhier.corpus.passages import DocumentLayout
 from rayhier.dataset.documents import document_texts
 from rayhier.index import change
 from rayhier.index.assign import Assigner
+from rayhier.index.compact import compact_here
+from rayhier.index.embed_carried import Embedding
 from rayhier.index.given import GivenDocuments, given_documents
+from rayhier.index.maintain import can_maintain, maintain
 from rayhier.index.pack import pack
+from rayhier.index.stats import Stats
 from rayhier.index.vacuum import vacuum
 from rayhier.model.encoded import Encoded
 from rayhier.search.live import Seen
@@ -29,10 +37,12 @@ from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded
 from rayhier.serve.metrics import Metrics
-from rayhier.spec import InputError
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
-from rayhier.storage.change_log import KEPT, Change, Kind
-from rayhier.storage.leaf_map import Manifest
+from rayhier.storage.artifact import Place
+from rayhier.storage.change_log import KEPT, Change, ChangeLog, Kind
+from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.paths import locate
 from rayhier.storage.writer_lease import leased
 
 TOGETHER = 64
@@ -42,6 +52,8 @@ KEYS = 10_000
 ROLLBACKS_READ = 100
 """Versions, the newest, among which the one that an idempotency key published is looked for."""
 REUSED = "Idempotency-Key: was used with another body; allowed: a new key for each change"
+VOID = 0.5
+"""Share of rows of removed documents above which all files are written anew."""
 AGAIN_SECONDS = 1.0
 """Seconds between two looks at whether the tail is to be folded, and after a fold that failed."""
 T = TypeVar("T")
@@ -66,13 +78,16 @@ class RolledBack:
     documents: int
 
 
+class MovedError(Exception):
+    """A change was not made: another index is served by now, whose Writer makes it."""
+
+
 class Writer:
     """Appends changes to the log of an index, one at a time; an engine's requests see them by a follower."""
 
     def __init__(
         self,
         follower: Follower,
-        model: Model,
         limits: WriteLimits,
         metrics: Metrics | None = None,
     ) -> None:
@@ -83,22 +98,39 @@ class Writer:
                 "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
                 "not have; allowed: no write_token_file, or search.how leaves or codes"
             )
-        self._root, self._spec, self._model, self._limits = follower.root, spec, model, limits
-        self._assign = Assigner(model.router, spec, follower.manifest.model)
+        self._root, self._limits = follower.root, limits
+        self._assigner = Assigner(follower.engine.view.model.router, spec, follower.manifest.model)
         self._follower, self._lock, self._log = follower, follower.lock, follower.log
         follower.applied = self._note
         self._keys: OrderedDict[str, tuple[str, Written]] = OrderedDict()
         self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
-        self._tasks = set[asyncio.Task[Any]]()
+        self._tasks, self._moved = set[asyncio.Task[Any]](), False
         self._lease = contextlib.ExitStack()
         self._may_write = self._lease.enter_context(leased(follower.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold", "tidy")}
+        self._threads["embed"] = ThreadPoolExecutor(1, "embed", _yield_to_others)
+        self._embedding: Embedding | None = None
         self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._made, TOGETHER, "put", metrics)
 
     def close(self) -> None:
         """Give the lease back."""
         self._lease.close()
+
+    @property
+    def _spec(self) -> JobSpec:
+        return self._follower.version.now.spec
+
+    @property
+    def _model(self) -> Model:
+        return self._follower.engine.view.model
+
+    @property
+    def _assign(self) -> Assigner:
+        """What places documents as the version that is served does."""
+        if self._assigner.router is not self._model.router:
+            self._assigner = Assigner(self._model.router, self._spec, self._follower.manifest.model)
+        return self._assigner
 
     @property
     def seen(self) -> Seen:
@@ -110,23 +142,83 @@ class Writer:
 
         LostError where a shard group does not answer.
         """
-        for key, body, written in await self._in("append", self._folded_keys, self._follower.manifest.log):
-            self._remember(key, body, written)
+        before = self._before()
+        for there in [*([] if before is None else [before]), self._log]:
+            for key, body, written in await self._in("append", self._folded_keys, there, self._follower.manifest.log):
+                self._remember(key, body, written)
         for made in await self._in("append", self._follower.begin):
             self._note(made)
         if self._follower.damage is not None:
             log.error("%s", self._follower.damage)
         await self._serve_newest()  # an earlier Writer may have published it before it gave the lease back
+        if before is not None:
+            try:
+                await self.take_over(before)
+            except InputError as error:
+                log.warning("changes of the index before this one are not taken over: %s", error)
 
-    def _folded_keys(self, last: int) -> list[tuple[str, str, Written]]:
-        """Read keys, bodies and outcomes of the newest changes that leaf files hold, as far as the log has them."""
+    def _before(self) -> ChangeLog | None:
+        """The log of the index that current.json named before this one; None where there is none."""
+        version = self._follower.version
+        index, workdir = version.now.before, locate(version.workdir)
+        published = None if index is None else Place(workdir / "index" / index).published()
+        return None if published is None else ChangeLog(published.root)
+
+    def _folded_keys(self, there: ChangeLog, last: int) -> list[tuple[str, str, Written]]:
+        """Read keys, bodies and outcomes of the newest changes that leaf files hold, as far as a log has them."""
         keys, manifest = list[tuple[str, str, Written]](), self._follower.manifest
         with contextlib.suppress(InputError):  # what leaf files hold needs no log
-            for made in self._log.after(max(0, last - KEPT), last):
+            for made in there.there(max(0, last - KEPT), last):
                 if made.key is not None:
                     seen = Seen(manifest.model, manifest.version, made.number)
                     keys.append((made.key, made.body, Written(seen, made.documents, made.replaced)))
         return keys
+
+    async def take_over(self, before: ChangeLog) -> None:
+        """Append what another index's log has beyond this one's, encoded anew, under the same numbers and keys.
+
+        InputError where a change cannot be read or does not fit this index; those before it are appended.
+        """
+        later = await self._in("append", list, before.after(self.seen.log))
+        for begin in range(0, len(later), TOGETHER):
+            changes = later[begin : begin + TOGETHER]
+            tables = iter(await self._in("encode", self._encoded_anew, changes))
+            for made in changes:
+                anew = made if made.rows is None else replace(made, table=next(tables))
+                if not await self._durable(anew):
+                    raise InputError(f"{self._root}: another process appends to its log; allowed: one writer at a time")
+                self._follower.apply(anew, await self._present(anew.ids.to_pylist(), self.seen))
+
+    def _encoded_anew(self, changes: Sequence[Change]) -> list[pa.Table]:
+        """Make rows of this index of the documents that changes of another index wrote."""
+        names = DocumentLayout.of(self._spec.corpus).schema.names
+        written = [made.rows for made in changes if made.rows is not None]
+        tables = [rows.filter(pc.equal(rows["rank"], 0)).select(names) for rows in written]
+        given = [GivenDocuments(table, table["doc_id"].to_pylist(), None) for table in tables]
+        rows = self._rows(given) if given else []
+        for table in rows:
+            if isinstance(table, InputError):
+                raise table
+        return [table for table in rows if not isinstance(table, InputError)]
+
+    @contextlib.asynccontextmanager
+    async def handing_over(self, to: "Writer") -> AsyncIterator["Writer"]:
+        """Let changes wait during the block, at whose start another Writer has all that were made.
+
+        Unless the block fails, they are then refused with MovedError, and this Writer, which the block gets, changes
+        nothing any more.
+        """
+        await to.take_over(self._log)
+        async with self._lock:
+            await to.take_over(self._log)
+            to.know(self._keys)
+            yield self
+            self._moved = True
+
+    def know(self, keys: Mapping[str, tuple[str, Written]]) -> None:
+        """Remember idempotency keys, with their bodies' hashes and outcomes, of changes that another Writer made."""
+        for key, (body, written) in keys.items():
+            self._remember(key, body, written)
 
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
         """Write documents, which replace those with the same ids; returns once the change is durable and seen.
@@ -139,12 +231,12 @@ class Writer:
         self._check_room()
         dimension, unit = self._follower.manifest.dimension, self._spec.encoder.similarity == "cosine"
         check = partial(given_documents, documents, self._spec.corpus, dimension, unit=unit)
-        made = await self._in("check", check)
+        made, placed = await self._in("check", check), self._assign
         # Documents that arrive while others are encoded are encoded together with the next.
         table, _ = await self._batches(made, len(made.table), made.vector_NM is None)
         if isinstance(table, InputError):
             raise table
-        return await self._alone("put", table, made.ids, key, body)
+        return await self._alone("put", table, made.ids, key, body, placed)
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         """Delete documents; ApiError 404 where an id is not there, and as `put`. Nothing is changed then."""
@@ -155,9 +247,20 @@ class Writer:
         table = pa.table({"doc_id": pa.array(names, pa.string())})
         return await self._alone("delete", table, names, key, body)
 
-    async def _alone(self, kind: Kind, table: pa.Table, ids: Sequence[str], key: str | None, body: str) -> Written:
-        """Make a change, one at a time; it goes on where the request ends before, by its time limit for instance."""
-        return await self._to_its_end(self._change(kind, table, ids, key, body))
+    async def _alone(
+        self,
+        kind: Kind,
+        table: pa.Table,
+        ids: Sequence[str],
+        key: str | None,
+        body: str,
+        placed: Assigner | None = None,
+    ) -> Written:
+        """Make a change, one at a time; it goes on where the request ends before, by its time limit for instance.
+
+        Rows of the leaf map were `placed` by this router, or a later one.
+        """
+        return await self._to_its_end(self._change(kind, table, ids, key, body, placed))
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:
         """Publish the content of an older version as the newest one, and serve it; the log's tail is left behind.
@@ -179,9 +282,19 @@ class Writer:
         if not task.cancelled():
             task.exception()  # whoever waited has it; nobody may have
 
-    async def _change(self, kind: Kind, table: pa.Table, ids: Sequence[str], key: str | None, body: str) -> Written:
+    async def _change(
+        self,
+        kind: Kind,
+        table: pa.Table,
+        ids: Sequence[str],
+        key: str | None,
+        body: str,
+        placed: Assigner | None,
+    ) -> Written:
         async with self._lock:
             while True:
+                if self._moved:
+                    raise MovedError
                 if (again := self._again(key, body)) is not None:
                     return again
                 self._check_room()  # other changes came before
@@ -189,6 +302,8 @@ class Writer:
                 if kind == "delete" and (missing := [name for name in ids if name not in there]):
                     message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
                     raise ApiError(404, "no_document", f"{message}; allowed: ids of documents in the index")
+                if kind == "put" and (assign := self._assign) is not placed:  # leaves were split, or others served
+                    table, placed = await self._in("encode", assign.again, table), assign
                 replaced = len(there) if kind == "put" else 0
                 made = Change(self.seen.log + 1, kind, table, key, body, len(ids), replaced)
                 if await self._durable(made):
@@ -199,6 +314,8 @@ class Writer:
 
     async def _roll_back(self, number: int, key: str | None) -> RolledBack:
         async with self._publishing:
+            if self._moved:
+                raise MovedError
             manifest: Manifest | None = await self._in("fold", self._rolled_back, key)
             if manifest is not None and manifest.restored != number:
                 raise ApiError(422, "key_reused", REUSED)
@@ -304,11 +421,11 @@ class Writer:
             encoded = Encoded.of(np.concatenate(vectors))
         else:
             encoded = self._model.encode([text for made in requests for text in document_texts(made.table)])
-        rows, end = list[pa.Table | InputError](), 0
+        rows, end, assign = list[pa.Table | InputError](), 0, self._assign
         for made in requests:
             begin, end = end, end + len(made.table)
             try:
-                rows.append(self._assign(made.table, encoded[begin:end]))
+                rows.append(assign(made.table, encoded[begin:end]))
             except InputError as error:
                 rows.append(error)
         return rows
@@ -343,13 +460,18 @@ class Writer:
             log.error("%s", self._follower.damage)
 
     async def fold_forever(self) -> None:
-        """Fold the tail whenever it is large or old, and look whether a damaged log was mended, until cancelled."""
-        while True:
+        """Fold the tail whenever it is large or old, and look whether a damaged log was mended.
+
+        Ends once another Writer took over.
+        """
+        while not self._moved:
             await asyncio.sleep(AGAIN_SECONDS)
             limits = self._limits
             is_old = self._tail_documents and time.monotonic() - self._oldest >= limits.fold_seconds
             is_large = self._tail_documents >= limits.fold_documents or self._tail_bytes >= limits.fold_bytes
             try:
+                if self._moved:
+                    return
                 if self._published > self.seen.version:
                     async with self._publishing:
                         await self._serve(self._published)
@@ -358,23 +480,43 @@ class Writer:
                         await self._catch_up()
                 elif (is_old or is_large) and self._may_write():
                     await self.fold()
+                elif self._follower.manifest.carried and self._may_write():
+                    await self.embed()
             except Exception:
                 log.exception("the log's tail cannot be folded; it is tried again")
 
     async def fold(self) -> None:
-        """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time."""
+        """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time.
+
+        Then leaves that grew are split, where it pays, and small files are packed in the background.
+        """
         async with self._publishing:
             factor = self._spec.index.max_leaf_factor
             await self._in("fold", change.fold, self._root, self._assign, factor)
             await self._serve_newest()  # the fold's, or one that was published before and nobody serves yet
+            if can_maintain(self._model.trained, self._spec) and not self._follower.manifest.carried:
+                await self._in("fold", maintain, self._root, self._model.trained, self._spec)
+                await self._serve_newest()
         if not self._is_tidying:
             self._begin(self._tidy())
+
+    async def embed(self) -> None:
+        """Encode some documents whose vectors were carried from another model, as a new version."""
+        if await self._in("embed", self._embedded) is not None:
+            async with self._publishing:
+                await self._serve_newest()
+
+    def _embedded(self) -> LeafMap | None:
+        if self._embedding is None:
+            version = self._follower.version
+            self._embedding = Embedding.of_workdir(locate(version.workdir), version.now, self._model)
+        return self._embedding.next(self._limits.fold_documents)
 
     async def _tidy(self) -> None:
         """Pack small files into larger ones, and remove old versions where the limits say so, beside further folds."""
         self._is_tidying = True
         try:
-            while await self._in("tidy", pack, self._root) is not None:
+            while await self._in("tidy", self._tidied) is not None:
                 async with self._publishing:
                     await self._serve_newest()
             if self._limits.keep_versions is not None:
@@ -384,6 +526,13 @@ class Writer:
         finally:
             self._is_tidying = False
 
+    def _tidied(self) -> LeafMap | None:
+        """Publish a version in fewer files; None where they are few, and without many removed rows."""
+        packed, manifest = pack(self._root), LeafMap.open(self._root).manifest
+        if packed is None and not manifest.carried and Stats.of(manifest).void > VOID:
+            return compact_here(self._spec, self._root)
+        return packed
+
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Let work go on beside requests."""
         task = asyncio.create_task(work, context=contextvars.Context())
@@ -392,7 +541,7 @@ class Writer:
 
     async def _serve_newest(self) -> None:
         number = (await self._in("fold", leaf_map.versions, self._root))[-1]
-        if number > self.seen.version:
+        if number > self.seen.version and not self._moved:
             await self._serve(number)
 
     async def _serve(self, number: int) -> None:
@@ -406,3 +555,40 @@ class Writer:
 
     async def _in(self, thread: str, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work, *arguments)
+
+
+def _yield_to_others() -> None:
+    """Let this thread have a core only where no other thread needs it, as far as the system knows such threads."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
+class Writers:
+    """The Writer of the index that is served; a change that waits while another index takes its place goes to that."""
+
+    def __init__(self, now: Writer) -> None:
+        self.now = now
+
+    async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
+        """Write documents, as `Writer.put` does."""
+        return await self._by(lambda writer: writer.put(documents, key, body))
+
+    async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
+        """Delete documents, as `Writer.delete` does."""
+        return await self._by(lambda writer: writer.delete(ids, key, body))
+
+    async def rollback(self, number: int, key: str | None = None) -> RolledBack:
+        """Publish an older version again, as `Writer.rollback` does."""
+        return await self._by(lambda writer: writer.rollback(number, key))
+
+    async def _by(self, change: Callable[[Writer], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await change(self.now)
+            except MovedError:
+                continue
+
+    async def fold_forever(self) -> None:
+        """Fold the tail of the index that is served, until cancelled."""
+        while True:
+            await self.now.fold_forever()

@@ -48,7 +48,6 @@ from rayhier.serve.http.models import (
     DeleteRequest,
     DocumentBody,
     DocumentResponse,
-    Drift,
     ErrorBody,
     Explanation,
     Health,
@@ -92,7 +91,6 @@ KEY_LENGTH = 200
 WAITED, LOOK_SECONDS = 2.0, 0.005
 """Most seconds that a request waits for a change of the log, and seconds between two looks. The server that made a
 change sees it at once: who waits longer asks for what is not there."""
-DRIFTS = ("imbalance", "void", "added", "log_prob", "added_log_prob")
 Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
 DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
@@ -162,10 +160,10 @@ class Follows(Protocol):
 
 def api(
     engine: Backend,
-    index: IndexResponse,
+    index: Callable[[], IndexResponse],
     rules: Rules,
     limits: RequestLimits,
-    nodes: Callable[[], NodeTable],
+    nodes: Callable[[], tuple[NodeTable, int]],
     tokens: Tokens | None = None,
     *,
     origins: Sequence[str] = (),
@@ -178,12 +176,12 @@ def api(
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     recall: Callable[[], ServedRecall | None] = lambda: None,
 ) -> FastAPI:
-    """Make the HTTP application of an index: `engine` answers, `index` describes the index, `rules` check requests.
+    """Make the HTTP application: `engine` answers, `index` describes what is served, `rules` check requests.
 
-    `nodes` returns the nodes of its tree, and `versions` some of its versions before a number (None: all), the newest
-    first; both may read storage. Requests begin once `following` says so; `lifespan` runs beside the application.
-    `origins` are those whose pages may send requests too; with `log_queries` the texts of queries are logged. Without a
-    `writer` no request may write. `recall` returns recall as served.
+    `nodes` returns the nodes of the tree and the version with their sizes, and `versions` some versions before a number
+    (None: all), the newest first; both may read storage. Requests begin once `following` says so; `lifespan` runs
+    beside the application. `origins` are those whose pages may send requests too; with `log_queries` the texts of
+    queries are logged. Without a `writer` no request may write. `recall` returns recall as served.
     """
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
@@ -202,7 +200,7 @@ def api(
         responses={status: {"model": ErrorBody, "description": text} for status, text in DESCRIPTIONS.items()},
     )
     vectors = max(limits.max_batch, 0 if writer is None else write_limits.max_documents)
-    app.router.route_class = json_route(most_values(vectors, index.dimension))
+    app.router.route_class = json_route(most_values(vectors, index().dimension))
     install(app)
     sight = _Sight(engine, index, limits.seconds, following, recall, follows=writer is not None)
     _health(app, engine, following)
@@ -210,7 +208,7 @@ def api(
     _documents(app, engine, sight, limits.max_answer_bytes)
     _writes(app, writer, write_limits)
     _versions(app, versions, sight, writer)
-    _nodes(app, nodes, index.version, limits.max_answer_bytes)
+    _nodes(app, nodes, limits.max_answer_bytes)
     install_page(app)
     if tokens.required:
         _say_token(app)
@@ -223,7 +221,7 @@ class _Sight:
     def __init__(
         self,
         engine: Backend,
-        index: IndexResponse,
+        index: Callable[[], IndexResponse],
         seconds: float,
         following: Follows | None,
         recall: Callable[[], ServedRecall | None],
@@ -233,16 +231,9 @@ class _Sight:
         self._engine, self._index, self._seconds, self._follows = engine, index, seconds, follows
         self._following, self._recall = following, recall
 
-    @property
     def index(self) -> IndexResponse:
-        """Description of the index, as requests that begin now see it."""
-        view, served, update = self._engine.view, self._recall(), dict[str, Any]()
-        if view.seen is not None:
-            update |= {"version": view.seen.version, "log": view.seen.log, "documents": view.documents}
-        if view.stats is not None:
-            update |= {"how": view.how, "beam": view.rules.default_beam}
-            update["drift"] = Drift(**{name: getattr(view.stats, name) for name in DRIFTS}, advice=view.stats.advice())
-        index = self._index.model_copy(update=update)
+        """Describe the index as requests that begin now see it."""
+        index, served = self._index(), self._recall()
         if served is None:
             return index
         advice = [*index.drift.advice, *recall_advice(served, index.recall)]
@@ -251,8 +242,11 @@ class _Sight:
 
     def of(self, seen: Seen | None = None) -> Seen:
         """Return what an answer saw; without an argument what one that begins now sees."""
-        index = self._index
-        return seen or self._engine.view.seen or Seen(index.model, index.version, index.log)
+        seen = seen or self._engine.view.seen
+        if seen is None:
+            index = self.index()
+            return Seen(index.model, index.version, index.log)
+        return seen
 
     async def reach(self, number: int | None = None) -> None:
         """Wait until requests see what was answered before, and a change of the log.
@@ -382,12 +376,13 @@ def _searches(
     )
     async def route(body: RouteRequest) -> RouteResponse:
         await sight.reach()
-        return _routed(await engine.route(converter.route(body)), sight.of().version)
+        version, request = sight.of().version, converter.route(body)  # as of what the next line begins with
+        return _routed(await engine.route(request), version)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
         await sight.reach()
-        return sight.index
+        return sight.index()
 
 
 def _documents(app: FastAPI, engine: Backend, sight: _Sight, most_bytes: int) -> None:
@@ -514,9 +509,9 @@ def _key(key: str | None) -> str | None:
     return key
 
 
-def _nodes(app: FastAPI, nodes: Callable[[], NodeTable], version: int, most_bytes: int) -> None:
+def _nodes(app: FastAPI, nodes: Callable[[], tuple[NodeTable, int]], most_bytes: int) -> None:
     def read(wanted: NodesRequest) -> NodesResponse:
-        table = nodes()
+        table, version = nodes()
         if wanted.leaf:
             chosen, total = table.leaves(wanted.leaf), len(wanted.leaf)
         else:

@@ -24,6 +24,8 @@ export async function showServed(index) {
       ["numbers of a vector", count(index.dimension)],
       ["similarity", index.similarity],
       ["precision", index.precision],
+      ...(index.carried ? [["documents with vectors of the model before, moved", count(index.carried)]] : []),
+      ...(index.refused === null ? [] : [["a newer one is not served", index.refused]]),
     ],
     Search: [
       ["modes", index.modes.map((name) => (name === index.mode ? `${name} (default)` : name)).join(", ")],

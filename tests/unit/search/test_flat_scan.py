@@ -17,7 +17,7 @@ from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.reader import Reader
 from rayhier.search.request import Rules
 from rayhier.search.scan import LeafScan
-from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.engine import Engine, View
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas
@@ -193,7 +193,7 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
     )
     near = [Near("near", own, Here(Reader(one._leaves, None, one))) for own, one in zip(ranges, groups, strict=True)]
     rules = Rules(asked.search, 2**D, sum(there.manifest.counts), groups=len(near))
-    served = asyncio.run(ask(Engine(model, near, rules, N, there.manifest.counts), queries, 4))
+    served = asyncio.run(ask(Engine(View(model, near, rules, N, np.array(there.manifest.counts))), queries, 4))
     query = level_similarity.query(router, Encoded.of(queries))
     whole = levels(range(2**D)).scan(query, 4, 12)
     for answer, own, scores in zip(served.answers, ids(whole), whole.score_QK, strict=True):

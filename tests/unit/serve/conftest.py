@@ -12,49 +12,75 @@ from rayhier.index.describe import describe
 from rayhier.index.display import DisplayTree
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
+from rayhier.model.encoder import ResidualHead, save_encoder
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, current, files, schemas
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LEAVES, LeafMap
+from rayhier.storage.seal import seal, unseal
 
 N, L = 120, 9
 WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]
 TEXTS = [" ".join(WORDS[(n * step + n // 20) % 20] for step in range(1, 7)) for n in range(N)]
 
 
-def make_published(work, tiny_model, write_map, shards=3):
-    """Publish both artifacts below `work` and make them current."""
+MODEL, INDEX = "0123456789ab", "ba9876543210"
+OTHER_MODEL, OTHER_INDEX = "abcdef012345", "543210fedcba"
+
+
+def make_published(
+    work, tiny_model, write_map, shards=3, model=MODEL, index=INDEX, head=None, before=None, noise=None, **corpus
+):
+    """Publish both artifacts below `work` and make them current; with a `head` [m, m] on the encoder's vectors.
+
+    With `noise` [n, m], the documents' vectors are changed by it, as carried ones are.
+    """
     spec = JobSpec.model_validate(
         {
             "name": "by-hand",
             "workdir": str(work),
-            "corpus": {"type": "jsonl", "documents": "nowhere.jsonl", "fields": {"year": "int"}},
+            "corpus": {"type": "jsonl", "documents": "nowhere.jsonl", "fields": {"year": "int"}, **corpus},
             "encoder": {"model": str(tiny_model), "max_length": 32, "precision": "float32"},
             "router": {"type": "ehi", "branching": L},
             "search": {"k": 7, "beam": 2},
             "cluster": {"address": "local"},
         }
     )
-    vectors = TextEncoder(tiny_model, spec.encoder).encode(TEXTS)
-    router = EhiRouter(vectors.shape[1], L, 1, "none")
-    router.warm_start(torch.from_numpy(vectors[:L]))
-    with Attempt.start(Place(work / "model" / "0123456789ab")) as attempt:
+    with Attempt.start(Place(work / "model" / model)) as attempt:
+        if head is None:
+            shutil.copytree(tiny_model, attempt.root / "encoder")
+        else:
+            trained = ResidualHead(len(head))
+            trained.weight.data.copy_(torch.from_numpy(head))
+            save_encoder(tiny_model, trained, 32, attempt.root / "encoder")
+        vectors = TextEncoder(attempt.root / "encoder", spec.encoder).encode(TEXTS)
+        router = EhiRouter(vectors.shape[1], L, 1, "none")
+        router.warm_start(torch.from_numpy(vectors[:L]))
         save_router(router, attempt.root / "router")
-        shutil.copytree(tiny_model, attempt.root / "encoder")
         attempt.publish("model", {}, Output({}))
-    with Attempt.start(Place(work / "index" / "ba9876543210")) as attempt:
-        _write_map(attempt.root, vectors, route_all(router, Encoded.of(vectors), 2)[0].numpy(), shards, write_map)
+    with Attempt.start(Place(work / "index" / index)) as attempt:
+        if noise is not None:
+            vectors = vectors + noise
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        leaves = route_all(router, Encoded.of(vectors), 2)[0].numpy()
+        _write_map(attempt.root, vectors, leaves, shards, write_map, model)
+        if noise is not None:
+            (path,) = (attempt.root / "manifests").iterdir()
+            told = unseal(path)
+            files.replace(
+                path, seal(told | {"carried": N, "shards": [row | {"carried": True} for row in told["shards"]]})
+            )
         described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))
         files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
-        attempt.publish("index", {"model": "0123456789ab"}, Output({}))
-    named = {"model": "0123456789ab", "index": "ba9876543210"}
-    current.write(work, current.Current(spec=spec, artifacts=named))
+        attempt.publish("index", {"model": model}, Output({}))
+    named = {"model": model, "index": index}
+    current.write(work, current.Current(spec=spec, artifacts=named, before=before))
     return work
 
 
-def _write_map(root, vectors, leaves, shards, write_map):
+def _write_map(root, vectors, leaves, shards, write_map, model):
     schema = schemas.leaf_map(vectors.shape[1], "float32", schemas.documents({"year": "int"}, passages=False))
     rank, row = np.repeat([0, 1], N), np.tile(np.arange(N), 2)
     leaf = leaves[row, rank]
@@ -74,7 +100,7 @@ def _write_map(root, vectors, leaves, shards, write_map):
         ],
         schema=schema,
     )
-    write_map(root, table, L, shards, model="0123456789ab", leaves_per_document=2)
+    write_map(root, table, L, shards, model=model, leaves_per_document=2)
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,7 @@ class Canned:
         self.asked, self.filters, self.modes, self.budgets = [], [], [], []
         self.gone, self.error, self.enough, self.hit, self.stored = [], None, True, HIT, [STORED]
         self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
-        self.admission, self.view = Admission(math.inf), View(RULES, 10, np.zeros(9, np.int64))
+        self.admission, self.view = Admission(math.inf), View(None, [], RULES, 10, np.zeros(9, np.int64))
 
     async def search(self, request):
         self.asked.append((request.queries, request.k, request.beam))
@@ -159,7 +159,9 @@ NODES = NodeTable(
 def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, nodes=NODES, **options):
     """The HTTP application over an engine, an index and its rules, within some limits."""
     options.setdefault("versions", lambda before, count: VERSIONS[before is not None :][:count])
-    return api(engine, index, replace(rules, limits=limits), limits, lambda: nodes, tokens, **options)
+    return api(
+        engine, lambda: index, replace(rules, limits=limits), limits, lambda: (nodes, index.version), tokens, **options
+    )
 
 
 def ruled(rules=RULES, **search):
@@ -217,7 +219,8 @@ def engine_of(searcher, groups, reranker=None, reranking=None, rules=None):
     """An engine over groups that hold the index that a searcher has open."""
     manifest = searcher.manifest
     rules = replace(rules or searcher.rules, groups=len(groups))
-    return Engine(searcher.model, groups, rules, manifest.documents, manifest.counts, reranker, reranking)
+    counts = np.array(manifest.counts, dtype=np.int64)
+    return Engine(View(searcher.model, groups, rules, manifest.documents, counts, reranker, reranking))
 
 
 async def ask(engine, queries, k=None, beam=None, where=None, budget=0, mode=None):

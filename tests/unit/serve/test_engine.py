@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -180,7 +181,7 @@ def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
         monkeypatch.setattr(routes, "time", clock)
         monkeypatch.setattr(batching, "time", clock)
         engine = engine_of(searcher, groups)
-        engine.model = Slow(searcher.model.router, None, searcher.model.spec)
+        engine.view = replace(engine.view, model=Slow(searcher.model.router, None, searcher.model.spec))
         searches = [asyncio.create_task(ask(engine, [TEXTS[0]], 3, 2))]
         while not engine._batches.sizes:  # the first is at work
             await asyncio.sleep(0)

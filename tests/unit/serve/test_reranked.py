@@ -210,8 +210,8 @@ def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, c
 
 def seconds_of_calls(engine):
     """Seconds that a call would wait behind six that wait behind six."""
-    with engine.reranking.admission(6), engine.reranking.admission(6):
-        return engine.reranking.admission.wait
+    with engine.view.reranking.admission(6), engine.view.reranking.admission(6):
+        return engine.view.reranking.admission.wait
 
 
 def test_requests_that_are_late_teach_how_fast_calls_are_made(engine_by, clock):
@@ -252,7 +252,7 @@ def test_readiness_names_the_cross_encoder(engine_by):
 
     engine = engine_by(SPECS[0], never)
     assert asyncio.run(engine.unavailable()) == []
-    engine.reranking._scores.there = False
+    engine.view.reranking._scores.there = False
     assert asyncio.run(engine.unavailable()) == [RERANKER]
 
 

@@ -40,16 +40,22 @@ OPEN = "open sesame quagga"
 class Server:
     """An embedded server that writes, asked in this process."""
 
+    writes = True
+
     def __init__(self, work, folder, **args):
         (folder / "read").write_text("sesame")
         (folder / "write").write_text("poppy")
-        named = {"token_file": str(folder / "read"), "write_token_file": str(folder / "write")}
+        named = {"token_file": str(folder / "read")}
+        named |= {"write_token_file": str(folder / "write")} if self.writes else {}
         limits = {"limits": {"queue_seconds": 30, **args.pop("limits", {})}}
         self.embedded = Embedded(ServeArgs(workdir=str(work), **named, **limits, **args))
         self.client = TestClient(self.embedded.app())
         self.client.__enter__()
         self.client.portal.call(self.embedded.begin)
-        self.writer = self.embedded._writer
+
+    @property
+    def writer(self):
+        return self.embedded._writer
 
     def close(self):
         self.client.__exit__(None, None, None)

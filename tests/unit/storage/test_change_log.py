@@ -124,3 +124,22 @@ def test_changes_that_are_gathered_while_they_are_read(folder, log):
     assert [next(read).number, next(read).number] == [1, 2]
     log.gather(1, 6)
     assert [found.number for found in read] == [3, 4, 5, 6]
+
+
+def test_a_log_with_a_gap_goes_on_behind_it(folder, log):
+    """Another index was served in between: its log has the changes of the gap."""
+    for number in (1, 2, 3):
+        log.append(change(number))
+    log.gather(1, 2)
+    for number in (7, 8, 9):
+        log.append(change(number))
+    log.gather(7, 8)
+    assert [made.number for made in log.there()] == [1, 2, 3, 7, 8, 9]
+    assert [made.number for made in log.there(1, 8)] == [2, 3, 7, 8]
+    assert [made.number for made in log.after(6)] == [7, 8, 9]
+    with pytest.raises(InputError, match=r"000000000004\.change: no such object, but the log goes on to change 9"):
+        list(log.after(0))
+    path = folder / LOG / "000000000009.change"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"000000000009\.change: damaged"):
+        list(log.there())

@@ -1,0 +1,136 @@
+"""Carry changes of documents from an index to the index of a newly trained model.
+
+A training reads the corpus, not what was written to the index since. The documents that changes of the older index name
+get in the newer one the state that they have in the older: their texts, encoded anew, or none.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.corpus.passages import DocumentLayout
+from rayhier.dataset.documents import document_texts
+from rayhier.index import change
+from rayhier.index.assign import Assigner
+from rayhier.index.change import Batch
+from rayhier.index.incoming import BATCH
+from rayhier.search.model import Model
+from rayhier.storage import files, leaf_map
+from rayhier.storage.artifact import Artifact, Place
+from rayhier.storage.change_log import Change, ChangeLog
+from rayhier.storage.leaf_map import BUILT, LeafMap, Manifest
+from rayhier.storage.pins import reading
+
+Documents = dict[str, list[dict[str, Any]]]
+"""Id of a document -> its rows in the corpus's columns; several where it is cut into passages."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Number of documents that were written to an index, and removed from it, and of the last change it holds."""
+
+    written: int
+    removed: int
+    log: int
+
+
+def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | None:
+    """Publish a version of an index, `model`'s, that holds the changes of the index `before`; None where it had none.
+
+    Nothing is published where the index holds them already. The change log of the index goes on with the number after
+    the last change that it holds. InputError where a server writes to the index, or a file is damaged.
+    """
+    layout = DocumentLayout.of(model.spec.corpus)
+    with reading(before.root) as old:
+        log = ChangeLog(before.root)
+        tail = list(log.after(old.manifest.log))
+        if old.manifest.version == BUILT and not tail:
+            return None
+        last = tail[-1].number if tail else old.manifest.log
+        logged = {name for made in log.there() for name in made.ids.to_pylist()}
+        names = pa.array(sorted(logged | _named(old, before, layout.key)), pa.string())
+        older = _documents(old, tail, names, layout)
+    built = _rows(_corpus(before, layout.schema.names), names, layout)
+    wanted = {name: rows for name, rows in older.items() if name in logged or rows != built.get(name)}
+    opened = LeafMap.open(index.root)
+    revised = opened.router()
+    router = model.trained if revised is None else model.with_router(revised).trained
+    assign, factor = Assigner(router, model.spec, opened.manifest.model), model.spec.index.max_leaf_factor
+    opened = change.fold(index.root, assign, factor) or opened
+    there = _documents(opened, [], names, layout)
+    written = {name: rows for name, rows in wanted.items() if rows != there.get(name)}
+    gone = [name for name in there if name not in older]
+    if written:
+        change.upsert(index.root, assign, _batches(written, layout, model), factor)
+    if gone:
+        change.delete(index.root, gone)
+    if not written and not gone and last <= opened.manifest.log:
+        return Carried(0, 0, opened.manifest.log)
+
+    def numbered(now: LeafMap) -> Manifest:
+        held = {"change": "carry", "at": leaf_map.now(), "log": max(last, now.manifest.log)}
+        return now.manifest.model_copy(update=held)
+
+    return Carried(len(written), len(gone), leaf_map.commit(index.root, numbered).manifest.log)
+
+
+def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
+    """Ids of the documents that files say were added or removed since an index was built."""
+    manifest, columns = old.manifest, list[pa.ChunkedArray]()
+    for shard in manifest.shards:
+        if shard.since > BUILT and not shard.file.name.startswith(change.EMBEDDED_ROWS):
+            columns.append(old.read(shard, [key], verify=False)[key])
+    for removed in manifest.removed:
+        if not removed.file.name.startswith(change.EMBEDDED_IDS):
+            columns.append(files.read_table(old.root / removed.file.name, ["doc_id"])["doc_id"])
+    if all(
+        shard.since > BUILT for shard in manifest.shards
+    ):  # compacted: only the corpus names what was removed before
+        columns += [table[key] for table in _corpus(index, [key])]
+    return {name for column in columns for name in column.to_pylist()}
+
+
+def _corpus(index: Artifact, names: Sequence[str]) -> Iterator[pa.Table]:
+    """Read the documents that an index was built from, file by file; none where its corpus was removed."""
+    folder = index.folder.parent.parent / "corpus" / index.record.inputs.get("corpus", "none")
+    corpus = Place(folder).published()
+    if corpus is not None:
+        for name in corpus.names("documents/"):
+            yield files.read_table(corpus.path(name), names)
+
+
+def _documents(opened: LeafMap, tail: Sequence[Change], ids: pa.Array, layout: DocumentLayout) -> Documents:
+    """Read the documents with some ids from leaf files and a tail: those that are there."""
+    hidden, latest = {name for made in tail for name in made.ids.to_pylist()}, change.last_rows(tail)
+    wanted = pa.array([name for name in ids.to_pylist() if name not in hidden], pa.string())
+    names = [*layout.schema.names, "rank"]
+    shards = (opened.read(shard, names, verify=False) for shard in opened.manifest.shards if shard.rows)
+    stored = _rows(_first(shards), wanted, layout)
+    return stored | ({} if latest is None else _rows(_first([latest.select(names)]), ids, layout))
+
+
+def _first(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of documents in their first leaf alone."""
+    return (table.filter(pc.equal(table["rank"], 0)) for table in tables)
+
+
+def _rows(tables: Iterable[pa.Table], ids: pa.Array, layout: DocumentLayout) -> Documents:
+    """Collect the rows of the documents with some ids, each document's in the order of `doc_id`."""
+    documents: Documents = {}
+    for table in tables:
+        kept = table.filter(pc.is_in(table[layout.key], ids)).select(layout.schema.names)
+        for row in kept.to_pylist():
+            documents.setdefault(row[layout.key], []).append(row)
+    return {name: sorted(rows, key=lambda row: str(row["doc_id"])) for name, rows in documents.items()}
+
+
+def _batches(documents: Documents, layout: DocumentLayout, model: Model) -> Iterator[Batch]:
+    """Yield documents as tables, and encoded."""
+    names = list(documents)
+    for begin in range(0, len(names), BATCH):
+        rows = [row for name in names[begin : begin + BATCH] for row in documents[name]]
+        table = pa.Table.from_pylist(rows, layout.schema)
+        yield table, model.encode(document_texts(table))

@@ -1,0 +1,169 @@
+"""The changes of an index are in the index of the model that is trained after it."""
+
+import numpy as np
+import pytest
+
+from rayhier.index import change
+from rayhier.index.assign import Assigner
+from rayhier.index.carry_changes import carry_changes
+from rayhier.index.verify import verify
+from rayhier.search.model import Model
+from rayhier.search.searcher import Searcher
+from rayhier.search.stored import Listing
+from rayhier.storage import current, files, schemas
+from rayhier.storage.artifact import Artifact, Place
+from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.change_log import Change, ChangeLog
+from rayhier.storage.leaf_map import LeafMap
+
+from ...draws import unit
+from ..serve.conftest import INDEX, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
+
+M = 32
+FIELDS = schemas.documents({"year": "int"}, passages=False)
+
+
+def documents(**texts):
+    rows = [{"doc_id": name, "title": "", "text": text, "year": 1800} for name, text in texts.items()]
+    return schemas.pa.Table.from_pylist(rows, FIELDS)
+
+
+class Two:
+    """Two models in one workdir, with an index each, built from one corpus."""
+
+    def __init__(self, work, tiny_model, write_map):
+        self.work = make_published(work, tiny_model, write_map)
+        with Attempt.start(Place(work / "corpus" / "c0c0c0c0c0c0")) as attempt:
+            rows = {f"d{n}": (f"title {n}", TEXTS[n], 1900 + n) for n in range(N)}
+            built = [{"doc_id": name, "title": a, "text": b, "year": c} for name, (a, b, c) in rows.items()]
+            table = schemas.pa.Table.from_pylist(built, FIELDS)
+            files.write_parquet(attempt.root, "documents/0.parquet", [table], FIELDS)
+            attempt.publish("corpus", {}, Output({}))
+        self.nows = {INDEX: current.read(work)}
+        head = unit(4, M, M)
+        make_published(work, tiny_model, write_map, model=OTHER_MODEL, index=OTHER_INDEX, head=head.astype(np.float32))
+        self.nows[OTHER_INDEX] = current.read(work)
+
+    def model(self, index):
+        return Model.of_workdir(self.work, self.nows[index])
+
+    def artifact(self, index):
+        artifact = Artifact.open(self.work / "index" / index)
+        inputs = {**artifact.record.inputs, "corpus": "c0c0c0c0c0c0"}
+        return Artifact(artifact.folder, artifact.record.model_copy(update={"inputs": inputs}))
+
+    def root(self, index):
+        return self.artifact(index).root
+
+    def put(self, index, number, **texts):
+        model = self.model(index)
+        assign = Assigner(model.router, model.spec, model.spec.name)
+        table = documents(**texts)
+        rows = assign(table, model.encode(table["text"].to_pylist()))
+        assert ChangeLog(self.root(index)).append(Change(number, "put", rows, documents=len(texts)))
+
+    def delete(self, index, number, *names):
+        table = schemas.pa.table({"doc_id": list(names)})
+        assert ChangeLog(self.root(index)).append(Change(number, "delete", table, documents=len(names)))
+
+    def add(self, index, **texts):
+        """As the shell does: a version, not a change of the log."""
+        model = self.model(index)
+        table = documents(**texts)
+        assign = Assigner(model.router, model.spec, self.nows[index].artifacts["model"])
+        change.upsert(self.root(index), assign, [(table, model.encode(table["text"].to_pylist()))], 4)
+
+    def carry(self, source, target):
+        return carry_changes(self.artifact(source), self.artifact(target), self.model(target))
+
+    def texts(self, index):
+        searcher = Searcher.of_version(self.work, self.nows[index])
+        return {document.id: document.text for document in searcher.documents(Listing("", 1_000))}
+
+
+@pytest.fixture
+def two(tmp_path, tiny_model, write_map):
+    return Two(tmp_path / "work", tiny_model, write_map)
+
+
+BUILT = {f"d{n}": TEXTS[n] for n in range(N)}
+
+
+def test_an_index_without_changes_has_nothing_to_carry(two):
+    assert two.carry(INDEX, OTHER_INDEX) is None
+    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.version == 1
+
+
+@pytest.mark.parametrize("state", ["tail", "folded", "compacted"])
+def test_changes_are_carried_wherever_they_are(two, state):
+    two.add(INDEX, shell="oak shell", d5="five of the shell")
+    change.delete(two.root(INDEX), ["d6"])
+    if state == "compacted":
+        compact(two.root(INDEX))
+    two.put(INDEX, 1, a="oak a", b="oak b", d7="seven")
+    two.delete(INDEX, 2, "b", "d8")
+    if state == "folded":
+        change.fold(two.root(INDEX))
+    carried = two.carry(INDEX, OTHER_INDEX)
+    changed = {"shell": "oak shell", "d5": "five of the shell", "a": "oak a", "d7": "seven"}
+    expected = {name: text for name, text in (BUILT | changed).items() if name not in ("d6", "d8")}
+    assert two.texts(OTHER_INDEX) == expected == two.texts(INDEX)
+    assert (carried.written, carried.removed, carried.log) == (4, 2, 2)
+    manifest = LeafMap.open(two.root(OTHER_INDEX)).manifest
+    assert (manifest.log, manifest.documents, manifest.model) == (2, len(expected), OTHER_MODEL)
+    verify(two.root(OTHER_INDEX))
+    model = two.model(OTHER_INDEX)
+    searcher = Searcher.of_version(two.work, two.nows[OTHER_INDEX])
+    found = searcher.search_vectors(model.encode(["oak a"]).numpy, 1)
+    assert (found[0].hits[0].id, found[0].hits[0].score) == ("a", pytest.approx(1.0, abs=1e-3))  # float16
+
+
+def compact(root):
+    """As `rayhier index compact` does, without Ray."""
+    from rayhier.index.compact import replace_shards
+    from rayhier.index.shards import write_rows
+    from rayhier.storage import leaf_map
+
+    newest = LeafMap.open(root)
+    read = [newest.read(shard, newest.columns(shard)) for shard in newest.manifest.shards]
+    tables = [table.cast(read[0].schema) for table in read]
+    shard = write_rows(root, "data/compacted-0.parquet", schemas.pa.concat_tables(tables))
+    leaf_map.commit(root, replace_shards(newest.manifest, [shard]))
+
+
+def test_back_and_forth(two):
+    two.put(INDEX, 1, a="oak a", d7="seven", d9="nine")
+    two.carry(INDEX, OTHER_INDEX)
+    two.delete(OTHER_INDEX, 2, "a")
+    two.put(OTHER_INDEX, 3, b="oak b", d7=TEXTS[7])
+    carried = two.carry(OTHER_INDEX, INDEX)
+    assert two.texts(INDEX) == two.texts(OTHER_INDEX) == BUILT | {"b": "oak b", "d9": "nine"}
+    assert (carried.written, carried.removed, carried.log) == (2, 1, 3)
+    two.put(INDEX, 4, c="oak c")
+    two.carry(INDEX, OTHER_INDEX)
+    assert two.texts(OTHER_INDEX) == two.texts(INDEX)
+    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.log == 4
+
+
+def test_what_the_other_index_got_by_itself_stays(two):
+    two.put(INDEX, 1, a="oak a")
+    two.add(OTHER_INDEX, mine="elm mine")
+    two.carry(INDEX, OTHER_INDEX)
+    assert two.texts(OTHER_INDEX) == BUILT | {"a": "oak a", "mine": "elm mine"}
+
+
+def test_twice_is_once(two):
+    two.put(INDEX, 1, a="oak a")
+    two.carry(INDEX, OTHER_INDEX)
+    before = LeafMap.open(two.root(OTHER_INDEX)).manifest
+    again = two.carry(INDEX, OTHER_INDEX)
+    assert (again.written, again.removed, again.log) == (0, 0, 1)
+    assert LeafMap.open(two.root(OTHER_INDEX)).manifest == before
+    assert two.texts(OTHER_INDEX) == BUILT | {"a": "oak a"}
+
+
+def test_a_rollback_afterwards_keeps_the_logs_number(two):
+    two.put(INDEX, 1, a="oak a")
+    two.carry(INDEX, OTHER_INDEX)
+    rolled = change.rollback(two.root(OTHER_INDEX), 1)
+    assert (rolled.manifest.log, two.texts(OTHER_INDEX)) == (1, BUILT)

@@ -1,0 +1,325 @@
+"""A newly trained model takes the place of the one that is served; nothing fails, is mixed or is lost."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rayhier.search.model import Model
+from rayhier.search.searcher import Searcher
+from rayhier.serve.backend.version import Version
+from rayhier.storage import current, pins
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.leaf_map import LeafMap
+
+from ...draws import unit
+from .conftest import INDEX, MODEL, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
+from .stand_ins import ask, engine_of, near_groups
+from .test_writer import OPEN, READ, Server, doc
+
+M = 32
+SHORT = {"limits": {"seconds": 1.0}, "shard_seconds": 0.5, "reranker_seconds": 0.5}
+
+
+@pytest.fixture
+def work(tmp_path, tiny_model, write_map):
+    return make_published(tmp_path / "work", tiny_model, write_map)
+
+
+@pytest.fixture
+def train_again(work, tiny_model, write_map):
+    """Publish another model, a rotation of the first one's vectors and more, and its index, and make them current."""
+
+    def trained(**more):
+        head = np.linalg.qr(unit(3, M, M))[0] + 0.5 * unit(4, M, M) - np.eye(M)
+        named = {"model": OTHER_MODEL, "index": OTHER_INDEX, "before": INDEX}
+        make_published(work, tiny_model, write_map, head=head.astype(np.float32), **named | more)
+        return current.read(work)
+
+    return trained
+
+
+@pytest.fixture
+def open_server(work, tmp_path):
+    servers = []
+
+    def opened(kind=Server, **args):
+        servers.append(kind(work, tmp_path, **args))
+        return servers[-1]
+
+    yield opened
+    for server in servers:
+        server.close()
+
+
+class Reads(Server):
+    """A server that does not write."""
+
+    writes = False
+
+
+def look(server):
+    server.client.portal.call(server.embedded.look)
+
+
+def replayed(work, nows, text, answer, k=10):
+    """Ids that offline search gives for a text, of what an answer says that it saw."""
+    searcher = Searcher.of_version(work, nows[answer["model"]], answer["version"], log=answer["log"])
+    (found,) = searcher.search([text], k)
+    return [hit.id for hit in found.hits]
+
+
+def ids(answer):
+    return [result["id"] for result in answer["results"]]
+
+
+def drained(server):
+    async def wait():
+        await asyncio.gather(*server.embedded._draining)
+
+    server.client.portal.call(wait)
+
+
+@pytest.mark.parametrize("kind", [Server, Reads], ids=["writes", "reads"])
+def test_another_model_takes_the_place_of_the_one_that_is_served(kind, open_server, work, train_again):
+    nows = {MODEL: current.read(work)}
+    server = open_server(kind, **SHORT)
+    before = server.search(TEXTS[3], 10)
+    look(server)
+    assert server.index()["model"] == MODEL
+    nows[OTHER_MODEL] = train_again()
+    assert server.index()["model"] == MODEL
+    look(server)
+    shown, after = server.index(), server.search(TEXTS[3], 10)
+    assert (shown["model"], shown["index"], shown["refused"]) == (OTHER_MODEL, OTHER_INDEX, None)
+    assert (before["model"], after["model"]) == (MODEL, OTHER_MODEL)
+    assert ids(before) != ids(after)
+    for answer in (before, after):
+        assert ids(answer) == replayed(work, nows, TEXTS[3], answer)
+    nodes = server.client.get("/v1/nodes", headers=READ).json()
+    assert sum(node["size"] for node in nodes["nodes"]) == 2 * N
+    routed = server.client.post("/v1/route", json={"query": TEXTS[3], "beam": 3}, headers=READ).json()
+    model = Model.of_workdir(work, nows[OTHER_MODEL])
+    assert [leaf["leaf"] for leaf in routed["leaves"]] == model.route(model.encode([TEXTS[3]]), 3)[0][0].tolist()
+    old, new = (Artifact.open(work / "index" / name).root for name in (INDEX, OTHER_INDEX))
+    assert pins.held(old)
+    drained(server)
+    assert not pins.held(old)
+    assert pins.held(new)
+    assert ids(server.search(TEXTS[3], 10)) == ids(after)
+
+
+def test_answers_and_changes_while_the_model_is_swapped(open_server, work, train_again):
+    nows, stop, answers, written = {MODEL: current.read(work)}, threading.Event(), [], {}
+    server = open_server(shard_groups=2)
+    server.put(doc("early", f"{OPEN} early"))
+    server.delete("d11")
+
+    def search(number):
+        n = number
+        while not stop.is_set():
+            text = TEXTS[n % N]
+            answers.append((text, server.search(text, 10)))
+            n += 7
+
+    def write(number):
+        n = 0
+        while not stop.is_set():
+            name = f"w{number}-{n}"
+            told = server.put(doc(name, f"{OPEN} {name}"))
+            written[name] = told
+            seen = server.search(f"{OPEN} {name}", 100, min_log=told["log"])
+            assert name in ids(seen)
+            n += 1
+
+    with ThreadPoolExecutor(6) as pool:
+        tasks = [*(pool.submit(search, n) for n in range(4)), *(pool.submit(write, n) for n in range(2))]
+        try:
+            while len(answers) < 20 or len(written) < 5:
+                assert not any(task.done() for task in tasks)
+                stop.wait(0.01)
+            nows[OTHER_MODEL] = train_again()
+            look(server)
+            assert server.index()["model"] == OTHER_MODEL
+            enough, more = len(answers) + 20, len(written) + 5
+            while len(answers) < enough or len(written) < more:
+                assert not any(task.done() for task in tasks)
+                stop.wait(0.01)
+        finally:
+            stop.set()
+        for task in tasks:
+            task.result()
+    assert {answer["model"] for _, answer in answers} == {MODEL, OTHER_MODEL}
+    assert {told["model"] for told in written.values()} == {MODEL, OTHER_MODEL}
+    assert not any(answer["partial"] for _, answer in answers)
+    for text, answer in answers[:: max(1, len(answers) // 40)]:
+        assert ids(answer) == replayed(work, nows, text, answer)
+    there = server.all_ids()
+    assert set(there) == {*(f"d{n}" for n in range(N) if n != 11), "early", *written}
+    assert len(there) == len(set(there)) == server.index()["documents"]
+    logs = [told["log"] for told in written.values()]
+    assert len(set(logs)) == len(logs)
+
+
+def test_a_key_of_a_change_before_the_swap_changes_nothing_after_it(open_server, work, train_again):
+    key = {"Idempotency-Key": "k-1"}
+    server = open_server()
+    first = server.put(doc("a"), **key)
+    train_again()
+    look(server)
+    assert server.put(doc("a"), **key) == first
+    assert server.put(doc("b"), status=422, **key)["error"]["code"] == "key_reused"
+    server.close()
+    again = open_server()
+    assert again.index()["model"] == OTHER_MODEL
+    assert again.put(doc("a"), **key)["log"] == first["log"]
+    assert again.index()["log"] == 1
+
+
+def test_a_writer_that_starts_takes_over_what_the_index_before_was_told(open_server, work, train_again):
+    server = open_server()
+    server.put(doc("a"), doc("d7", f"{OPEN} again"))
+    server.delete("d9")
+    server.close()
+    train_again()
+    again = open_server()
+    assert again.index()["model"] == OTHER_MODEL
+    assert again.ids(OPEN, 2) == ["a", "d7"]
+    assert "d9" not in again.all_ids()
+    assert again.put(doc("b"))["log"] == 3
+
+
+REFUSED = {
+    "a damaged model": ({}, "router.safetensors", "router/router.safetensors: SHA-256"),
+    "a damaged shard": ({}, "data/0.parquet", "data/0.parquet: SHA-256"),
+    "other fields": ({"fields": {"lang": "string"}}, None, "corpus.fields: got {'lang': 'string'}; allowed: {'year': "),
+}
+
+
+@pytest.mark.parametrize(("more", "damaged", "said"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("kind", [Server, Reads], ids=["writes", "reads"])
+def test_what_cannot_be_served_is_said_and_the_old_goes_on(
+    kind, more, damaged, said, open_server, work, train_again, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    server = open_server(kind)
+    now = train_again(**more)
+    whole = None
+    if damaged is not None:
+        (path,) = [path for path in work.rglob(damaged) if OTHER_MODEL in str(path) or OTHER_INDEX in str(path)]
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + b"?")
+    look(server)
+    shown = server.index()
+    assert (shown["model"], said in shown["refused"]) == (MODEL, True), shown["refused"]
+    assert server.search(TEXTS[0])["model"] == MODEL
+    if kind is Server:
+        server.put(doc("still"))
+        assert server.ids(OPEN, 1) == ["still"]
+    if whole is not None:
+        path.write_bytes(whole)
+        current.write(work, now.model_copy(update={"seeds": {"1": {}}}))
+        look(server)
+        assert (server.index()["model"], server.index()["refused"]) == (OTHER_MODEL, None)
+        if kind is Server:
+            assert server.ids(OPEN, 1) == ["still"]
+
+
+def test_a_damaged_current_json_changes_nothing(open_server, work):
+    server = open_server()
+    (work / current.NAME).write_text("{")
+    look(server)
+    assert server.search(TEXTS[0])["model"] == MODEL
+
+
+def test_queries_of_two_models_share_no_batch(work, train_again):
+    first, groups = Searcher.open(work), near_groups(work, 2)
+    second = Searcher.of_version(work, train_again())
+    engine, other = engine_of(first, groups), engine_of(second, near_groups(work, 2))
+
+    async def both():
+        before = [asyncio.create_task(ask(engine, [text], 5, 3)) for text in TEXTS[:4]]
+        await asyncio.sleep(0)  # they began, and wait for the encoder
+        engine.view = replace(other.view)
+        after = [asyncio.create_task(ask(engine, [text], 5, 3)) for text in TEXTS[:4]]
+        return await asyncio.gather(*before), await asyncio.gather(*after)
+
+    for searcher, told in zip((first, second), asyncio.run(both()), strict=True):
+        for answer, expected in zip(told, searcher.search(TEXTS[:4], 5, 3), strict=True):
+            assert [hit.id for hit in answer.answers[0].hits] == [hit.id for hit in expected.hits]
+
+
+def test_a_server_that_writes_encodes_what_was_carried(open_server, work, train_again):
+    nows = {MODEL: current.read(work)}
+    server = open_server(writes={"fold_documents": 40})
+    nows[OTHER_MODEL] = train_again(noise=0.5 * unit(5, N, M))
+    look(server)
+    assert (server.index()["model"], server.index()["carried"]) == (OTHER_MODEL, N)
+    server.put(doc("d3", f"{OPEN} three"), doc("new", f"{OPEN} new"))
+    server.delete("d4")
+    answers, left = [], [N]
+    while left[-1]:
+        answers.append((TEXTS[9], server.search(TEXTS[9], 10)))
+        server.client.portal.call(server.writer.embed)
+        left.append(server.index()["carried"])
+    assert left == [N, N - 40, N - 80, 0]
+    answers.append((TEXTS[9], server.search(TEXTS[9], 10)))
+    assert [answer["version"] for _, answer in answers] == [1, 2, 3, 4]
+    for text, answer in answers:
+        assert ids(answer) == replayed(work, nows, text, answer)
+    model = Model.of_workdir(work, nows[OTHER_MODEL])
+    true = model.encode([f"title {n} {TEXTS[n]}" for n in range(N)]).numpy
+    assert server.ids(OPEN, 2) == ["d3", "new"] or server.ids(OPEN, 2) == ["new", "d3"]
+    server.fold()
+    assert set(server.all_ids()) == {*(f"d{n}" for n in range(N) if n != 4), "new"}
+    manifest = LeafMap.open(Artifact.open(work / "index" / OTHER_INDEX).root).manifest
+    assert not any(shard.carried for shard in manifest.shards)
+    beam = server.index()["leaves"]
+    found = server.client.post(
+        "/v1/search", json={"vector": true[9].tolist(), "k": 1, "beam": beam}, headers=READ
+    ).json()
+    assert (found["results"][0]["id"], found["results"][0]["score"]) == ("d9", pytest.approx(1, abs=1e-3))
+
+
+@pytest.mark.parametrize("kind", [Server, Reads], ids=["writes", "reads"])
+def test_other_settings_of_searches_are_served_too(kind, open_server, work):
+    server, now = open_server(kind, shard_groups=2), current.read(work)
+    if kind is Server:
+        server.put(doc("a"))
+        server.fold()
+        server.put(doc("b"))
+    before = server.search(OPEN, None)
+    search = now.spec.search.model_copy(
+        update={"k": 3, "hybrid": now.spec.search.hybrid.model_copy(update={"weight": 1.0})}
+    )
+    other = now.model_copy(update={"spec": now.spec.model_copy(update={"search": search})})
+    current.write(work, other)
+    look(server)
+    after = server.search(OPEN, None)
+    assert (len(before["results"]), len(after["results"]), server.index()["k"]) == (7, 3, 3)
+    assert (after["model"], after["version"], after["log"]) == (before["model"], before["version"], before["log"])
+    assert ids(after) == replayed(work, {MODEL: other}, OPEN, after, 3)
+    if kind is Server:
+        assert set(ids(after)) >= {"a", "b"}
+        server.put(doc("c"))
+        server.fold()
+        assert {"a", "b", "c"} <= set(server.ids(OPEN, 9))
+        assert server.index()["k"] == 3
+
+
+def test_storage_that_fails_is_tried_again(open_server, train_again, monkeypatch):
+    server = open_server(Reads)
+    train_again()
+
+    def failed(*_):
+        raise OSError("no route to storage")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Version, "model", failed)
+        assert server.client.portal.call(server.embedded.look) is False
+    assert (server.index()["model"], server.index()["refused"]) == (MODEL, "no route to storage")
+    assert server.client.portal.call(server.embedded.look) is True
+    assert (server.index()["model"], server.index()["refused"]) == (OTHER_MODEL, None)
