@@ -30,6 +30,7 @@ from rayhier.serve.metrics import Prometheus
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import versions
 from rayhier.storage.paths import locate
 
 HEALTH_SECONDS = 10.0
@@ -114,7 +115,8 @@ class Embedded:
         parts = _named(self._shards, ranges)
         self._served = ServedIndex(args, version, parts, scorer, self._prometheus)
         self._writers = None if args.write_token_file is None else self._served.begin_writing(self._shards)
-        self._now = self._looked_at = version.now
+        self._now = version.now
+        self._looked_at = version.now, 0
         self._draining = set[asyncio.Task[None]]()
 
     @property
@@ -149,7 +151,7 @@ class Embedded:
                 await shards.check_health()
 
     async def follow(self) -> None:
-        """Look every second whether current.json names another model, index or settings, until cancelled."""
+        """Look every second whether there is another model, index, version or setting to serve, until cancelled."""
         settled = True
         while True:
             await asyncio.sleep(LOOK_SECONDS if settled else AGAIN_SECONDS)
@@ -158,18 +160,20 @@ class Embedded:
     async def look(self) -> bool:
         """Serve the model and index that current.json names, by its settings, where one is another and can be opened.
 
+        Without a Writer, also a newer version of the index.
+
         Where they cannot, those before stay served, and the log and `GET /v1/index` say why; it is tried again once
         current.json is written again. Returns False where it is to be tried again in any case, as storage failed.
         """
         try:
-            now = await asyncio.to_thread(current.read, locate(self._args.workdir))
+            now, number = await asyncio.to_thread(self._newest)
         except (InputError, OSError) as error:
             log.warning("current.json cannot be read: %s", error)
             return False
-        if now == self._looked_at:
+        if (now, number) == self._looked_at:
             return True
-        self._looked_at = now
-        if _searched(now) == _searched(self._now):
+        self._looked_at = now, number
+        if _searched(now) == _searched(self._now) and number <= self._served.opened.version.number:
             self._served.refused = None
             return True
         try:
@@ -177,10 +181,20 @@ class Embedded:
         except InputError as error:
             self._refuse(now, error)
         except Exception as error:  # noqa: BLE001  whatever it is, requests go on
-            self._looked_at = self._now
+            self._looked_at = self._now, 0
             self._refuse(now, error)
             return False
         return True
+
+    def _newest(self) -> tuple[Current, int]:
+        """Read current.json, and the number of the newest version of the index that is served.
+
+        The number is 0 where a Writer publishes versions, and serves them itself.
+        """
+        now, leaf_map = current.read(locate(self._args.workdir)), self._served.opened.view.leaf_map
+        if self._writer is not None or leaf_map is None:
+            return now, 0
+        return now, max(versions(leaf_map.root), default=0)
 
     def _refuse(self, now: Current, error: Exception) -> None:
         """Say why another model and index are not served."""
@@ -191,7 +205,7 @@ class Embedded:
     async def _swap(self, now: Current) -> None:
         """Open another model and index, let requests see them, and release those before once no request reads them."""
         said = "model {model}, index {index}".format(**now.artifacts)
-        say(f"opening {said}")
+        say(f"opening {said}, its newest version")
         with contextlib.ExitStack() as opening:
             opened, shards = await asyncio.to_thread(self._opened, opening, now)
             if self._writer is None:
