@@ -71,7 +71,10 @@ class Embedding:
         order_N = np.argsort(-self._visit_L[left["leaf"].to_numpy()], kind="stable")
         ids = left["id"].take(pa.array(order_N[:most])).combine_chunks().unique()
         names = [*self._layout.schema.names, "rank"]
-        tables = [newest.read(shard, names, verify=False) for shard in newest.manifest.shards if shard.rows]
+        # Passages of a document are replaced together, also those that were encoded.
+        whole = self._layout.passages is not None
+        shards = [shard for shard in newest.manifest.shards if shard.rows and (shard.carried or whole)]
+        tables = [newest.read(shard, names, verify=False) for shard in shards]
         rows = [table.filter(pc.and_(pc.is_in(table[self._layout.key], ids), _first(table))) for table in tables]
         documents = pa.concat_tables(rows).select(self._layout.schema.names)
         batch = documents, self._model.encode(document_texts(documents))

@@ -20,7 +20,7 @@ from rayhier.arrays import Floats
 from rayhier.spec import InputError
 
 ORTHOGONAL = "orthogonal"
-RIDGES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+RIDGES = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Penalties of the correction's weights that are tried, times the mean variance of a dimension and the documents."""
 HELD_OUT = 0.2
 """Share of the documents that are left out of the fit, to choose the kind of map."""

@@ -189,7 +189,7 @@ class ServedIndex:
 
     def _describe(self) -> IndexResponse:
         """Describe the index that requests see which begin now."""
-        return describe(self.engine.view, self._args, self.refused)
+        return describe(self.engine.view, self._args, self.refused or self.follower.refused)
 
     def _nodes(self) -> tuple[NodeTable, int]:
         """The nodes of the tree, read when a request first needs those of a version, and the version's number."""

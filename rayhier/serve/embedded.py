@@ -25,6 +25,7 @@ from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writers
+from rayhier.serve.errors import LostError
 from rayhier.serve.http.protocol import LimitedProtocol
 from rayhier.serve.metrics import Prometheus
 from rayhier.spec import InputError
@@ -147,7 +148,7 @@ class Embedded:
                 await shards.check_health()
 
     async def follow(self) -> None:
-        """Look every second whether current.json names another model, index or settings, until cancelled."""
+        """Look every second whether there is another model, index, version or setting to serve, until cancelled."""
         settled = True
         while True:
             await asyncio.sleep(LOOK_SECONDS if settled else AGAIN_SECONDS)
@@ -156,13 +157,17 @@ class Embedded:
     async def look(self) -> bool:
         """Serve the model and index that current.json names, by its settings, where one is another and can be opened.
 
+        Without a Writer, also newer versions of the index, and changes that another server appends to its log.
+
         Where they cannot, those before stay served, and the log and `GET /v1/index` say why; it is tried again once
         current.json is written again. Returns False where it is to be tried again in any case, as storage failed.
         """
         try:
             now = await asyncio.to_thread(current.read, locate(self._args.workdir))
-        except (InputError, OSError) as error:
-            log.warning("current.json cannot be read: %s", error)
+            if self._writers is None and self._now.spec.search.how != "level":
+                await self._served.follower.look()
+        except (InputError, LostError, OSError) as error:
+            log.warning("what is new cannot be read: %s", error)
             return False
         if now == self._looked_at:
             return True

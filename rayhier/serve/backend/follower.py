@@ -56,6 +56,8 @@ class Follower:
         self.log, self.lock = ChangeLog(leaf_map.root), asyncio.Lock()
         self.damage: str | None = None
         """What is wrong with the first change of the log that cannot be read."""
+        self.refused: str | None = None
+        """Why the newest version is not served; None: it is, as far as is known."""
         self.applied: Callable[[Change], None] = _ignore
         """Function that is called with each change that requests see from then on."""
         self.changed: Callable[[], None] = _nothing
@@ -177,7 +179,9 @@ class Follower:
         if newest > self.seen.version:
             try:
                 await self.move(newest)
+                self.refused = None
             except InputError as error:
+                self.refused = str(error)
                 log.warning("version %d is not served: %s", newest, error)
         async with self.lock:
             await self.catch_up()

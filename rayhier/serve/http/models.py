@@ -608,14 +608,14 @@ class IndexResponse(_Body):
     """Fingerprint of the index: a hash of everything it depends on."""
     model: str
     """Fingerprint of the model: a hash of everything it depends on."""
-    refused: str | None = None
+    refused: str | None
     """Why a newer model or index, which `current.json` of the workdir names, is not served; null: this is the newest,
     or a newer one is being opened."""
     router: str
     """Type of the router: ehi, hce, learned_ivf or retreever."""
     documents: int
     """Number of documents; of passages where the corpus is cut into passages."""
-    carried: int = 0
+    carried: int
     """Number of documents, about, whose vectors were moved from another model's and are not encoded yet."""
     leaves: int
     """Number of leaves."""

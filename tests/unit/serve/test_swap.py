@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rayhier.index import change
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.serve.backend.version import Version
@@ -323,3 +324,24 @@ def test_storage_that_fails_is_tried_again(open_server, train_again, monkeypatch
     assert (server.index()["model"], server.index()["refused"]) == (MODEL, "no route to storage")
     assert server.client.portal.call(server.embedded.look) is True
     assert (server.index()["model"], server.index()["refused"]) == (OTHER_MODEL, None)
+
+
+def test_a_server_that_does_not_write_moves_to_versions_that_others_publish(open_server, work):
+    server, root = open_server(Reads), Artifact.open(work / "index" / INDEX).root
+    first = server.search(TEXTS[3], 10)
+    look(server)
+    assert server.index()["version"] == 1
+    change.delete(root, [ids(first)[0]])
+    look(server)
+    second = server.search(TEXTS[3], 10)
+    assert (second["version"], server.index()["version"], server.index()["documents"]) == (2, 2, N - 1)
+    assert ids(first)[0] not in ids(second)
+    manifest = root / "manifests" / "v000003.json"
+    manifest.write_bytes(b"{}")
+    look(server)
+    assert "v000003.json" in server.index()["refused"]
+    assert server.search(TEXTS[3], 10)["version"] == 2
+    change.rollback(root, 1)
+    look(server)
+    assert (server.index()["version"], server.index()["refused"]) == (4, None)
+    assert ids(server.search(TEXTS[3], 10)) == ids(first)
