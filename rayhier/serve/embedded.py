@@ -242,8 +242,10 @@ class Embedded:
         before.close()
 
     def close(self) -> None:
-        """Release the index's version, which vacuum may then remove."""
+        """Release the index's versions, which vacuum may then remove."""
         self._served.close()
+        for group in self._shards:
+            group.release()
 
 
 def _open_shards(version: Version, ranges: Sequence[range], args: ServeArgs) -> list[LocalShards]:

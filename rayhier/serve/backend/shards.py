@@ -84,9 +84,10 @@ class ShardGroup:
         self.release()
 
     def release(self) -> None:
-        """Release all versions, which vacuum may then remove."""
-        for opened in self.__dict__.get("_versions", {}).values():
+        """Release all versions and their files, which vacuum may then remove; the group reads nothing any more."""
+        for opened in self.__dict__.pop("_versions", {}).values():
             opened.pins.close()
+        self.__dict__.pop("_newest", None)
 
     async def read(self, work: Reading, seen: Seen | None = None) -> Any:
         """Do a piece of work, such as a scan, in the leaves of this group: of its first version, or of what is `seen`.

@@ -97,7 +97,7 @@ class Cluster:
     async def shows(self, by, name):
         """Whether a document is there for a request that begins now, and what the request sees."""
         await self.ingresses[by]._following()
-        engine = self.ingresses[by]._served._engine
+        engine = self.ingresses[by]._served.engine
         seen = engine.view.seen
         documents, lost = await engine.documents(Lookup((name,)))
         assert not lost
@@ -105,7 +105,7 @@ class Cluster:
 
     def sizes(self):
         """Number of documents that each ingress says there are."""
-        return [one._served._engine.view.documents for one in self.ingresses]
+        return [one._served.engine.view.documents for one in self.ingresses]
 
     def stop_following(self, by):
         self._running[by].cancel()

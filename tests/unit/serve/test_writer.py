@@ -55,7 +55,7 @@ class Server:
 
     @property
     def writer(self):
-        return self.embedded._writer
+        return self.embedded._writers.now
 
     def close(self):
         self.client.__exit__(None, None, None)
@@ -245,7 +245,7 @@ def test_recall_as_served_is_of_what_was_seen(open_server):
 
 def test_a_request_that_began_before_a_fold_ends_as_it_began(server):
     server.put(doc("a"))
-    engine = server.embedded._served._engine
+    engine = server.embedded._served.engine
     view = engine.view
     server.fold()
     server.put(doc("b"))
@@ -407,6 +407,8 @@ def test_small_files_are_packed_and_old_versions_go(open_server, published):
         server.put(doc(f"n{len(names) - 1}"), doc("again"))
         server.fold()
         threading.Event().wait(0.1)  # a version is held while requests may read it
+        for group in server.embedded._shards:
+            server.client.portal.call(group.check_health)
     assert any(shard.file.name.startswith("data/packed-") for shard in LeafMap.open(root).manifest.shards)
     assert names <= set(server.all_ids())
     assert names <= set(server.ids(OPEN, 200))
