@@ -52,6 +52,8 @@ HEAD = [
     "99%",
     "recall@10",
 ]
+KEPT = 10
+"""Versions that the server keeps."""
 TOGETHER = 20
 """Batches of one call in this process: what a server's tail holds at most."""
 
@@ -143,7 +145,10 @@ def lines(workdir: Path) -> list[str]:
 def over_http(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
     """An embedded server, with clients in this process."""
     taken = Taken("rayhier-http")
-    with serving(work, "writes.fold_seconds=2") as (url, token), Client(url, token) as client:
+    with (
+        serving(work, "writes.fold_seconds=2", f"writes.keep_versions={KEPT}") as (url, token),
+        Client(url, token) as client,
+    ):
         with watched(taken, below(os.getpid())[-1]):
             began = time.perf_counter()
             ends = asyncio.run(put_for(url, token, stream, seconds))
@@ -164,6 +169,7 @@ def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
     """`Index.add` of parquet files, so many documents each as a server's tail holds; searches see each at once."""
     taken, file, waiting = Taken("rayhier"), work / "batch.parquet", list[pa.Table]()
     index = rayhier.open(work)
+    names = index.spec.corpus.row_columns
 
     def flush() -> None:
         if waiting:
@@ -174,7 +180,7 @@ def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
     def add(number: int) -> None:
         batch = stream.batch(number)
         vectors = columns.vector_column(batch.vector_BM, pa.float32())
-        waiting.append(pa.table({"_id": batch.ids, "text": batch.texts, "vector": vectors}))
+        waiting.append(pa.table({names.id: batch.ids, names.text: batch.texts, "vector": vectors}))
         if len(waiting) == TOGETHER:
             flush()
 

@@ -17,6 +17,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from benchmarks.commands import Options, absolute, clock, count
 from benchmarks.live.ingest import copied, serving
 from rayhier.dataset.documents import document_texts
@@ -73,6 +75,8 @@ class Agreement:
     models: int
     same: int
     """Answers whose replay has the same ids in the same order."""
+    tied: int
+    """Answers whose replay differs only in the order, or the choice, of documents with the same score within 1e-5."""
     furthest: float
     """Largest difference of a document's two scores."""
     first: str = ""
@@ -158,7 +162,7 @@ def again(searcher: Searcher, answer: Given, queries: Queries) -> tuple[list[str
 
 def compare(work: Path, given: Sequence[Given], queries: Queries) -> Agreement:
     """Search again for every answer."""
-    same, furthest, first, states = 0, 0.0, "", 0
+    same, tied, furthest, first, states = 0, 0, 0.0, "", 0
     for searcher, answers in opened(work, given):
         states += 1
         for answer in answers:
@@ -171,12 +175,18 @@ def compare(work: Path, given: Sequence[Given], queries: Queries) -> Agreement:
                 if name in shared
             ]
             furthest = max([furthest, *far])
-            if ids != answer.ids and not first:
+            is_tied = (
+                ids != answer.ids
+                and len(ids) == len(answer.ids)
+                and np.allclose(scores, answer.scores, rtol=0, atol=TIE)
+            )
+            tied += is_tied
+            if ids != answer.ids and not is_tied and not first:
                 first = difference(answer, ids, scores)
         searcher.close()
     seen = Counter(answer.version for answer in given)
     models = {answer.model for answer in given}
-    return Agreement(len(given), len(seen), states, len(models), same, furthest, first)
+    return Agreement(len(given), len(seen), states, len(models), same, tied, furthest, first)
 
 
 def difference(answer: Given, ids: list[str], scores: list[float]) -> str:
@@ -194,10 +204,9 @@ def lines(workdir: Path) -> list[str]:
         return []
     told = Agreement(**json.loads(path.read_text()))
     seen = f"{told.versions} versions, {told.states:,} states and {told.models} model{'s' if told.models > 1 else ''}"
-    text = f"{told.answers:,} answers over {seen}: {told.same:,} have the same ids in the same order when replayed."
-    return [f"{text} Largest difference of a score: {told.furthest:.1e}."] + (
-        [f"First: {told.first}"] if told.first else []
-    )
+    same = f"{told.same:,} have the same ids in the same order when replayed, {told.tied:,} but for ties"
+    text = f"{told.answers:,} answers over {seen}: {same}. Largest difference of a score: {told.furthest:.1e}."
+    return [text, *([f"First: {told.first}"] if told.first else [])]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -225,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report("replayed")
     print("\n".join(lines(options.workdir)))
     shutil.rmtree(work)
-    return int(told.same < told.answers)
+    return int(told.same + told.tied < told.answers)
 
 
 if __name__ == "__main__":
