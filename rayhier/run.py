@@ -209,12 +209,13 @@ def _served(plan: Plan, step: Step) -> tuple[Current, Artifact] | None:
     except InputError:
         return None
     index = Place(plan.workdir / "index" / named.artifacts["index"]).published()
-    is_other = named.artifacts["model"] != plan.step("model", step.seed).fingerprint
-    return (named, index) if index is not None and is_other else None
+    return None if index is None else (named, index)
 
 
 def _carry(plan: Plan, step: Step, named: Current, before: Artifact) -> Artifact:
     """Carry an index from the one that is served, let current.json name it, and measure both; returns its artifact."""
+    if named.artifacts["model"] == step.inputs["model"]:
+        return before  # by an earlier run
     if plan.spec.search.promise is not None or plan.spec.search.reranking is not None:
         raise InputError("--carry: got a spec that promises a recall or re-ranks, which needs a built index")
     from rayhier.index.embed_carried import DevQueries, Report

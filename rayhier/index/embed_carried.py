@@ -31,8 +31,8 @@ from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
 
 BATCH = 4_096
-"""Documents that a version encodes, about; a twentieth of those that were carried where that is more: versions are
-few."""
+"""Documents that a version encodes, about; a quarter of those that were carried where that is less, a twentieth where
+that is more: versions are few."""
 VISITS = 16
 """Leaves that a query counts as a visit of."""
 QUERIES, KNOWN = 1_000, 2_000
@@ -148,7 +148,8 @@ def embed_all(workdir: Location, now: Current, say: Any) -> LeafMap | None:
     whole = int(index.record.counts.get("carried", 0))
     embedding = Embedding.of_workdir(workdir, now, model)
     quarter = 4 - -(-4 * LeafMap.open(index.root).manifest.carried // max(1, whole))
-    while (made := embedding.next(max(BATCH, -(-whole // 20)))) is not None:
+    most = max(min(BATCH, -(-whole // 4)), -(-whole // 20))
+    while (made := embedding.next(most)) is not None:
         last, left = made, made.manifest.carried
         done = 4 if not left else int(4 * (1 - left / max(1, whole)))
         if done > quarter:

@@ -78,6 +78,9 @@ def test_carried_then_encoded(
     assert texts["extra"] == "river stone lantern"
     assert gone not in texts
     verify(opened.root)
+    assert run.main([spec, *LAST, "--set", "encoder.adopt=always", "--carry"]) == 0  # again: nothing is to be done
+    assert states(capsys.readouterr().out)["index"] == "carried"
+    assert current.read(work) == now
     assert index.main(["compact", str(work)]) == 2
     assert "carried from another model; allowed: rayhier index embed" in capsys.readouterr().err
 
