@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -129,6 +129,9 @@ rehearsal: setup  ## the job over MS MARCO on made-up files, driver and node kil
 
 bench-words: setup  ## BM25 by an index's postings beside bm25s and tantivy, and what it adds to a search
 	$(BIN)/python -m benchmarks.words
+
+bench-growth: setup  ## an index that grows by topics it has not seen, as it is and maintained
+	$(BIN)/python -m benchmarks.growth
 
 bench-live: setup  ## an index that changes while it is searched: make bench-live WORKDIR=runs/quickstart [RIVALS=a python with lancedb and qdrant-edge-py]
 	$(BIN)/python -m benchmarks.live $(WORKDIR) $(if $(RIVALS),--rivals $(RIVALS))
