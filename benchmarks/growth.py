@@ -8,7 +8,6 @@ chosen by this stream.
 """
 
 import copy
-import json
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ import pyarrow as pa
 from benchmarks import leaf_maps
 from benchmarks.collection import ROOT, Collection
 from benchmarks.commands import Options, clock
+from benchmarks.live.page import Figures
 from benchmarks.machine import set_threads
 from benchmarks.pages import plot
 from benchmarks.quality.view import Places, Questions, Relevance, View
@@ -251,14 +251,14 @@ def main() -> None:
     print("\n" + "\n".join(table(head, lines)))
     sizes, times = np.array(anew_seconds).T
     total = float(np.interp([stream.ends[step] for step in range(1, CHANGES + 1)], sizes, times).sum())
-    print(
-        f"\nmaintenance: {work.seconds:.0f} s for {CHANGES} changes, {work.documents:,} documents moved, and "
-        f"{work.compactions} compactions in {work.compacting:.0f} s; made anew {CHANGES} times: about {total:,.0f} s"
+    text = (
+        f"Maintenance: {work.seconds:.0f} s for {CHANGES} changes, {work.documents:,} documents moved, and "
+        f"{work.compactions} compactions in {work.compacting:.0f} s; made anew {CHANGES} times: about {total:,.0f} s."
     )
+    print(f"\n{text}")
     shrinks = shrunk(stream, states["maintained"], built)
     print("\n" + "\n".join(table(["deleted half", "leaves", "cost of anew's R@100", "of anew's cost"], shrinks)))
-    result = {"lines": [head, *lines], "maintenance": asdict(work), "anew": total, "shrunk": shrinks}
-    (given.workdir / "growth.json").write_text(json.dumps(result, indent=1) + "\n")
+    Figures(text, head, lines).write(given.workdir, "growth")
     draw(shown, given.figure)
 
 

@@ -28,11 +28,11 @@ from rayhier.index.change import with_shards, without_rows, write_ids, writing
 from rayhier.index.due import SHRUNK, Due, largest
 from rayhier.index.find import find, per_leaf
 from rayhier.index.shards import write_rows
-from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.placing import place
+from rayhier.model.placing import choose
 from rayhier.model.revise import flat, give_up, in_use, move, split
 from rayhier.model.router import Router, save_router
+from rayhier.model.spill import CANDIDATES
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.search import RecallBeam
 from rayhier.storage import columns, files, leaf_map
@@ -40,8 +40,9 @@ from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, Revision
 from rayhier.storage.paths import Location
 
-NEAR = 16
-"""Leaves nearest to a changed leaf's centroid whose documents are placed anew too."""
+NEAR, NEARBY = 16, 256
+"""Leaves nearest to a changed leaf's centroid whose documents are placed anew too, and leaves nearest to the one where
+a document lies with which it is then compared."""
 ROUNDS, STEPS = 6, 8
 """Most rounds, in each of which a leaf is split once, and steps of 2-means."""
 AT_ONCE = 1_000_000
@@ -111,7 +112,7 @@ class Region:
         self._whole_L[changing] = self._whole_L[self._near(changing, 2 * NEAR)] = True
         rows = pa.concat_tables(_first_rows(there, self._whole_L))
         self._id_N = rows["id"].combine_chunks()
-        self._vector_NM = torch.from_numpy(columns.matrix(rows["vector"]))
+        self._unit_NM = F.normalize(torch.from_numpy(columns.matrix(rows["vector"])), dim=1)
         self._before_N2 = _pairs(rows["leaves"].combine_chunks())
         self._leaf_N2 = self._before_N2.copy()
 
@@ -168,42 +169,55 @@ class Region:
         part_A = place_L[leaf_A]
         order_A = torch.argsort(part_A, stable=True)
         order_A = order_A[part_A[order_A] >= 0]
-        return two_means(F.normalize(self._vector_NM[row_A[order_A]], dim=1), part_A[order_A], len(leaf_S))
+        return two_means(self._unit_NM[row_A[order_A]], part_A[order_A], len(leaf_S))
 
     def _settle(self, changed: Ints, near: Ints | None = None) -> None:
         """Let leaves that changed, and those near, lie where their documents do, and place these documents anew."""
         leaves = np.union1d(changed, self._near(changed, NEAR) if near is None else near)
         here_L = np.zeros(len(self._size_L), dtype=bool)
         here_L[leaves] = True
-        row_N = np.flatnonzero(here_L[self._leaf_N2].any(axis=1))
-        encoded, used_L = Encoded.of(self._vector_NM[row_N].numpy()), in_use(self.router).numpy()
-        leaf_N = self._placed(encoded, 1)[:, 0]
+        row_N, used_L = np.flatnonzero(here_L[self._leaf_N2].any(axis=1)), in_use(self.router).numpy()
+        leaf_N = self._placed(row_N, 1)[:, 0]
         whole = leaves[self._whole_L[leaves] & used_L[leaves]]
         place_L = np.full(len(self._size_L), -1)
         place_L[whole] = np.arange(len(whole))
         part_N = place_L[leaf_N]
-        sum_SM = torch.zeros(len(whole), self._vector_NM.shape[1])
-        unit_NM = F.normalize(encoded.vectors[part_N >= 0], dim=1)
-        sum_SM.index_add_(0, torch.from_numpy(part_N[part_N >= 0]), unit_NM)
+        sum_SM = torch.zeros(len(whole), self._unit_NM.shape[1])
+        sum_SM.index_add_(0, torch.from_numpy(part_N[part_N >= 0]), self._unit_NM[row_N[part_N >= 0]])
         some_S = (sum_SM.norm(dim=1) > 0).numpy()
         move(self.router, whole[some_S].tolist(), F.normalize(sum_SM[torch.from_numpy(some_S)], dim=1))
         self._size_L -= _sizes(self._leaf_N2[row_N], len(self._size_L))
-        self._leaf_N2[row_N] = self._placed(encoded, self._spec.leaves_per_document)
+        self._leaf_N2[row_N] = self._placed(row_N, self._spec.leaves_per_document)
         self._size_L += _sizes(self._leaf_N2[row_N], len(self._size_L))
 
-    def _placed(self, encoded: Encoded, count: int) -> Ints:
-        leaf_NR = place(self.router, encoded, count, self._spec.index.second_leaf)[0]
+    def _placed(self, row_N: Ints, count: int) -> Ints:
+        """Choose leaves [n, 2] for documents, as the router does, among those nearest to the leaf where each lies."""
+        cells, first_N = self.router.cells, self._leaf_N2[row_N, 0]
+        order_N = np.argsort(first_N, kind="stable")
+        leaf_P, size_P = np.unique(first_N, return_counts=True)
+        near_PC = self._nearest(leaf_P, NEARBY)
+        unit_NM, ends = self._unit_NM[row_N[order_N]], np.cumsum(size_P).tolist()
+        chosen = [torch.zeros(0, min(CANDIDATES, near_PC.shape[1]), dtype=torch.long)]
+        for near_C, begin, end in zip(near_PC, [0, *ends], ends, strict=False):
+            score_AC = unit_NM[begin:end] @ cells.centroid_LM[near_C].T - cells.price_L[near_C]
+            chosen.append(near_C[score_AC.topk(chosen[0].shape[1], dim=1).indices])
+        leaf_NC = np.empty((len(row_N), chosen[0].shape[1]), np.int64)
+        leaf_NC[order_N] = torch.cat(chosen).numpy()
+        pick_NR = choose(self.router, self._unit_NM[row_N].numpy(), leaf_NC, count, self._spec.index.second_leaf)
+        leaf_NR = np.take_along_axis(leaf_NC, pick_NR, axis=1)
         return np.stack([leaf_NR[:, 0], leaf_NR[:, -1]], axis=1)
 
     def _near(self, leaves: Ints, count: int) -> Ints:
-        """Return the leaves in use that are nearest to the centroids of some leaves, these included."""
-        cells, used_L = self.router.cells, in_use(self.router)
-        away_L = torch.zeros(len(used_L)).masked_fill(~used_L, torch.inf)
-        near = [np.zeros(0, np.int64)]
-        for part in torch.split(cells.centroid_LM[torch.from_numpy(leaves)], PIECE):
-            closest = (part @ cells.centroid_LM.T - away_L).topk(min(count, int(used_L.sum())), dim=1)
-            near.append(np.unique(closest.indices.numpy()))
-        return np.unique(np.concatenate(near))
+        """Return the leaves in use that are nearest to the centroids of some leaves."""
+        return np.unique(self._nearest(leaves, count).numpy())
+
+    def _nearest(self, leaves: Ints, count: int) -> Tensor:
+        """Find the `count` leaves in use [n, count] that are nearest to the centroids of some leaves [n]."""
+        centroid_LM, used_L = self.router.cells.centroid_LM, in_use(self.router)
+        away_L, count = torch.zeros(len(used_L)).masked_fill(~used_L, torch.inf), min(count, int(used_L.sum()))
+        parts = torch.split(centroid_LM[torch.from_numpy(leaves)], PIECE)
+        near = [(part @ centroid_LM.T - away_L).topk(count, dim=1).indices for part in parts]
+        return torch.cat([torch.zeros(0, count, dtype=torch.long), *near])
 
 
 def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
