@@ -82,7 +82,8 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
             return None
         last, named = changes[-1].number, pa.concat_arrays([change.ids for change in changes]).unique().sort()
         table, moved = last_rows(changes), 0
-        if table is not None and newest.manifest.revision is not None:  # the log may be older than the router
+        routers = {change.router for change in changes if change.rows is not None}
+        if table is not None and routers != {newest.manifest.router}:  # leaves were split, merged or rolled back since
             if assign is None:
                 raise InputError(f"{root}: the change log has a tail; allowed: rayhier index fold WORKDIR first")
             table = assign.again(table)
