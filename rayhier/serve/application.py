@@ -152,8 +152,8 @@ class ServedIndex:
         The one before is to be closed once all requests that began with it have ended.
         """
         if follower is not self.follower:
+            self.follower.leave()
             follower.show_to(self.engine)
-            self.follower.close()
         before, self.opened, self.follower, self.refused = self.opened, opened, follower, None
         self.metrics.serves(follower.version.number)
         return before
