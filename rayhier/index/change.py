@@ -182,9 +182,10 @@ def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> Leaf
             carried = left.num_rows - int(pc.sum(mine).as_py())
             update: dict[str, object] = {"moved": manifest.moved + filling.moved, "carried": carried}
             if not carried:  # no row of these files counts any more
-                shards = [shard for shard in manifest.shards if not shard.carried]
-                removed = [removed for removed in manifest.removed if not removed.file.name.startswith(EMBEDDED_IDS)]
-                update |= {"shards": shards, "removed": removed}
+                update["shards"] = [shard for shard in manifest.shards if not shard.carried]
+            if not carried and key_of(documents.column_names) != "parent":  # passages were encoded again with others
+                removals = manifest.removed
+                update["removed"] = [gone for gone in removals if not gone.file.name.startswith(EMBEDDED_IDS)]
             return manifest.model_copy(update=update)
 
         return leaf_map.commit(root, change)
