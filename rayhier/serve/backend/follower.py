@@ -49,8 +49,17 @@ class Newest:
 class Follower:
     """Replaces an engine's view whenever the index changes; whoever changes the view holds `lock`."""
 
-    def __init__(self, engine: Engine, groups: Sequence[Versions], metrics: Metrics | None = None) -> None:
-        """Begin with the version that an engine's view has opened, whose tail is not seen before `begin`."""
+    def __init__(
+        self,
+        engine: Engine,
+        groups: Sequence[Versions],
+        metrics: Metrics | None = None,
+        pins: contextlib.ExitStack | None = None,
+    ) -> None:
+        """Begin with the version that an engine's view has opened, whose tail is not seen before `begin`.
+
+        `pins` keep that version from vacuum until another is served.
+        """
         version, leaf_map = engine.view.opened
         self.version, self.manifest, self.root, self.engine = version, leaf_map.manifest, leaf_map.root, engine
         self.log, self.lock = ChangeLog(leaf_map.root), asyncio.Lock()
@@ -63,7 +72,7 @@ class Follower:
         self.changed: Callable[[], None] = _nothing
         """Function that is called whenever the view was replaced."""
         self._leaf_map, self._groups, self._metrics = leaf_map, list(groups), metrics
-        self._pins, self._has_left = contextlib.ExitStack(), False
+        self._pins, self._has_left = pins or contextlib.ExitStack(), False
         self._thread = ThreadPoolExecutor(1, "follow")
 
     def close(self) -> None:
