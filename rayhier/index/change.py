@@ -82,7 +82,8 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
             return None
         last, named = changes[-1].number, pa.concat_arrays([change.ids for change in changes]).unique().sort()
         table, moved = last_rows(changes), 0
-        if table is not None and newest.manifest.revision is not None:  # the log may be older than the router
+        routers = {change.router for change in changes if change.rows is not None}
+        if table is not None and routers != {newest.manifest.router}:  # leaves were split, merged or rolled back since
             if assign is None:
                 raise InputError(f"{root}: the change log has a tail; allowed: rayhier index fold WORKDIR first")
             table = assign.again(table)
@@ -181,9 +182,10 @@ def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> Leaf
             carried = left.num_rows - int(pc.sum(mine).as_py())
             update: dict[str, object] = {"moved": manifest.moved + filling.moved, "carried": carried}
             if not carried:  # no row of these files counts any more
-                shards = [shard for shard in manifest.shards if not shard.carried]
-                removed = [removed for removed in manifest.removed if not removed.file.name.startswith(EMBEDDED_IDS)]
-                update |= {"shards": shards, "removed": removed}
+                update["shards"] = [shard for shard in manifest.shards if not shard.carried]
+            if not carried and key_of(documents.column_names) != "parent":  # passages were encoded again with others
+                removals = manifest.removed
+                update["removed"] = [gone for gone in removals if not gone.file.name.startswith(EMBEDDED_IDS)]
             return manifest.model_copy(update=update)
 
         return leaf_map.commit(root, change)

@@ -40,10 +40,10 @@ def pack(root: Location) -> LeafMap | None:
 
 
 def small(manifest: Manifest) -> list[Shard]:
-    """Choose the shards to pack: the smallest ones, if there are sixteen of about a size."""
+    """Choose the shards to pack: the smallest ones, if there are sixteen of about a size; none of carried vectors."""
     sizes = defaultdict[int, list[Shard]](list)
     for shard in manifest.shards:
-        if shard.file.bytes * WIDTH < SHARD_BYTES:
+        if shard.file.bytes * WIDTH < SHARD_BYTES and not shard.carried:
             sizes[int(math.log(max(1, shard.rows), WIDTH))].append(shard)
     return next((sizes[size] for size in sorted(sizes) if len(sizes[size]) >= WIDTH), [])
 

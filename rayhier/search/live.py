@@ -4,6 +4,7 @@ Documents that the tail's changes name no longer count in leaf files; those that
 whichever leaves a query visits. Shapes: Q queries, K results.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar, cast
@@ -46,11 +47,15 @@ class LiveReader:
 
     reader: Reader
     tail: Tail
+    leaves: range = range(sys.maxsize)
+    """Leaves of the documents of the tail that are read; these may lie in leaves that the version does not have, where
+    a router of more leaves placed them before a rollback."""
 
     @classmethod
-    def open(cls, reader: Reader, leaf_map: LeafMap) -> Self:
-        """Make a reader of a version whose tail is empty yet: `follow` reads the log."""
-        return cls(reader, Tail(leaf_map.manifest.log, counts_words=leaf_map.manifest.words))
+    def open(cls, reader: Reader, leaf_map: LeafMap, leaves: range | None = None) -> Self:
+        """Make a reader of a version, by default of all leaves, whose tail is empty yet: `follow` reads the log."""
+        tail = Tail(leaf_map.manifest.log, counts_words=leaf_map.manifest.words)
+        return cls(reader, tail) if leaves is None else cls(reader, tail, leaves)
 
     def follow(self, root: Location, number: int | None = None) -> int:
         """Read the log's changes up to a number (None: all) into the tail; returns the number of the last one read.
@@ -85,7 +90,7 @@ class LiveReader:
         stored = _without(fetched, lambda part: part, work.k, view)
         if isinstance(work, Exact) and work.part:
             return stored
-        tail = view.scan(work.query_QM, self._leaves, work.k, work.where, needs=work.needs)
+        tail = view.scan(work.query_QM, self.leaves, work.k, work.where, needs=work.needs)
         return merge([stored, tail], work.k)
 
     def _far(self, work: Words, view: TailView) -> Lexical:
@@ -99,7 +104,7 @@ class LiveReader:
         stored = _without(fetched, lambda part: part.ranking, work.k, view)
         weighted = [scan.words.weighted(text, view) for text in work.texts]
         share, query_QM = scan.words.share, work.query_QM
-        tail = view.words(weighted, share, query_QM, self._leaves, work.k, work.where, needs=work.needs)
+        tail = view.words(weighted, share, query_QM, self.leaves, work.k, work.where, needs=work.needs)
         return _joined([stored, tail], work.k)
 
     def _stored(self, work: Lookup | Listing, view: TailView) -> pa.Table:
@@ -107,11 +112,7 @@ class LiveReader:
             stored: Any = self.reader.read(piece)
             return stored
 
-        return stored_and_tail(read, work, view, self._leaves)
-
-    @property
-    def _leaves(self) -> range:
-        return self.reader.leaves.leaves
+        return stored_and_tail(read, work, view, self.leaves)
 
 
 def stored_and_tail(

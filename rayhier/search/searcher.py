@@ -115,7 +115,7 @@ class Searcher:
         """
         reranker = open_reranker(model.spec, scored, leaf_map)
         reader = Reader.open(model.spec, leaf_map, model.flat_similarity, leaves)
-        live = LiveReader.open(reader, leaf_map)
+        live = LiveReader.open(reader, leaf_map, leaves)
         first = leaf_map.manifest.log
         last = live.follow(leaf_map.root, log) if follows else first
         if log is not None and last != log:

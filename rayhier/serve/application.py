@@ -62,7 +62,7 @@ class OpenedIndex:
 
         InputError where a file is not as published.
         """
-        self._pins, self.version = contextlib.ExitStack(), version
+        self.pins, self.version = contextlib.ExitStack(), version
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(version.reading())
             manifest = leaf_map.manifest
@@ -84,11 +84,11 @@ class OpenedIndex:
             )
             """The version as it was opened, without a tail."""
             self.shards = [opened for _, opened in shards]
-            self._pins = pins.pop_all()
+            self.pins = pins.pop_all()
 
     def close(self) -> None:
         """Release the version, which vacuum may then remove."""
-        self._pins.close()
+        self.pins.close()
 
 
 class ServedIndex:
@@ -111,7 +111,7 @@ class ServedIndex:
         self._tokens = Tokens(args.token_file, args.write_token_file)
         self.opened = OpenedIndex(args, version, shards, scores, self.metrics)
         self.engine = Engine(self.opened.view, self.metrics, args.limits.queue_seconds, args.together)
-        self.follower = Follower(self.engine, self.opened.shards, self.metrics)
+        self.follower = Follower(self.engine, self.opened.shards, self.metrics, self.opened.pins)
         """What requests see of the index; nothing before `see_tail`, or before the Writer begins."""
         self._audit = Audit(self.engine, args.recall, self.metrics)
         self._closing = contextlib.ExitStack()
@@ -128,7 +128,7 @@ class ServedIndex:
 
     def follow(self, opened: OpenedIndex) -> Follower:
         """Follow another opened index, which no request sees until it is `shown`."""
-        return Follower(Engine(opened.view), opened.shards, self.metrics)
+        return Follower(Engine(opened.view), opened.shards, self.metrics, opened.pins)
 
     def writer(self, follower: Follower | None = None) -> Writer:
         """Make the Writer of an index that is followed, by default the served one.
@@ -152,8 +152,8 @@ class ServedIndex:
         The one before is to be closed once all requests that began with it have ended.
         """
         if follower is not self.follower:
+            self.follower.leave()
             follower.show_to(self.engine)
-            self.follower.close()
         before, self.opened, self.follower, self.refused = self.opened, opened, follower, None
         self.metrics.serves(follower.version.number)
         return before

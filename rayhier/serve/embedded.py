@@ -204,6 +204,7 @@ class Embedded:
                 before = self._served.show(opened, follower)
             elif now.artifacts["index"] == self._now.artifacts["index"]:
                 await self._served.follower.reopen(opened.view, shards)
+                opened.pins.close()  # the follower keeps what it serves
                 before = self._served.show(opened, self._served.follower)
             else:
                 writer = self._served.writer(follower)

@@ -29,7 +29,7 @@ LENGTH = 8
 
 KEPT = 1_000
 """Changes in leaf files that stay in the log, the newest: a Writer that starts reads their idempotency keys again."""
-TOLD = ("key", "body", "documents", "replaced")
+TOLD = ("key", "body", "documents", "replaced", "router")
 """What a change's line of JSON says besides its number and kind."""
 
 Kind = Literal["put", "delete"]
@@ -51,6 +51,8 @@ class Change:
     """Number of documents that the change wrote or deleted."""
     replaced: int = 0
     """Number of written documents whose ids were in the index before."""
+    router: str | None = None
+    """Folder, below the index, of the router that placed the documents written; None: the model's."""
 
     @property
     def rows(self) -> pa.Table | None:
@@ -85,7 +87,7 @@ class Change:
             raise InputError(f"{name}: format {about['format']}; allowed: {FORMAT}, that of this version of rayhier")
         with pa.ipc.open_stream(pa.py_buffer(stream)) as opened:
             table = opened.read_all()
-        return cls(about["number"], about["kind"], table, **{name: about[name] for name in TOLD})
+        return cls(about["number"], about["kind"], table, **{name: about[name] for name in TOLD if name in about})
 
 
 class ChangeLog:

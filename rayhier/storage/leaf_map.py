@@ -164,6 +164,11 @@ class Manifest(BaseModel):
         return [*shards, *(removed.file for removed in self.removed), *revised]
 
     @property
+    def router(self) -> str | None:
+        """Folder, below the index, of the router that placed the rows; None: the model's."""
+        return None if self.revision is None else self.revision.files[0].name.rpartition("/")[0]
+
+    @property
     def rows(self) -> int:
         """Number of rows in all leaves, without removed rows."""
         return sum(self.counts)

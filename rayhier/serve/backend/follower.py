@@ -49,8 +49,17 @@ class Newest:
 class Follower:
     """Replaces an engine's view whenever the index changes; whoever changes the view holds `lock`."""
 
-    def __init__(self, engine: Engine, groups: Sequence[Versions], metrics: Metrics | None = None) -> None:
-        """Begin with the version that an engine's view has opened, whose tail is not seen before `begin`."""
+    def __init__(
+        self,
+        engine: Engine,
+        groups: Sequence[Versions],
+        metrics: Metrics | None = None,
+        pins: contextlib.ExitStack | None = None,
+    ) -> None:
+        """Begin with the version that an engine's view has opened, whose tail is not seen before `begin`.
+
+        `pins` keep that version from vacuum until another is served.
+        """
         version, leaf_map = engine.view.opened
         self.version, self.manifest, self.root, self.engine = version, leaf_map.manifest, leaf_map.root, engine
         self.log, self.lock = ChangeLog(leaf_map.root), asyncio.Lock()
@@ -63,7 +72,7 @@ class Follower:
         self.changed: Callable[[], None] = _nothing
         """Function that is called whenever the view was replaced."""
         self._leaf_map, self._groups, self._metrics = leaf_map, list(groups), metrics
-        self._pins = contextlib.ExitStack()
+        self._pins, self._has_left = pins or contextlib.ExitStack(), False
         self._thread = ThreadPoolExecutor(1, "follow")
 
     def close(self) -> None:
@@ -125,12 +134,19 @@ class Follower:
     async def move(self, number: int) -> list[Change]:
         """Let requests see another version, once all groups have opened it; returns the changes of its tail.
 
-        Takes the lock itself. LostError where a shard group does not answer.
+        Nothing is changed, and no change returned, where requests see a newer version by then. Takes the lock itself.
+        LostError where a shard group does not answer.
         """
-        await self.open(number)
-        opened, pins = await self._in(self._opened, number, self.engine.view)
-        async with self.lock:
-            return await self._move(opened, pins)
+        while True:
+            groups, view = self._groups, self.engine.view
+            await asyncio.gather(*(group.open(number) for group in groups))
+            opened, pins = await self._in(self._opened, number, view)
+            async with self.lock:
+                with pins:
+                    if number < self.seen.version:
+                        return []
+                    if groups is self._groups:  # else the index was opened with another spec meanwhile
+                        return await self._move(opened, pins)
 
     async def _move(self, opened: View, pins: contextlib.ExitStack) -> list[Change]:
         manifest = opened.opened[1].manifest
@@ -142,7 +158,7 @@ class Follower:
             hidden = (await self.engine.present(_ids(changes).to_pylist(), seen)).total()
         documents = manifest.documents + _written(changes) - hidden
         last = changes[-1].number if changes else manifest.log
-        self._serve(opened, pins, Newest(replace(seen, log=last), documents))
+        self._serve(opened, pins.pop_all(), Newest(replace(seen, log=last), documents))
         return changes
 
     async def reopen(self, view: View, groups: Sequence[Versions]) -> None:
@@ -153,6 +169,11 @@ class Follower:
             opened, pins = await self._in(self._opened, number, view)
             self._groups = list(groups)
             self._serve(opened, pins, self.newest)
+
+    def leave(self) -> None:
+        """Let the engine's requests see nothing more of the index, whose place another takes; releases its version."""
+        self.engine, self._metrics, self._has_left = Engine(self.engine.view), None, True
+        self.close()
 
     def show_to(self, engine: Engine) -> None:
         """Let requests of another engine see the index from now on."""
@@ -191,6 +212,8 @@ class Follower:
         self.manifest, self._leaf_map = leaf_map.manifest, leaf_map
         self._pins.close()
         self._pins = pins
+        if self._has_left:
+            self._pins.close()
         has_tail = newest.seen.log > self.manifest.log
         self._show(replace(opened, documents=newest.documents, seen=newest.seen, has_tail=has_tail))
         if self._metrics is not None:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -176,14 +176,14 @@ class ShardGroup:
             reader.open_files()
             rows_L = np.append(np.array(there.manifest.counts, dtype=np.int64), 0)
             rows_L[: leaves.start] = rows_L[leaves.stop :] = 0
-            live, probed = LiveReader.open(reader, there), _some(there, leaves)
+            live, probed = LiveReader.open(reader, there, self._range), _some(there, leaves)
             return _Opened(version, there, live, rows_L, probed, depth, pins.pop_all())
 
     def _load_again(self) -> None:
         """Open the newest version's files anew, its tail kept."""
         before = self._newest
         after = self._opened(before.version)
-        after.live = LiveReader(after.reader, before.live.tail)
+        after.live = replace(before.live, reader=after.reader)
         # Everything is open before any part is used: small scans do not wait for the thread that loads.
         self._versions[before.version.number] = self._newest = after
         before.pins.close()

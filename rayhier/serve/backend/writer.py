@@ -179,12 +179,12 @@ class Writer:
 
         InputError where a change cannot be read or does not fit this index; those before it are appended.
         """
-        later = await self._in("append", list, before.after(self.seen.log))
+        later, router = await self._in("append", list, before.after(self.seen.log)), self._follower.manifest.router
         for begin in range(0, len(later), TOGETHER):
             changes = later[begin : begin + TOGETHER]
             tables = iter(await self._in("encode", self._encoded_anew, changes))
             for made in changes:
-                anew = made if made.rows is None else replace(made, table=next(tables))
+                anew = made if made.rows is None else replace(made, table=next(tables), router=router)
                 if not await self._durable(anew):
                     raise InputError(f"{self._root}: another process appends to its log; allowed: one writer at a time")
                 self._follower.apply(anew, await self._present(anew.ids.to_pylist(), self.seen))
@@ -305,7 +305,8 @@ class Writer:
                 if kind == "put" and (assign := self._assign) is not placed:  # leaves were split, or others served
                     table, placed = await self._in("encode", assign.again, table), assign
                 replaced = len(there) if kind == "put" else 0
-                made = Change(self.seen.log + 1, kind, table, key, body, len(ids), replaced)
+                router = self._follower.manifest.router
+                made = Change(self.seen.log + 1, kind, table, key, body, len(ids), replaced, router)
                 if await self._durable(made):
                     self._follower.apply(made, there)
                     self._check_lease()  # a Writer that has taken over may have read the log before
@@ -323,6 +324,8 @@ class Writer:
                 self._check_lease()
                 await self._check_whole(number)
                 async with self._lock:
+                    if self._moved:
+                        raise MovedError
                     manifest = await self._in("fold", self._restore, number, key)
             if manifest.version > self.seen.version:
                 try:
@@ -492,8 +495,9 @@ class Writer:
         """
         async with self._publishing:
             factor = self._spec.index.max_leaf_factor
+            await self._serve_newest()  # one that nobody serves yet may have another router
             await self._in("fold", change.fold, self._root, self._assign, factor)
-            await self._serve_newest()  # the fold's, or one that was published before and nobody serves yet
+            await self._serve_newest()
             if can_maintain(self._model.trained, self._spec) and not self._follower.manifest.carried:
                 await self._in("fold", maintain, self._root, self._model.trained, self._spec)
                 await self._serve_newest()
@@ -578,8 +582,15 @@ class Writers:
         return await self._by(lambda writer: writer.delete(ids, key, body))
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:
-        """Publish an older version again, as `Writer.rollback` does."""
-        return await self._by(lambda writer: writer.rollback(number, key))
+        """Publish an older version again, as `Writer.rollback` does; ApiError 409 where another index is served by now.
+
+        The number is that of a version of the index that was served.
+        """
+        try:
+            return await self.now.rollback(number, key)
+        except MovedError:
+            message = f"version {number}: is of an index whose place another took; nothing was published"
+            raise ApiError(409, "not_restored", f"{message}; allowed: a version that GET /v1/versions lists") from None
 
     async def _by(self, change: Callable[[Writer], Awaitable[T]]) -> T:
         while True:

@@ -1,15 +1,17 @@
 """Encoded vectors take the place of carried ones, some documents at a time."""
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rayhier.index import change
+from rayhier.index import change, pack
 from rayhier.index.compact import replace_shards
+from rayhier.index.shards import write_rows
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
-from rayhier.storage import columns, leaf_map
+from rayhier.storage import columns, leaf_map, schemas
 from rayhier.storage.leaf_map import LeafMap
 
 from ...draws import unit
@@ -105,3 +107,40 @@ def test_a_compaction_waits_for_the_encoding(carried, assign):
         replace_shards(LeafMap.open(root).manifest, [])
     change.embed(root, assign, batch(true, *range(N)), FACTOR)
     assert callable(replace_shards(LeafMap.open(root).manifest, []))
+
+
+def test_carried_files_are_not_packed(carried, assign):
+    root, true, _ = carried
+    for number in range(pack.WIDTH):
+        ids = [f"n{number}-{place}" for place in range(30)]
+        change.add(root, assign, [(documents(ids), Encoded.of(unit(number, 30, M)))], FACTOR)
+    packed = pack.pack(root)
+    assert packed is not None
+    assert len(change.carried_rows(packed)) == packed.manifest.carried == N
+    change.embed(root, assign, batch(true, *range(N)), FACTOR)
+    vectors = stored(root)
+    np.testing.assert_allclose(np.stack([vectors[f"d{n:03d}"] for n in range(N)]), true, atol=1e-6)
+    verify(root)
+
+
+def test_passages_that_were_encoded_do_not_come_back(folder, assign, write_map):
+    """Of each document one passage was carried, and another encoded as its text is new; they are encoded together."""
+    passages = pa.table(
+        [[f"d{n // 2}#{n % 2}" for n in range(40)], *2 * [["text"] * 40], [f"d{n // 2}" for n in range(40)]],
+        schema=schemas.documents({}, passages=True),
+    )
+    vectors = unit(0, 40, M)
+    write_map(folder, assign(passages.take(pa.array(range(0, 40, 2))), Encoded.of(vectors[::2])), L, 1)
+    made = assign(passages.take(pa.array(range(1, 40, 2))), Encoded.of(vectors[1::2]))
+    encoded = write_rows(folder, f"{change.EMBEDDED_ROWS}00000.parquet", made, words=False)
+
+    def marked(now):
+        shards = [shard.model_copy(update={"carried": True}) for shard in now.manifest.shards]
+        with_both = change.with_shards(now.manifest, [encoded], 1, "build")
+        return with_both.model_copy(update={"shards": [*shards, encoded], "carried": 20})
+
+    leaf_map.commit(folder, marked)
+    last = change.embed(folder, assign, (passages, Encoded.of(vectors)), FACTOR).manifest
+    assert last.carried == 0
+    assert len(stored(folder)) == last.documents == 40
+    verify(folder)

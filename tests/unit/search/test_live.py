@@ -276,7 +276,7 @@ def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
     parts = []
     for leaves in (range(2), range(2, LEAVES)):
         scan = LeafScan.mapped(leaf_map, "fp16", leaves)
-        parts.append(LiveReader(Reader(scan, WordScan.mapped(leaf_map, scan)), world.tail))
+        parts.append(LiveReader(Reader(scan, WordScan.mapped(leaf_map, scan)), world.tail, scan.leaves))
     query_QM = unit(world.rng, 1, M)
     work = Words(["oak elm"], query_QM, 100)
     whole = dict(listed(world.live.read(work, 30).ranking)[0])

@@ -13,6 +13,7 @@ from rayhier.index.display import DisplayTree
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead, save_encoder
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, current, files, schemas
@@ -31,19 +32,33 @@ OTHER_MODEL, OTHER_INDEX = "abcdef012345", "543210fedcba"
 
 
 def make_published(
-    work, tiny_model, write_map, shards=3, model=MODEL, index=INDEX, head=None, before=None, noise=None, **corpus
+    work,
+    tiny_model,
+    write_map,
+    shards=3,
+    model=MODEL,
+    index=INDEX,
+    head=None,
+    before=None,
+    noise=None,
+    router_type="ehi",
+    **corpus,
 ):
     """Publish both artifacts below `work` and make them current; with a `head` [m, m] on the encoder's vectors.
 
-    With `noise` [n, m], the documents' vectors are changed by it, as carried ones are.
+    With `noise` [n, m], the documents' vectors are changed by it, as carried ones are. Leaves of a `router_type`
+    learned_ivf can be split.
     """
+    routers = {"ehi": {"type": "ehi", "branching": L}, "learned_ivf": {"type": "learned_ivf"}}
+    index_spec = {"vectors": "float32"} if router_type == "learned_ivf" else {}
     spec = JobSpec.model_validate(
         {
             "name": "by-hand",
             "workdir": str(work),
             "corpus": {"type": "jsonl", "documents": "nowhere.jsonl", "fields": {"year": "int"}, **corpus},
             "encoder": {"model": str(tiny_model), "max_length": 32, "precision": "float32"},
-            "router": {"type": "ehi", "branching": L},
+            "router": routers[router_type],
+            "index": index_spec,
             "search": {"k": 7, "beam": 2},
             "cluster": {"address": "local"},
         }
@@ -56,8 +71,7 @@ def make_published(
             trained.weight.data.copy_(torch.from_numpy(head))
             save_encoder(tiny_model, trained, 32, attempt.root / "encoder")
         vectors = TextEncoder(attempt.root / "encoder", spec.encoder).encode(TEXTS)
-        router = EhiRouter(vectors.shape[1], L, 1, "none")
-        router.warm_start(torch.from_numpy(vectors[:L]))
+        router = _router(router_type, torch.from_numpy(vectors[:L]))
         save_router(router, attempt.root / "router")
         attempt.publish("model", {}, Output({}))
     with Attempt.start(Place(work / "index" / index)) as attempt:
@@ -78,6 +92,17 @@ def make_published(
     named = {"model": model, "index": index}
     current.write(work, current.Current(spec=spec, artifacts=named, before=before))
     return work
+
+
+def _router(router_type, centroid_LM):
+    if router_type == "ehi":
+        router = EhiRouter(centroid_LM.shape[1], L, 1, "none")
+        router.warm_start(centroid_LM)
+        return router
+    router = LearnedIvfRouter(centroid_LM.shape[1], L, 1, 0)
+    router.begin(centroid_LM)
+    router.cells.border.fill_(0.2)
+    return router
 
 
 def _write_map(root, vectors, leaves, shards, write_map, model):

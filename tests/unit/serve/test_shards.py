@@ -205,7 +205,7 @@ def test_only_a_group_s_own_rows_make_its_scans_large(home, published, monkeypat
     for leaves in ranges:
         group = ShardGroup(version, leaves)
         threads.clear()
-        own = 2 * sum(manifest.counts[leaf] for leaf in leaves) * QUERY.shape[1]
+        own = 2 * sum(manifest.counts[leaves.start : leaves.stop]) * QUERY.shape[1]
         assert 0 < own < 2 * sum(manifest.counts) * QUERY.shape[1]
         for small in (own, own - 1):
             monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)

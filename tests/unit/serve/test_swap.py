@@ -12,14 +12,14 @@ from rayhier.index import change
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.serve.backend.version import Version
-from rayhier.storage import current, pins
+from rayhier.storage import current, leaf_map, pins
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
 from ...draws import unit
 from .conftest import INDEX, MODEL, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
 from .stand_ins import ask, engine_of, near_groups
-from .test_writer import OPEN, READ, Server, doc
+from .test_writer import OPEN, READ, WRITE, Server, doc
 
 M = 32
 SHORT = {"limits": {"seconds": 1.0}, "shard_seconds": 0.5, "reranker_seconds": 0.5}
@@ -227,6 +227,67 @@ def test_what_cannot_be_served_is_said_and_the_old_goes_on(
         assert (server.index()["model"], server.index()["refused"]) == (OTHER_MODEL, None)
         if kind is Server:
             assert server.ids(OPEN, 1) == ["still"]
+
+
+def folding_while(server, monkeypatch, work):
+    """Do work while a fold of the served index has opened its version, and does not show it yet; then let it end."""
+    writer, portal, reached, go = server.writer, server.client.portal, threading.Event(), threading.Event()
+    run = writer._follower._in
+
+    async def paused(opening, *arguments):
+        done = await run(opening, *arguments)
+        if opening == writer._follower._opened and not reached.is_set():
+            reached.set()
+            await asyncio.to_thread(go.wait, 20)
+        return done
+
+    monkeypatch.setattr(writer._follower, "_in", paused)
+    fold = portal.start_task_soon(writer.fold)
+    assert reached.wait(20)
+    work()
+    go.set()
+    fold.result(20)
+
+
+def test_a_fold_of_the_index_before_does_not_bring_it_back(open_server, work, train_again, monkeypatch):
+    server = open_server(**SHORT)
+    server.put(doc("a"))
+    train_again()
+    folding_while(server, monkeypatch, lambda: look(server))
+    assert server.index()["model"] == OTHER_MODEL
+    drained(server)
+    answer = server.search(OPEN)
+    assert (answer["model"], answer["partial"], ids(answer)[0]) == (OTHER_MODEL, False, "a")
+    assert not pins.held(Artifact.open(work / "index" / INDEX).root)
+
+
+def test_a_fold_does_not_bring_earlier_settings_back(open_server, work, monkeypatch):
+    server, now = open_server(**SHORT), current.read(work)
+    server.put(doc("a"))
+    spec = now.spec.model_copy(update={"search": now.spec.search.model_copy(update={"k": 3})})
+    current.write(work, now.model_copy(update={"spec": spec}))
+    folding_while(server, monkeypatch, lambda: look(server))
+    assert server.index()["k"] == 3
+    drained(server)
+    answer = server.search(OPEN)
+    assert (answer["version"], answer["partial"], ids(answer)[0]) == (2, False, "a")
+
+
+def test_a_rollback_that_waits_for_a_swap_does_not_roll_the_new_index_back(open_server, work, train_again, monkeypatch):
+    server = open_server()
+    writer = server.writer
+    check = writer._check_whole
+
+    async def swapped(number):
+        await check(number)
+        await server.embedded.look()
+
+    monkeypatch.setattr(writer, "_check_whole", swapped)
+    train_again()
+    told = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
+    assert (told.status_code, told.json()["error"]["code"]) == (409, "not_restored")
+    for index in (INDEX, OTHER_INDEX):
+        assert leaf_map.versions(Artifact.open(work / "index" / index).root) == [1]
 
 
 def test_a_damaged_current_json_changes_nothing(open_server, work):

@@ -413,6 +413,7 @@ def test_small_files_are_packed_and_old_versions_go(open_server, published):
     assert names <= set(server.all_ids())
     assert names <= set(server.ids(OPEN, 200))
     assert len(list((root / "data").glob("*.parquet"))) < 40
+    assert 1 not in leaf_map.versions(root)  # the version with which the server began
 
 
 def test_min_log_waits_and_a_future_one_is_said(open_server):

@@ -1,0 +1,90 @@
+"""Leaves that are split and given up while an index is served: nothing is lost, whichever router placed a document."""
+
+import pytest
+
+from rayhier.index.maintain import maintain
+from rayhier.index.verify import verify
+from rayhier.search.model import Model
+from rayhier.storage import current
+from rayhier.storage.leaf_map import LeafMap
+
+from .conftest import TEXTS, L, make_published
+from .test_writer import OPEN, Server, doc, root_of
+
+MORE = [f"{TEXTS[n % 40]} {n}" for n in range(400)]
+
+
+@pytest.fixture
+def work(tmp_path, tiny_model, write_map):
+    return make_published(tmp_path / "work", tiny_model, write_map, router_type="learned_ivf")
+
+
+@pytest.fixture(params=[1, 3], ids=["one group", "three groups"])
+def server(work, tmp_path, request):
+    made = Server(work, tmp_path, shard_groups=request.param)
+    yield made
+    made.close()
+
+
+def newest(work):
+    return LeafMap.open(root_of(work)).manifest
+
+
+def grow(server, work):
+    """Write so many documents that the fold splits leaves."""
+    server.put(*(doc(f"n{n}", text) for n, text in enumerate(MORE)))
+    server.fold()
+    assert newest(work).change == "maintain"
+    assert len(newest(work).counts) > L
+
+
+def fold_alone(server):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rayhier.serve.backend.writer.maintain", lambda *_: None)
+        server.fold()
+
+
+def lacking(server, names):
+    """Names of documents that are not listed, or not in the first leaf that their text leads to."""
+    listed = set(server.all_ids())
+    return [name for name, text in names.items() if name not in listed & set(server.ids(text, 100, beam=1))]
+
+
+def test_documents_written_after_leaves_were_split_are_found(server, work):
+    grow(server, work)
+    server.put(doc("new"))
+    assert not lacking(server, {"new": OPEN})
+    server.fold()
+    assert not lacking(server, {"new": OPEN})
+    assert verify(root_of(work))
+
+
+def test_documents_written_while_a_rollback_takes_leaves_away_are_found(server, work, monkeypatch):
+    grow(server, work)
+    writer, move = server.writer, server.writer._follower.move
+
+    async def moved(number):
+        for n in range(40):
+            await writer.put([doc(f"late{n}", MORE[n])])
+        return await move(number)
+
+    monkeypatch.setattr(writer._follower, "move", moved)
+    server.client.portal.call(writer.rollback, 1)
+    monkeypatch.undo()
+    late = {f"late{n}": MORE[n] for n in range(40)}
+    assert not lacking(server, late)
+    fold_alone(server)
+    assert (newest(work).change, len(newest(work).counts)) == ("fold", L)
+    assert not lacking(server, late)
+    assert verify(root_of(work))
+
+
+def test_a_fold_places_documents_by_leaves_that_nobody_serves_yet(server, work):
+    server.put(*(doc(f"n{n}", text) for n, text in enumerate(MORE)))
+    now = current.read(work)
+    fold_alone(server)
+    server.put(doc("new"))
+    assert maintain(root_of(work), Model.of_workdir(work, now).trained, now.spec)
+    server.fold()
+    assert not lacking(server, {"new": OPEN, "n7": MORE[7]})
+    assert verify(root_of(work))
