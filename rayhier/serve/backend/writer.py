@@ -205,11 +205,11 @@ class Writer:
     async def handing_over(self, to: "Writer") -> AsyncIterator["Writer"]:
         """Let changes wait during the block, at whose start another Writer has all that were made.
 
-        Unless the block fails, they are then refused with MovedError, and this Writer, which the block gets, changes
-        nothing any more.
+        No version is being published then, which requests would see after the block. Unless the block fails, changes
+        are then refused with MovedError, and this Writer, which the block gets, changes nothing any more.
         """
         await to.take_over(self._log)
-        async with self._lock:
+        async with self._publishing, self._lock:
             await to.take_over(self._log)
             to.know(self._keys)
             yield self
@@ -477,7 +477,7 @@ class Writer:
                     return
                 if self._published > self.seen.version:
                     async with self._publishing:
-                        await self._serve(self._published)
+                        await self._serve_newest()
                 elif self._follower.damage is not None:
                     async with self._lock:
                         await self._catch_up()
@@ -494,6 +494,8 @@ class Writer:
         Then leaves that grew are split, where it pays, and small files are packed in the background.
         """
         async with self._publishing:
+            if self._moved:
+                return
             factor = self._spec.index.max_leaf_factor
             await self._serve_newest()  # one that nobody serves yet may have another router
             await self._in("fold", change.fold, self._root, self._assign, factor)
@@ -520,10 +522,10 @@ class Writer:
         """Pack small files into larger ones, and remove old versions where the limits say so, beside further folds."""
         self._is_tidying = True
         try:
-            while await self._in("tidy", self._tidied) is not None:
+            while not self._moved and await self._in("tidy", self._tidied) is not None:
                 async with self._publishing:
                     await self._serve_newest()
-            if self._limits.keep_versions is not None:
+            if self._limits.keep_versions is not None and not self._moved:
                 await self._in("tidy", vacuum, self._root, self._limits.keep_versions)
         except Exception:
             log.exception("files cannot be packed or removed; it is tried again after the next fold")

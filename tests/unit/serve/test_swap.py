@@ -12,6 +12,7 @@ from rayhier.index import change
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.serve.backend.version import Version
+from rayhier.serve.backend.writer import Writer
 from rayhier.storage import current, leaf_map, pins
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
@@ -163,6 +164,36 @@ def test_answers_and_changes_while_the_model_is_swapped(open_server, work, train
     assert len(there) == len(set(there)) == server.index()["documents"]
     logs = [told["log"] for told in written.values()]
     assert len(set(logs)) == len(logs)
+
+
+def test_a_version_that_is_published_during_the_swap_is_not_shown_after_it(open_server, train_again, monkeypatch):
+    server, opening, handing_over = open_server(**SHORT), threading.Event(), threading.Event()
+    server.put(doc("a"))
+    follower, take_over = server.writer._follower, Writer.take_over
+    open_groups = follower.open
+
+    async def opened(number):
+        opening.set()
+        await asyncio.to_thread(handing_over.wait)
+        await open_groups(number)
+
+    async def taken_over(writer, before):
+        await take_over(writer, before)
+        handing_over.set()
+
+    monkeypatch.setattr(follower, "open", opened)
+    folded = server.client.portal.start_task_soon(server.writer.fold)
+    assert opening.wait(60)
+    train_again()
+    monkeypatch.setattr(Writer, "take_over", taken_over)
+    look(server)
+    folded.result()
+    assert server.index()["model"] == OTHER_MODEL
+    assert server.put(doc("b"))["log"] == 2
+    assert {"a", "b"} <= set(server.ids(OPEN, 2))
+    old = Artifact.open(server.embedded._served.follower.root.parents[1] / INDEX).root
+    drained(server)
+    assert not pins.held(old)
 
 
 def test_a_key_of_a_change_before_the_swap_changes_nothing_after_it(open_server, work, train_again):
