@@ -205,11 +205,11 @@ class Writer:
     async def handing_over(self, to: "Writer") -> AsyncIterator["Writer"]:
         """Let changes wait during the block, at whose start another Writer has all that were made.
 
-        No version is being published then, which requests would see after the block. Unless the block fails, changes
-        are then refused with MovedError, and this Writer, which the block gets, changes nothing any more.
+        Unless the block fails, they are then refused with MovedError, and this Writer, which the block gets, changes
+        nothing any more.
         """
         await to.take_over(self._log)
-        async with self._publishing, self._lock:
+        async with self._lock:
             await to.take_over(self._log)
             to.know(self._keys)
             yield self

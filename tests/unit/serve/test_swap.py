@@ -169,19 +169,19 @@ def test_answers_and_changes_while_the_model_is_swapped(open_server, work, train
 def test_a_version_that_is_published_during_the_swap_is_not_shown_after_it(open_server, train_again, monkeypatch):
     server, opening, handing_over = open_server(**SHORT), threading.Event(), threading.Event()
     server.put(doc("a"))
-    follower, take_over = server.writer._follower, Writer.take_over
-    open_groups = follower.open
+    group, take_over = server.embedded._shards[0], Writer.take_over
+    open_group = group.open
 
     async def opened(number):
         opening.set()
         await asyncio.to_thread(handing_over.wait)
-        await open_groups(number)
+        await open_group(number)
 
     async def taken_over(writer, before):
         await take_over(writer, before)
         handing_over.set()
 
-    monkeypatch.setattr(follower, "open", opened)
+    monkeypatch.setattr(group, "open", opened)
     folded = server.client.portal.start_task_soon(server.writer.fold)
     assert opening.wait(60)
     train_again()
