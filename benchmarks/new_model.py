@@ -63,7 +63,7 @@ async def swapped(embedded: Embedded, text: str) -> float:
     """Seconds until a server that served A has answered a query with B."""
     began = time.monotonic()
     await embedded.look()
-    engine = embedded._served._engine  # noqa: SLF001  the engine below the HTTP application
+    engine = embedded._served.engine  # noqa: SLF001  the engine below the HTTP application
     await engine.search(engine.rules.request([text]))
     return time.monotonic() - began
 
