@@ -9,6 +9,7 @@ import torch
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.revise import give_up
 from rayhier.model.router import save_router
 from rayhier.search.coded_router import CodedRouter
 from rayhier.search.model import Model
@@ -46,6 +47,16 @@ def test_no_leaf_has_no_density():
     router = LearnedIvfRouter(4, 6, 1, 0)
     found = model(router, "learned_ivf").densities(np.array([[2, -1]]), np.array([[-0.5, -np.inf]], np.float32))
     assert found.tolist() == [[-0.5, -np.inf]]
+
+
+def test_leaves_that_were_given_up_do_not_count_among_many():
+    router = LearnedIvfRouter(8, 640, 1, 0).requires_grad_(requires_grad=False)
+    router.begin(torch.randn(640, 8, generator=torch.Generator().manual_seed(1)))
+    give_up(router, range(16))
+    assert isinstance(model(router, "learned_ivf").router, CodedRouter)
+    for more in (range(17), range(630)):  # codes cannot be made of ten leaves
+        give_up(router, more)
+        assert model(router, "learned_ivf").router is router
 
 
 def test_a_model_with_another_router_does_not_keep_those_before(tmp_path):
