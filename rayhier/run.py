@@ -16,10 +16,12 @@ from rayhier.outline import NOT_EVALUATED, show
 from rayhier.plan import HOLDS, STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load
-from rayhier.storage import current, files, leaf_map, workdir
+from rayhier.storage import current, files, leaf_map, workdir, writer_lease
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.change_log import ChangeLog
 from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import LeafMap
 
 CARRIES = ("corpus", "generate", "embed", "train", "index")
 """Stages that `--carry` runs."""
@@ -366,7 +368,8 @@ def _make_current(plan: Plan, carried: Artifact | None = None) -> None:
 def _carried(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None:
     """Carry changes of the index that current.json names into this run's; returns that index's fingerprint.
 
-    Where current.json names this run's index already, the one before it; None where there was none.
+    Where current.json names this run's index already, the one before it; None where there was none. Where nobody wrote
+    to the index that it names, but a server to the one before that, this goes on, and is carried and returned too.
     """
     try:
         named = current.read(plan.workdir)
@@ -382,11 +385,17 @@ def _carried(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None
     from rayhier.search.model import Model
 
     model = Model.of_workdir(plan.workdir, current.Current(spec=spec, artifacts=artifacts))
-    carried = carry_changes(old, new, model)
-    if carried is not None:
-        told = f"{carried.written:,} documents written, {carried.removed:,} removed"
-        say(f"carried the changes of index {old.record.fingerprint}: {told}")
-    return old.record.fingerprint
+    first = None if named.before is None else Place(plan.workdir / "index" / named.before).published()
+    is_written = first is not None and writer_lease.newest(first.root) and not writer_lease.newest(old.root)
+    earlier = [old, first] if first is not None and is_written and first.root != new.root else [old]
+    for artifact in earlier:
+        if artifact is first and ChangeLog(artifact.root).last() <= LeafMap.open(new.root).manifest.log:
+            continue
+        carried = carry_changes(artifact, new, model)
+        if carried is not None:
+            told = f"{carried.written:,} documents written, {carried.removed:,} removed"
+            say(f"carried the changes of index {artifact.record.fingerprint}: {told}")
+    return earlier[-1].record.fingerprint
 
 
 def _weight(plan: Plan, seed: int) -> float | None:

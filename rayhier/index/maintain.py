@@ -312,7 +312,7 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
 
     def change(now: LeafMap) -> Manifest:
         base = now.manifest  # files may have been packed meanwhile
-        if (base.counts, base.log, base.revision) != (manifest.counts, manifest.log, manifest.revision):
+        if any(getattr(base, name) != getattr(manifest, name) for name in ("counts", "removed", "log", "revision")):
             raise InputError(
                 f"maintain: version {base.version} ({base.change}) was published meanwhile; nothing was changed; run "
                 "it again"

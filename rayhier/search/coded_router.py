@@ -15,6 +15,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.revise import in_use
 from rayhier.model.router import Router, route_all
 from rayhier.model.wrapped import WrappedRouter
 from rayhier.search.codebook import CENTROIDS, Codebook, multiply_adds
@@ -102,6 +103,7 @@ class CodedRouter(WrappedRouter):
 
 
 def first_pass_before(router: Router) -> Router:
-    """Put codes before a router where they pay: before a learned IVF of height 1 with at least 624 leaves."""
-    codes_pay = isinstance(router, LearnedIvfRouter) and router.height == 1 and router.n_leaves >= FEWEST
-    return CodedRouter(router) if codes_pay and isinstance(router, LearnedIvfRouter) else router
+    """Put codes before a router where they pay: before a learned IVF of height 1 with at least 624 leaves in use."""
+    if not isinstance(router, LearnedIvfRouter) or router.height > 1 or in_use(router).sum() < FEWEST:
+        return router
+    return CodedRouter(router)

@@ -90,8 +90,8 @@ class Model:
 
     def with_router(self, folder: Path) -> Self:
         """Return this model, its encoder shared, with the router that lies in a folder."""
-        router = load_router(folder, self.trained.device)
-        return type(self)(router, lambda: self.text_encoder, self.spec, self._head, self.calibration)
+        router, encoder = load_router(folder, self.trained.device), self.text_encoder
+        return type(self)(router, lambda: encoder, self.spec, self._head, self.calibration)
 
     def load(self) -> Self:
         """Load the encoder's transformer now instead of at the first text; returns this model."""

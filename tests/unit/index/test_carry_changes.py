@@ -1,5 +1,7 @@
 """The changes of an index are in the index of the model that is trained after it."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
+from rayhier.run import _carried
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.search.stored import Listing
@@ -15,6 +18,7 @@ from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.writer_lease import leased
 
 from ...draws import unit
 from ..serve.conftest import INDEX, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
@@ -167,3 +171,22 @@ def test_a_rollback_afterwards_keeps_the_logs_number(two):
     two.carry(INDEX, OTHER_INDEX)
     rolled = change.rollback(two.root(OTHER_INDEX), 1)
     assert (rolled.manifest.log, two.texts(OTHER_INDEX)) == (1, BUILT)
+
+
+def test_a_server_that_stays_at_the_index_before_two_trainings_loses_nothing(tmp_path, tiny_model, write_map):
+    work, third = tmp_path / "work", "333333333333"
+    two = Two(work, tiny_model, write_map)
+    plan, now = SimpleNamespace(workdir=work), two.nows[OTHER_INDEX]
+    current.write(work, two.nows[INDEX])
+    with leased(two.root(INDEX)):
+        two.put(INDEX, 1, early="new")
+        assert _carried(plan, now.spec, now.artifacts) == INDEX
+        two.put(INDEX, 2, later="newer")
+        make_published(work, tiny_model, write_map, index=third, model="444444444444")
+        two.nows[third] = current.read(work)
+        current.write(work, now.model_copy(update={"before": INDEX}))
+        assert _carried(plan, two.nows[third].spec, two.nows[third].artifacts) == INDEX
+    opened = LeafMap.open(two.root(third))
+    assert opened.manifest.log == 2
+    ids = {name for shard in opened.manifest.shards for name in opened.read(shard, ["doc_id"])["doc_id"].to_pylist()}
+    assert {"early", "later"} <= ids

@@ -169,6 +169,23 @@ def test_a_change_meanwhile_is_not_lost(made, monkeypatch):
     assert LeafMap.open(made.root).manifest.version == 2
 
 
+def test_a_document_replaced_meanwhile_in_its_leaves_stays_replaced(made, monkeypatch):
+    """All leaves have as many rows as before."""
+    from rayhier.index import maintain as module
+
+    replaced = documents(made.ids).set_column(2, "text", [["new"] * N])
+
+    def late(there, named):
+        monkeypatch.undo()
+        change.upsert(made.root, made.assign, [(replaced, Encoded.of(made.vectors))], FACTOR)
+        return module.find(there, named)
+
+    monkeypatch.setattr(module, "find", late)
+    with pytest.raises(InputError, match=r"version 2 \(upsert\) was published meanwhile"):
+        maintained(made)
+    assert {row["text"] for row in content(LeafMap.open(made.root)).values()} == {"new"}
+
+
 def test_an_addition_placed_before_maintenance_is_refused(made):
     """Its leaves are those of a router that no longer routes."""
 

@@ -1,5 +1,7 @@
 """Densities of leaves, which order the visits of a router that knows their sizes."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ import torch
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.revise import give_up
+from rayhier.model.router import save_router
 from rayhier.search.coded_router import CodedRouter
 from rayhier.search.model import Model
 from rayhier.spec import JobSpec
@@ -43,6 +47,27 @@ def test_no_leaf_has_no_density():
     router = LearnedIvfRouter(4, 6, 1, 0)
     found = model(router, "learned_ivf").densities(np.array([[2, -1]]), np.array([[-0.5, -np.inf]], np.float32))
     assert found.tolist() == [[-0.5, -np.inf]]
+
+
+def test_leaves_that_were_given_up_do_not_count_among_many():
+    router = LearnedIvfRouter(8, 640, 1, 0).requires_grad_(requires_grad=False)
+    router.begin(torch.randn(640, 8, generator=torch.Generator().manual_seed(1)))
+    give_up(router, range(16))
+    assert isinstance(model(router, "learned_ivf").router, CodedRouter)
+    for more in (range(17), range(630)):  # codes cannot be made of ten leaves
+        give_up(router, more)
+        assert model(router, "learned_ivf").router is router
+
+
+def test_a_model_with_another_router_does_not_keep_those_before(tmp_path):
+    router = LearnedIvfRouter(4, 6, 1, 0)
+    save_router(router, tmp_path)
+    first = model(router, "learned_ivf")
+    first.text_encoder = encoder = object()
+    gone, second = weakref.ref(first), first.with_router(tmp_path).with_router(tmp_path)
+    del first
+    assert gone() is None
+    assert second.text_encoder is encoder
 
 
 def test_a_router_that_knows_no_sizes():
