@@ -76,8 +76,8 @@ class Change:
         return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
     @classmethod
-    def unpacked(cls, data: bytes, name: str) -> Self:
-        """Read a change from its object's bytes; InputError, which says `name`, where they were changed."""
+    def unpacked(cls, data: bytes, name: str, *, with_table: bool = True) -> Self:
+        """Read a change from its object's bytes, else with an empty table; InputError says `name` if they changed."""
         digest, _, content = data.partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != digest:
             raise InputError(f"{name}: damaged: its bytes do not match the SHA-256 that it begins with")
@@ -85,8 +85,7 @@ class Change:
         about: dict[str, Any] = json.loads(line)
         if about["format"] != FORMAT:
             raise InputError(f"{name}: format {about['format']}; allowed: {FORMAT}, that of this version of rayhier")
-        with pa.ipc.open_stream(pa.py_buffer(stream)) as opened:
-            table = opened.read_all()
+        table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all() if with_table else pa.table({})
         return cls(about["number"], about["kind"], table, **{name: about[name] for name in TOLD if name in about})
 
 
@@ -124,8 +123,8 @@ class ChangeLog:
                 if change.number == last:
                     return  # what comes after may be damaged
 
-    def there(self, number: int = 0, last: int | None = None) -> Iterator[Change]:
-        """Yield the changes after a number that the log has, up to number `last`, over gaps.
+    def there(self, number: int = 0, last: int | None = None, *, with_table: bool = True) -> Iterator[Change]:
+        """Yield the changes after a number that the log has, up to number `last`, over gaps; else with empty tables.
 
         A log has a gap where the index was not served for a while: the log of another index has those changes.
         InputError names an object that is damaged.
@@ -137,9 +136,10 @@ class ChangeLog:
                 continue
             try:
                 many = (begin, end) in gathered
-                changes = list(self._of_many(begin, end)) if many else [_one(self._folder / _name(begin), begin)]
+                single = self._folder / _name(begin)
+                changes = list(self._of_many(begin, end, with_table)) if many else [_one(single, begin, with_table)]
             except FileNotFoundError:  # it was gathered since
-                yield from self.there(done, last)
+                yield from self.there(done, last, with_table=with_table)
                 return
             yield from (
                 change for change in changes if change.number > done and (last is None or change.number <= last)
@@ -191,13 +191,14 @@ class ChangeLog:
                 path.unlink(missing_ok=True)
         return sizes
 
-    def _of_many(self, begin: int, end: int) -> Iterator[Change]:
+    def _of_many(self, begin: int, end: int, with_table: bool = True) -> Iterator[Change]:
         path = self._folder / f"{begin:0{DIGITS}d}-{end:0{DIGITS}d}{MANY}"
         data, place, number = path.read_bytes(), 0, begin
         while place < len(data):
             length = int.from_bytes(data[place : place + LENGTH])
             place += LENGTH
-            yield _checked(Change.unpacked(data[place : place + length], str(path)), number, str(path))
+            change = Change.unpacked(data[place : place + length], str(path), with_table=with_table)
+            yield _checked(change, number, str(path))
             place, number = place + length, number + 1
         if number != end + 1:
             raise InputError(f"{path}: damaged: holds changes {begin} to {number - 1}, not to {end}")
@@ -219,8 +220,8 @@ def _name(number: int) -> str:
     return f"{number:0{DIGITS}d}{ONE}"
 
 
-def _one(path: Location, number: int) -> Change:
-    return _checked(Change.unpacked(path.read_bytes(), str(path)), number, str(path))
+def _one(path: Location, number: int, with_table: bool) -> Change:
+    return _checked(Change.unpacked(path.read_bytes(), str(path), with_table=with_table), number, str(path))
 
 
 def _checked(change: Change, number: int, name: str) -> Change:

@@ -41,7 +41,7 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import Place
 from rayhier.storage.change_log import KEPT, Change, ChangeLog, Kind
-from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.leaf_map import LeafMap, Manifest, key_of
 from rayhier.storage.paths import locate
 from rayhier.storage.writer_lease import leased
 
@@ -168,7 +168,7 @@ class Writer:
         """Read keys, bodies and outcomes of the newest changes that leaf files hold, as far as a log has them."""
         keys, manifest = list[tuple[str, str, Written]](), self._follower.manifest
         with contextlib.suppress(InputError):  # what leaf files hold needs no log
-            for made in there.there(max(0, last - KEPT), last):
+            for made in there.there(max(0, last - KEPT), last, with_table=False):
                 if made.key is not None:
                     seen = Seen(manifest.model, manifest.version, made.number)
                     keys.append((made.key, made.body, Written(seen, made.documents, made.replaced)))
@@ -183,11 +183,16 @@ class Writer:
         for begin in range(0, len(later), TOGETHER):
             changes = later[begin : begin + TOGETHER]
             tables = iter(await self._in("encode", self._encoded_anew, changes))
+            ids = {made.number: made.ids.to_pylist() for made in changes}
+            there = await self._present([name for names in ids.values() for name in names], self.seen)
             for made in changes:
                 anew = made if made.rows is None else replace(made, table=next(tables), router=router)
                 if not await self._durable(anew):
                     raise InputError(f"{self._root}: another process appends to its log; allowed: one writer at a time")
-                self._follower.apply(anew, await self._present(anew.ids.to_pylist(), self.seen))
+                names = ids[made.number]
+                self._follower.apply(anew, Counter({name: there[name] for name in names}))
+                written = _counted(anew)
+                there.update({name: written[name] - there[name] for name in names})
 
     def _encoded_anew(self, changes: Sequence[Change]) -> list[pa.Table]:
         """Make rows of this index of the documents that changes of another index wrote."""
@@ -561,6 +566,14 @@ class Writer:
 
     async def _in(self, thread: str, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work, *arguments)
+
+
+def _counted(made: Change) -> Counter[str]:
+    """Count the documents, or passages, that a change wrote, by id."""
+    if made.rows is None:
+        return Counter()
+    first = made.rows.filter(pc.equal(made.rows["rank"], 0))
+    return Counter(first[key_of(first.column_names)].to_pylist())
 
 
 def _yield_to_others() -> None:

@@ -215,13 +215,18 @@ def test_a_writer_that_starts_takes_over_what_the_index_before_was_told(open_ser
     server = open_server()
     server.put(doc("a"), doc("d7", f"{OPEN} again"))
     server.delete("d9")
+    server.put(doc("c"), doc("d9"))
+    server.delete("c", "d9")
+    server.put(doc("c"))
+    server.delete("c")
     server.close()
     train_again()
     again = open_server()
     assert again.index()["model"] == OTHER_MODEL
     assert again.ids(OPEN, 2) == ["a", "d7"]
-    assert "d9" not in again.all_ids()
-    assert again.put(doc("b"))["log"] == 3
+    assert set(again.all_ids()) == {*(f"d{n}" for n in range(N) if n != 9), "a"}
+    assert again.index()["documents"] == N
+    assert again.put(doc("b"))["log"] == 7
 
 
 REFUSED = {

@@ -34,6 +34,15 @@ def test_changes_come_back_as_they_were(folder, log):
     assert log.last(7) == 7
 
 
+def test_keys_are_read_without_tables(log):
+    for number in (1, 2, 3):
+        log.append(Change(number, "put", ROWS, key=f"k{number}", documents=2))
+    log.gather(1, 2)
+    changes = list(log.there(with_table=False))
+    assert [(made.number, made.key, made.documents) for made in changes] == [(1, "k1", 2), (2, "k2", 2), (3, "k3", 2)]
+    assert not any(made.table.num_columns for made in changes)
+
+
 def test_passages_are_named_by_their_documents():
     rows = pa.table({"doc_id": ["a#1", "a#2"], "parent": ["a", "a"]})
     assert Change(1, "put", rows).ids.to_pylist() == ["a"]
