@@ -94,7 +94,7 @@ def by_hand(searcher, texts, k, beam):
 
 @pytest.mark.parametrize("parts", [1, 4])
 def test_recall_is_that_of_an_offline_search(engine, searcher, clock, monkeypatch, parts):
-    monkeypatch.setattr(module, "PART", math.ceil(2 * N * 32 / len(engine.groups) / parts))
+    monkeypatch.setattr(module, "PART", math.ceil(2 * N * 32 / len(engine.view.groups) / parts))
     audit = audited(engine, TEXTS[::4])
     recall, wanted = audit.recall, by_hand(searcher, TEXTS[::4], 7, 1)
     assert 0.3 < wanted < 0.99
@@ -117,13 +117,13 @@ def test_a_filter_holds_for_the_exact_search_too(engine, clock):
 
 
 def test_it_rests_in_proportion_to_its_work(engine, clock, monkeypatch):
-    monkeypatch.setattr(module, "PART", 2 * N * 32 / len(engine.groups) / 4)
-    for group in engine.groups:
+    monkeypatch.setattr(module, "PART", 2 * N * 32 / len(engine.view.groups) / 4)
+    for group in engine.view.groups:
         group.read = taking(0.01, group.read)
     audited(engine, TEXTS[:1], settings=Auditing(share=1, cpu=0.03))
     after, *rests = clock.slept
     assert after == module.AFTER
-    assert len(rests) == 4 * len(engine.groups)
+    assert len(rests) == 4 * len(engine.view.groups)
     each = 0.01 + module.DISPATCH
     assert rests == pytest.approx([each / 0.03 - each] * len(rests))
 
@@ -173,7 +173,7 @@ def test_a_group_that_is_lost_ends_an_audit(engine, clock):
 
     async def search():
         await ask(engine, TEXTS[:1], 3, 2)
-        engine.groups[-1].gone = True
+        engine.view.groups[-1].gone = True
         await audit._task
 
     asyncio.run(search())
@@ -194,7 +194,7 @@ def test_versions_share_a_mean_and_models_do_not(engine, clock):
         for seen in (Seen("a", 1, 0), Seen("a", 2, 5), Seen("b", 3, 5)):
             await search(seen)
 
-    for group in engine.groups:
+    for group in engine.view.groups:
         group.shards.read = lambda work, seen=None, read=group.shards.read: read(work)
     engine._read = ignoring_seen(engine)
     asyncio.run(searches())
