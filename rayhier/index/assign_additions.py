@@ -56,7 +56,9 @@ class Filling:
     def _room(self, count_L: np.ndarray) -> np.ndarray:
         """Rows of a batch that each leaf can still take; `count_L` are the rows of the batch in each leaf."""
         rows = self._least if self._doubtful else int(self._size_L.sum() + count_L.sum())
-        return np.asarray(np.maximum(leaf_limit.most_rows(rows, len(self._size_L), self._factor) - self._size_L, 0))
+        return np.asarray(
+            np.maximum(leaf_limit.most_rows(rows, self._base.manifest.leaves, self._factor) - self._size_L, 0)
+        )
 
     def _look_up(self) -> None:
         rows = find(self._base, pa.concat_arrays(self._doubtful))

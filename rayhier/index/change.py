@@ -127,7 +127,7 @@ def _within_limit(newest: LeafMap, table: pa.Table, router: Router, factor: floa
     """Move rows of over-full leaves to next-best ones; returns the rows, and how many moved."""
     size_L = np.array(newest.manifest.counts)
     count_L = np.bincount(table["leaf"].to_numpy(), minlength=len(size_L))
-    most = leaf_limit.most_rows(int(size_L.sum() + count_L.sum()), len(size_L), factor)
+    most = leaf_limit.most_rows(int(size_L.sum() + count_L.sum()), newest.manifest.leaves, factor)
     room_L = np.maximum(most - size_L, 0)
     over_L = count_L > room_L
     if not over_L.any():

@@ -182,7 +182,7 @@ class Follower:
     async def show(self, newest: Newest) -> None:
         """Let requests see what the Writer says, whose groups have opened it; the caller holds the lock."""
         seen = newest.seen
-        if seen.log < self.seen.log:  # the Writer has not read yet what was read here
+        if seen.log < self.seen.log or seen.version < self.seen.version:  # the Writer has yet to see what was read here
             return
         if seen.version == self.seen.version:
             has_tail = seen.log > self.manifest.log

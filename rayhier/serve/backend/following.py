@@ -16,6 +16,8 @@ from rayhier.serve.backend.handles import WriterHandle
 from rayhier.serve.backend.readers import SECONDS
 from rayhier.serve.errors import ApiError, LostError
 
+BEHIND_SECONDS = 0.1
+"""Seconds between two calls of a Writer that has not seen yet what was read from storage."""
 AGAIN_SECONDS = 0.2
 """Seconds between two calls to a Writer that does not answer."""
 WRITER = "writer"
@@ -51,6 +53,8 @@ class Following:
                 async with self._follower.lock:
                     await self._follower.show(newest)
                 self._until = sent + SECONDS
+                if self._follower.seen != newest.seen:  # the Writer has yet to see what was read here from storage
+                    await asyncio.sleep(BEHIND_SECONDS)
             except (LostError, ApiError):
                 await asyncio.sleep(AGAIN_SECONDS)
             except Exception:

@@ -23,6 +23,7 @@ from rayhier.dataset.documents import document_texts
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.compact import compact_here
+from rayhier.index.due import Due
 from rayhier.index.embed_carried import Embedding
 from rayhier.index.given import GivenDocuments, given_documents
 from rayhier.index.maintain import can_maintain, maintain
@@ -52,6 +53,8 @@ KEYS = 10_000
 ROLLBACKS_READ = 100
 """Versions, the newest, among which the one that an idempotency key published is looked for."""
 REUSED = "Idempotency-Key: was used with another body; allowed: a new key for each change"
+SETTLED = 0.05
+"""Share of rows that must come or go before leaves are tried again whose splitting did not pay."""
 VOID = 0.5
 """Share of rows of removed documents above which all files are written anew."""
 AGAIN_SECONDS = 1.0
@@ -105,7 +108,7 @@ class Writer:
         self._keys: OrderedDict[str, tuple[str, Written]] = OrderedDict()
         self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
-        self._tasks, self._moved = set[asyncio.Task[Any]](), False
+        self._tasks, self._moved, self._unpaid = set[asyncio.Task[Any]](), False, 0
         self._lease = contextlib.ExitStack()
         self._may_write = self._lease.enter_context(leased(follower.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold", "tidy")}
@@ -505,11 +508,23 @@ class Writer:
             await self._serve_newest()  # one that nobody serves yet may have another router
             await self._in("fold", change.fold, self._root, self._assign, factor)
             await self._serve_newest()
-            if can_maintain(self._model.trained, self._spec) and not self._follower.manifest.carried:
-                await self._in("fold", maintain, self._root, self._model.trained, self._spec)
-                await self._serve_newest()
+            await self._maintain()
         if not self._is_tidying:
             self._begin(self._tidy())
+
+    async def _maintain(self) -> None:
+        """Split leaves that grew, where it pays; where it did not, it is tried again once there are more rows."""
+        manifest, router, spec = self._follower.manifest, self._model.trained, self._spec
+        if manifest.carried or not can_maintain(router, spec) or not Due.of(manifest, spec).advice():
+            return
+        if abs(manifest.rows - self._unpaid) <= SETTLED * manifest.rows:
+            return
+        try:
+            if await self._in("fold", maintain, self._root, router, spec) is None:
+                self._unpaid = manifest.rows
+        except (InputError, OSError):
+            log.exception("leaves cannot be split; it is tried again after the next fold")
+        await self._serve_newest()
 
     async def embed(self) -> None:
         """Encode some documents whose vectors were carried from another model, as a new version."""
