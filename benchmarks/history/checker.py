@@ -1,11 +1,12 @@
 """Proves from the log of operations alone that a server lost, doubled and mixed nothing.
 
-The file has a JSON object a line. An event has a name `event` and a `time`: `begin` with the documents (id -> text)
-that the index has at log 0; `killed` and `started`; `refuses` and `accepts` of storage; `damaged`, with the number of
-the log's object that was damaged, and `mended`. An operation has a client, its number there, a kind, the times of its
-start and end, what was sent, an idempotency key or null, the status (0: the connection was cut), and the answer or the
-error. The log numbers of changes whose answers were lost are not in the file: every number that no answered change has
-belongs to one of these, and the answers of reads must allow a choice.
+The file has a JSON object a line. An event has a name `event` and a `time`: `begin` with the model that is served and
+the documents (id -> text) that its index has at log 0; `swap`, after which another model may be served; `killed` and
+`started`; `refuses` and `accepts` of storage; `damaged`, with the number of the log's object that was damaged, and
+`mended`; at the end each `version` of a model's index with the change that made it. An operation has a client, its
+number there, a kind, the times of its start and end, what was sent, an idempotency key or null, the status (0: the
+connection was cut), and the answer or the error. The log numbers of changes whose answers were lost are not in the
+file: every number that no answered change has belongs to one of these, and the answers of reads must allow a choice.
 """
 
 import bisect
@@ -27,6 +28,8 @@ EXPECTED = (CUT, OK, 404, 422, 503, 504)
 CHANGES, READS = ("put", "delete"), ("get", "list", "search", "index")
 SCORE = 2e-5
 """Largest difference of two scores that are called equal: queries are encoded together with others."""
+WANTED = ("fold", "maintain")
+"""Changes of leaf files that a history must show."""
 STEPS = 200_000
 """Most steps of the search for numbers of changes without an answer."""
 SHOWN = 4
@@ -175,6 +178,10 @@ class History:
     operations: list[Operation]
     started: list[float] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
+    swaps: list[tuple[float, str]] = field(default_factory=list)
+    """Times from which on each model may be served, ascending; the first is the one at the start."""
+    versions: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Change that made each version of a model's index."""
     events: Counter[str] = field(default_factory=Counter)
 
     @classmethod
@@ -189,6 +196,12 @@ class History:
                     continue
                 case "begin":
                     history.documents = record["documents"]
+                    history.swaps.append((record["time"], record["model"]))
+                case "swap":
+                    history.swaps.append((record["time"], record["model"]))
+                case "version":
+                    history.versions[record["model"], record["number"]] = record["change"]
+                    continue
                 case "started":
                     history.started.append(record["time"])
                 case "damaged":
@@ -201,10 +214,6 @@ class History:
 
 def _of_larger_log(first: Operation, other: Operation) -> Operation:
     return other if other.log > first.log else first
-
-
-def _of_larger_version(first: Operation, other: Operation) -> Operation:
-    return other if other.good["version"] > first.good["version"] else first
 
 
 class Bounds:
@@ -259,6 +268,8 @@ def check(lines: Iterable[str]) -> Report:
     bounds = Bounds(history, changes)
     violations += in_order(changes, bounds)
     violations += never_back(history, bounds)
+    violations += swapped(history)
+    violations += unmixed(history)
     violations += statuses(history)
     violations += damages_refuse(history)
     timeline, missing, lost = assigned(history, changes, bounds)
@@ -271,7 +282,7 @@ def check(lines: Iterable[str]) -> Report:
     for operation in history.operations:
         counts[f"{operation.kind} {operation.status or 'cut'}"] += 1
     counts |= dict(sorted(history.events.items()))
-    versions = [operation.good["version"] for operation in history.operations if operation.is_read]
+    seen = {(op.good["model"], op.good["version"]) for op in history.operations if op.is_read}
     counts |= {
         "operations": len(history.operations),
         "changes": sum(change.number is not None for change in changes),
@@ -280,7 +291,10 @@ def check(lines: Iterable[str]) -> Report:
         "answers lost": sum(change.may_be_made for change in changes),
         "equal answers compared": compared,
         "last log number": bounds.top,
-        "last version": max(versions, default=0),
+        "models seen": len({model for model, _ in seen}),
+        "versions seen": len(seen),
+        **{f"{change}: versions seen": 0 for change in WANTED},
+        **Counter(f"{change}: versions seen" for name, change in sorted(history.versions.items()) if name in seen),
         "partial answers": sum(
             bool(operation.good.get("partial")) for operation in history.operations if operation.is_read
         ),
@@ -341,16 +355,13 @@ def in_order(changes: Iterable[Change], bounds: Bounds) -> Iterator[Violation]:
 
 
 def never_back(history: History, bounds: Bounds) -> Iterator[Violation]:
-    """A read sees all changes answered before it began, `min_log`, and no version older than an answer before it."""
-    good = sorted(
-        (operation for operation in history.operations if operation.status == OK), key=lambda operation: operation.end
-    )
-    ends = [operation.end for operation in good]
-    newest = list(itertools.accumulate(good, _of_larger_version))
-    models = {operation.good["model"]: operation for operation in good}
-    if len(models) > 1:
-        yield Violation("one model", f"answers name models {', '.join(models)}", tuple(models.values()))
-    for operation in good:
+    """A read sees all changes answered before it began, `min_log`, and of its model no version older than before it."""
+    newest = dict[str, Operation]()
+    for operation, ended in _by_start(operation for operation in history.operations if operation.status == OK):
+        for before in ended:
+            model = before.good["model"]
+            if model not in newest or before.good["version"] > newest[model].good["version"]:
+                newest[model] = before
         if not operation.is_read:
             continue
         if operation.log < (low := bounds.low(operation.start, operation)):
@@ -360,11 +371,53 @@ def never_back(history: History, bounds: Bounds) -> Iterator[Violation]:
             yield Violation(
                 "min_log", f"a read saw log {operation.log}; min_log was {operation.sent['min_log']}", (operation,)
             )
-        place = bisect.bisect_left(ends, operation.start)
-        if place and newest[place - 1].good["version"] > operation.good["version"]:
-            before = newest[place - 1]
-            text = f"version {operation.good['version']} after version {before.good['version']}"
-            yield Violation("version", text, (before, operation))
+        version, last = operation.good["version"], newest.get(operation.good["model"])
+        if last is not None and last.good["version"] > version:
+            yield Violation("version", f"version {version} after version {last.good['version']}", (last, operation))
+
+
+def swapped(history: History) -> Iterator[Violation]:
+    """Reads see one model after another in the order of the swaps, and each only once it was named."""
+    low, proof, swap_of = 0, tuple[Operation, ...](), dict[Operation, int]()
+    for operation, ended in _by_start(operation for operation in history.operations if operation.is_read):
+        for before in ended:
+            if swap_of[before] > low:
+                low, proof = swap_of[before], (before,)
+        model = operation.good["model"]
+        for number, (time, named) in enumerate(history.swaps[low:], low):
+            if named == model and time <= operation.end:
+                swap_of[operation] = number
+                break
+        else:
+            swap_of[operation] = low
+            text = f"a read saw model {model}, which was not served after swap {low}, which a read before it saw"
+            yield Violation("model", text, (*proof, operation))
+
+
+def unmixed(history: History) -> Iterator[Violation]:
+    """A model gives a query and a text one score, whatever version and change: an answer has no other model's."""
+    scores = dict[tuple[str, str, str], tuple[float, Operation]]()
+    for operation in history.operations:
+        if not operation.is_read or operation.sent.get("mode") != "dense":
+            continue
+        model, query = operation.good["model"], operation.sent["query"]
+        for name, text, score in operation.good["results"]:
+            before, proof = scores.setdefault((model, query, text), (score, operation))
+            if abs(score - before) > SCORE:
+                said = f"model {model} gave {name} the score {score}, and the same text {before}"
+                yield Violation("mixed", said, (proof, operation))
+                break
+
+
+def _by_start(operations: Iterable[Operation]) -> Iterator[tuple[Operation, list[Operation]]]:
+    """Yield operations in the order of their starts, each with those that ended between the one before and it."""
+    by_start = sorted(operations, key=lambda operation: operation.start)
+    by_end, place = sorted(by_start, key=lambda operation: operation.end), 0
+    for operation in by_start:
+        first = place
+        while by_end[place].end < operation.start:
+            place += 1
+        yield operation, by_end[first:place]
 
 
 def statuses(history: History) -> Iterator[Violation]:
@@ -761,13 +814,14 @@ def _complete(operation: Operation, counts: list[int]) -> Iterator[Violation]:
 
 
 def repeatable(history: History) -> tuple[list[Violation], int]:
-    """Two answers of one version and log number to one question are equal; returns how many were compared, too."""
+    """Two answers of one model, version and log number to one question are equal; returns how many were compared."""
     answers, violations, compared = dict[str, Operation](), list[Violation](), 0
     for operation in history.operations:
         if not operation.is_read or operation.good.get("partial"):
             continue
         question = {name: value for name, value in operation.sent.items() if name != "min_log"}
-        name = json.dumps([operation.good["version"], operation.log, operation.kind, question], sort_keys=True)
+        state = operation.good["model"], operation.good["version"], operation.log
+        name = json.dumps([*state, operation.kind, question], sort_keys=True)
         before = answers.setdefault(name, operation)
         if before is operation:
             continue

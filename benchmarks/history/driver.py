@@ -11,6 +11,7 @@ import os
 import random
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -24,8 +25,14 @@ import httpx2
 from benchmarks.history import toy_index
 from benchmarks.history.disk import Disk, Limits, Refusal, Tmpfs
 from benchmarks.history.server import ServerProcess
+from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
+from rayhier.search.model import Model
+from rayhier.spec import InputError
+from rayhier.storage import current, leaf_map
+from rayhier.storage.artifact import Artifact
 from rayhier.storage.change_log import LOG
+from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap
 
 OK, GONE, BUSY = 200, 404, 503
@@ -42,6 +49,12 @@ READS = {"get": 24, "list": 10, "word": 12, "words": 8, "dense": 9, "hybrid": 8,
 """How often clients read, by kind, in a hundred operations; the others are changes."""
 PUTS = 0.7
 """Share of changes that write documents; others delete some."""
+LATE = 900
+"""Most changes after which a client sends one again: the server remembers the keys of the newest thousand."""
+ALL_LEAVES = 1_000
+"""A beam of all leaves, however many were split."""
+SEASON, SEASONAL = 60, 0.8
+"""Texts that a client writes until it prefers another tree's words, and their share: leaves of a few words grow."""
 Record = dict[str, Any]
 
 
@@ -51,6 +64,7 @@ class Plan:
 
     operations: int
     kills: int
+    swaps: int
     seed: int
     clients: int = 8
     fold_documents: int = 400
@@ -61,7 +75,7 @@ class Plan:
     """True: the disk is a tmpfs, if this process may mount one."""
 
 
-Kind = Literal["kill", "kill twice", "full", "read-only", "torn", "truncated", "torn live"]
+Kind = Literal["kill", "kill twice", "full", "read-only", "torn", "truncated", "torn live", "swap", "swap and kill"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,10 @@ class Fault:
 
 
 def faults(plan: Plan) -> list[Fault]:
-    """Draw the faults of a plan: of ten kills one damages the log, one comes during a start; the disk fails beside."""
+    """Draw the faults of a plan: of ten kills one damages the log, one comes during a start.
+
+    Beside them the disk fails, and models are swapped, each second time with one more kill.
+    """
     draw = random.Random(f"faults {plan.seed}")
     damages: list[Kind] = ["torn", "truncated", "torn live"]
     kinds, first = list[Kind](), draw.randrange(len(damages))
@@ -82,6 +99,7 @@ def faults(plan: Plan) -> list[Fault]:
         kinds[-1] = "kill twice" if number % 10 == 7 else kinds[-1]
         if number % 5 == 1:
             kinds.append("full" if number % 10 == 1 else "read-only")
+    kinds += ["swap and kill" if number % 2 else "swap" for number in range(plan.swaps)]
     draw.shuffle(kinds)
     places = sorted(draw.randint(plan.operations // 50, plan.operations * 97 // 100) for _ in kinds)
     return [Fault(place, kind) for place, kind in zip(places, kinds, strict=True)]
@@ -121,6 +139,8 @@ class Shared:
     up: asyncio.Event
     newest: int = 0
     """Largest log number of an answer."""
+    model: str = ""
+    """Model of the last answer of `GET /v1/index`."""
     words: list[str] = field(default_factory=lambda: ["first3", "first77"])
     """Words that one text has."""
     is_damaged: bool = False
@@ -138,8 +158,9 @@ class Client:
         self._http = httpx2.AsyncClient(
             base_url=shared.url, headers=headers, timeout=REQUEST_SECONDS, limits=limits, trust_env=False
         )
-        self._count, self._texts = itertools.count(), itertools.count()
-        self._answered = list[tuple[str, Record, str]]()
+        self._count, self._written = itertools.count(), 0
+        self._answered = list[tuple[int, tuple[str, Record, str]]]()
+        """Changes with keys, with the newest log number at the time."""
 
     async def run(self) -> None:
         """Send operations until the end."""
@@ -177,14 +198,16 @@ class Client:
                 return "search", {"query": query, "mode": "bm25", "k": draw.choice([5, 400])}
         sent = {"query": draw.choice(QUESTIONS), "mode": kind, "k": draw.choice([5, 10])}
         if kind == "dense" and draw.random() < 0.5:
-            sent["beam"] = toy_index.LEAF_COUNT
+            sent["beam"] = ALL_LEAVES
         return "search", sent
 
     async def _change(self) -> None:
         draw = self._draw
-        if self._late and self._answered and draw.random() < 0.03:
-            await self.send(*draw.choice(self._answered))
-            return
+        if self._late and draw.random() < 0.03:
+            self._answered = [(newest, sent) for newest, sent in self._answered if newest + LATE > self._shared.newest]
+            if self._answered:
+                await self.send(*draw.choice(self._answered)[1])
+                return
         kind, sent = self._made()
         key = f"{self._number}-{secrets.token_hex(6)}" if draw.random() < 0.7 else None
         if key is not None and draw.random() < 0.05:  # at once, over two connections
@@ -192,7 +215,7 @@ class Client:
         else:
             status = await self.send(kind, sent, key)
         if key is not None and status == OK:
-            self._answered = [*self._answered[-300:], (kind, sent, key)]
+            self._answered.append((self._shared.newest, (kind, sent, key)))
             if draw.random() < 0.05:
                 await self.send(kind, sent, key)
             if draw.random() < 0.03:
@@ -214,10 +237,19 @@ class Client:
             return "delete", {"ids": names[:2]}
         documents = []
         for name in names:
-            word = f"w{self._number}x{next(self._texts)}"
-            documents.append([name, " ".join([*draw.choices(toy_index.WORDS, k=draw.randint(1, 5)), word])])
+            self._written += 1
+            word = f"w{self._number}x{self._written}"
+            documents.append([name, " ".join([*self._words(draw.randint(1, 5)), word])])
             self._shared.words = [*self._shared.words[-300:], word]
         return "put", {"documents": documents}
+
+    def _words(self, count: int) -> list[str]:
+        """Draw words, most of them the season's."""
+        tree = toy_index.TREES[self._written // SEASON % len(toy_index.TREES)]
+        words = (
+            toy_index.WORDS if self._draw.random() > SEASONAL else [word for word in toy_index.WORDS if tree in word]
+        )
+        return self._draw.choices(words, k=count)
 
     async def send(self, kind: str, sent: Record, key: str | None = None) -> int:
         """Send a request once and note what came of it; returns the status, 0 where the connection was cut."""
@@ -239,6 +271,7 @@ class Client:
             break
         if answer is not None:
             self._shared.newest = max(self._shared.newest, answer["log"])
+            self._shared.model = answer["model"] if kind == "index" else self._shared.model
         self._shared.log.operation(
             {
                 "client": self._number,
@@ -290,16 +323,74 @@ def _essence(kind: str, body: Record) -> Record:
     return kept | {"count": body["documents"]}
 
 
+class Workdir:
+    """Two models and their indexes, one of which `current.json` names."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make both in a folder."""
+        self._folder, self._nows = folder, toy_index.make(folder)
+
+    @property
+    def model(self) -> str:
+        """Model that is named."""
+        return self._nows[0].artifacts["model"]
+
+    @property
+    def other(self) -> str:
+        """Model that is not named."""
+        return self._nows[1].artifacts["model"]
+
+    @property
+    def root(self) -> Path:
+        """Folder of the leaf map that is named."""
+        return self.roots[0]
+
+    @property
+    def roots(self) -> list[Path]:
+        """Folders of both leaf maps, the named one's first."""
+        return [Path(str(self._index(now).root)) for now in self._nows]
+
+    def carry(self) -> None:
+        """Carry changes to the other index as `rayhier run` does, once no server writes there any more."""
+        named, other = self._nows
+        model, began = Model.of_workdir(self._folder, other), time.monotonic()
+        while True:
+            try:
+                carry_changes(self._index(named), self._index(other), model)
+            except InputError:
+                if time.monotonic() - began > AGAIN_SECONDS:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
+    def name_other(self) -> None:
+        """Name the other model and index."""
+        named, other = self._nows
+        self._nows = [other, named]
+        current.write(self._folder, other.model_copy(update={"before": named.artifacts["index"]}))
+
+    def _index(self, now: Current) -> Artifact:
+        return current.artifact(self._folder, now, "index")
+
+
 class Trouble:
-    """Kills the server, makes its disk refuse, and damages its log."""
+    """Kills the server, makes its disk refuse, damages its log, and swaps its model and index."""
 
     def __init__(
-        self, server: ServerProcess, disk: Disk, root: Path, client: Client, shared: Shared, plan: Plan
+        self, server: ServerProcess, disk: Disk, work: Workdir, client: Client, shared: Shared, plan: Plan
     ) -> None:
-        self._server, self._disk, self._client, self._shared = server, disk, client, shared
-        self._log, self._folder, self._root = shared.log, root / LOG, root
-        self._draw = random.Random(f"trouble {plan.seed}")
+        self._server, self._disk, self._work, self._client, self._shared = server, disk, work, client, shared
+        self._log, self._draw = shared.log, random.Random(f"trouble {plan.seed}")
         self.kills = 0
+
+    @property
+    def _root(self) -> Path:
+        return self._work.root
+
+    @property
+    def _folder(self) -> Path:
+        return self._root / LOG
 
     async def start(self) -> None:
         """Start the server and let clients know once it answers."""
@@ -345,6 +436,9 @@ class Trouble:
                 await self._damage(kind)
             case "torn live":
                 await self._damage(kind)
+            case "swap" | "swap and kill":
+                await self._swap(kills=kind == "swap and kill")
+                return
         await self.start()
 
     async def _appended(self) -> None:
@@ -377,6 +471,28 @@ class Trouble:
                 return
             if time.monotonic() - began > AGAIN_SECONDS:
                 raise RuntimeError(f"no such answer to a change within {AGAIN_SECONDS:g} s; see server.log")
+
+    async def _swap(self, *, kills: bool) -> None:
+        """Name the other model and index; a kill comes while changes are carried, or once the server may look."""
+        carrying = asyncio.create_task(asyncio.to_thread(self._work.carry))
+        early = kills and self._draw.random() < 0.3
+        if early:
+            await asyncio.sleep(self._draw.random() * 0.3)
+            self.kill()
+            await self.start()
+        await carrying
+        self._log.event("swap", model=self._work.other)
+        self._work.name_other()
+        if kills and not early:
+            await asyncio.sleep(self._draw.random() * 2.5)
+            self.kill()
+            await self.start()
+        began = time.monotonic()
+        while self._shared.model != self._work.model:
+            if time.monotonic() - began > AGAIN_SECONDS:
+                raise RuntimeError(f"model {self._work.model} is not served within {AGAIN_SECONDS:g} s; see server.log")
+            await self._client.send("index", {})
+            await asyncio.sleep(0.05)
 
     async def _probe(self) -> int:
         return await self._client.send("put", {"documents": [["probe", f"probe w{secrets.token_hex(5)}"]]})
@@ -481,25 +597,30 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
     }
     server, log = ServerProcess(work / "work", folder, args), Log(folder / "history.jsonl")
     with a_disk(work, lambda: server.pid, mounts=plan.mounts) as disk:
-        root = toy_index.make(work / "work")
-        log.event("begin", seed=plan.seed, documents=toy_index.documents())
+        workdir = Workdir(work / "work")
+        log.event("begin", seed=plan.seed, model=workdir.model, documents=toy_index.documents())
         say(
-            f"seed {plan.seed}: {plan.operations:,} operations, {plan.clients} clients, {plan.kills} kills; {disk.name}"
+            f"seed {plan.seed}: {plan.operations:,} operations, {plan.clients} clients, {plan.kills} kills, "
+            f"{plan.swaps} swaps; {disk.name}"
         )
         try:
-            asyncio.run(_drive(plan, server, disk, root, Shared(server.url, token, log, asyncio.Event()), say))
+            asyncio.run(_drive(plan, server, disk, workdir, Shared(server.url, token, log, asyncio.Event()), say))
+            for root in workdir.roots:
+                for made in leaf_map.newest_first(root, None, sys.maxsize):
+                    log.event("version", model=made.model, number=made.version, change=made.change)
         finally:
             server.kill()
             log.close()
-        verify(root)
+        for root in workdir.roots:
+            verify(root)
     return log.path
 
 
 async def _drive(
-    plan: Plan, server: ServerProcess, disk: Disk, root: Path, shared: Shared, say: Callable[[str], None]
+    plan: Plan, server: ServerProcess, disk: Disk, work: Workdir, shared: Shared, say: Callable[[str], None]
 ) -> None:
     async with clients_of(plan, shared) as clients:
-        trouble = Trouble(server, disk, root, clients[-1], shared, plan)
+        trouble = Trouble(server, disk, work, clients[-1], shared, plan)
         await trouble.start()
         said = 0
 

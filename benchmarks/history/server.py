@@ -73,5 +73,6 @@ def _serve(args: dict[str, Any], port: int, output: str) -> None:
     opened = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(opened, 1)
     os.dup2(opened, 2)
+    os.environ["RAYHIER_CACHE"] = f"{output}.cache"  # looking through a user's, with much else, takes time
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     serve(ServeArgs.model_validate(args), HOST, port, lambda: print("ready"))

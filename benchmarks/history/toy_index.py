@@ -1,4 +1,7 @@
-"""A published index of a few documents, made in seconds without Ray: a tiny random BERT, nine leaves, three shards."""
+"""Two models of a corpus of a few documents with an index each, made in seconds without Ray.
+
+Models are tiny random BERTs; an index has nine leaves, which the Writer splits as documents move, and three shards.
+"""
 
 import json
 import shutil
@@ -15,20 +18,23 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.index.describe import describe
 from rayhier.index.display import DisplayTree
 from rayhier.index.shards import write_shard
-from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, current, files, schemas
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LEAVES, LeafMap, Manifest, publish, ranges
 
-WORDS = [f"{tree}{part}" for tree in ("oak", "elm", "fern", "moss") for part in ("", "leaf", "root", "tree", "wood")]
+TREES = ("oak", "elm", "fern", "moss")
+WORDS = [f"{tree}{part}" for tree in TREES for part in ("", "leaf", "root", "tree", "wood")]
 """Words that many documents have."""
 DOCUMENTS, LEAF_COUNT, SHARDS = 120, 9, 3
-MODEL, INDEX = "0123456789ab", "ba9876543210"
-"""Fingerprints of the two artifacts."""
+CORPUS = "c0c0c0c0c0c0"
+MODELS = {"0123456789ab": "ba9876543210", "abcdef012345": "543210fedcba"}
+"""Fingerprints of the models, and of their indexes."""
 
 
 def documents() -> dict[str, str]:
@@ -39,48 +45,60 @@ def documents() -> dict[str, str]:
     }
 
 
-def make(work: Path) -> Path:
-    """Publish a model and an index below `work`; returns the folder of the leaf map."""
-    encoder = tiny_bert(work / "encoder")
+def make(work: Path) -> list[Current]:
+    """Publish the corpus, models and indexes below `work`, and make the first current; returns what names each."""
+    with Attempt.start(Place(work / "corpus" / CORPUS)) as attempt:
+        schema = schemas.documents({}, passages=False)
+        rows = [{"doc_id": name, "title": "", "text": text} for name, text in documents().items()]
+        files.write_parquet(attempt.root, "documents/0.parquet", [pa.Table.from_pylist(rows, schema)], schema)
+        attempt.publish("corpus", {}, Output({}))
+    nows = [_make(work, seed, model, index) for seed, (model, index) in enumerate(MODELS.items())]
+    current.write(work, nows[0])
+    return nows
+
+
+def _make(work: Path, seed: int, model: str, index: str) -> Current:
+    """Publish a model with random weights, and its index."""
+    encoder = tiny_bert(work / f"encoder-{seed}", seed)
     spec = JobSpec.model_validate(
         {
             "name": "history",
             "workdir": str(work),
             "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"},
             "encoder": {"model": str(encoder), "max_length": 32, "precision": "float32"},
-            "router": {"type": "ehi", "branching": LEAF_COUNT},
+            "index": {"vectors": "float32"},
+            "router": {"type": "learned_ivf", "branching": LEAF_COUNT, "height": 1, "rank": 1},
             "search": {"k": 7, "beam": 2, "hybrid": {"depth": 20, "weight": 0.3}},
             "cluster": {"address": "local"},
         }
     )
     texts = documents()
     vector_NM = TextEncoder(encoder, spec.encoder).encode(list(texts.values()))
-    router = EhiRouter(vector_NM.shape[1], LEAF_COUNT, 1, "none")
-    router.warm_start(torch.from_numpy(vector_NM[:LEAF_COUNT]))
-    with Attempt.start(Place(work / "model" / MODEL)) as attempt:
+    router = LearnedIvfRouter(vector_NM.shape[1], LEAF_COUNT, 1, rank=1)
+    router.begin(torch.from_numpy(vector_NM[:LEAF_COUNT]))
+    with Attempt.start(Place(work / "model" / model)) as attempt:
         root = Path(str(attempt.root))
         save_router(router, root / "router")
         shutil.copytree(encoder, root / "encoder")
         attempt.publish("model", {}, Output({}))
     leaf_N2 = route_all(router, Encoded.of(vector_NM), 2)[0].numpy()
-    with Attempt.start(Place(work / "index" / INDEX)) as attempt:
+    with Attempt.start(Place(work / "index" / index)) as attempt:
         root = Path(str(attempt.root))
-        _write_leaf_map(root, texts, vector_NM, leaf_N2)
+        _write_leaf_map(root, texts, vector_NM, leaf_N2, model)
         described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))
         files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
-        attempt.publish("index", {"model": MODEL}, Output({}))
-    current.write(work, current.Current(spec=spec, artifacts={"model": MODEL, "index": INDEX}))
-    return root
+        attempt.publish("index", {"corpus": CORPUS, "model": model}, Output({}))
+    return Current(spec=spec, artifacts={"model": model, "index": index})
 
 
-def tiny_bert(folder: Path) -> Path:
+def tiny_bert(folder: Path, seed: int) -> Path:
     """Save a BERT of one layer and 32 dimensions with random weights, in sentence-transformers' layout."""
     folder.mkdir(parents=True)
     alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *alphabet, *(f"##{letter}" for letter in alphabet), *WORDS]
     (folder / "vocab.txt").write_text("\n".join(pieces))
     BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **shape)).save_pretrained(folder)
     modules = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
@@ -88,7 +106,7 @@ def tiny_bert(folder: Path) -> Path:
     return folder
 
 
-def _write_leaf_map(root: Path, texts: dict[str, str], vector_NM: Floats, leaf_N2: Ints) -> None:
+def _write_leaf_map(root: Path, texts: dict[str, str], vector_NM: Floats, leaf_N2: Ints, model: str) -> None:
     """Write each document to its two leaves, as version 1."""
     n, dimension = vector_NM.shape
     rank, row = np.repeat([0, 1], n), np.tile(np.arange(n), 2)
@@ -115,7 +133,7 @@ def _write_leaf_map(root: Path, texts: dict[str, str], vector_NM: Floats, leaf_N
     manifest = Manifest(
         version=1,
         parent=None,
-        model=MODEL,
+        model=model,
         metric="inner_product",
         vectors="float32",
         dimension=dimension,

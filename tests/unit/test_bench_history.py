@@ -7,7 +7,7 @@ import pytest
 from benchmarks.history.checker import check
 from benchmarks.history.driver import Plan, faults
 
-BEGIN = {"event": "begin", "time": 0.0, "documents": {"a": "oak first", "b": "elm second"}}
+BEGIN = {"event": "begin", "time": 0.0, "model": "m", "documents": {"a": "oak first", "b": "elm second"}}
 
 
 def line(kind, start, sent, answer=None, **more):
@@ -65,6 +65,7 @@ def broken(*records):
     )
 
 
+OTHER = {"model": "n"}
 KILLED = (event("killed", 2.6), event("started", 2.9))
 GOOD = {
     "nothing happens": [get(1, "a", "oak first", 0), get(2, "c"), index(3, 2, 0)],
@@ -148,6 +149,26 @@ GOOD = {
         put(6, "e", "z", 3),
     ],
     "versions grow": [get(1, "a", "oak first", 0), get(2, "a", "oak first", 0, told={"version": 2})],
+    "another model is named, and served later": [
+        get(1, "a", "oak first", 0, told={"version": 2}),
+        event("swap", 2, model="n"),
+        get(2.1, "a", "oak first", 0, told={"version": 2}),
+        get(2.2, "a", "oak first", 0, told=OTHER),
+        put(2.3, "c", "x", 1, told=OTHER),
+        get(3, "c", "x", 1, told=OTHER),
+    ],
+    "a model is served again": [
+        event("swap", 2, model="n"),
+        get(3, "a", "oak first", 0, told=OTHER),
+        event("swap", 4, model="m"),
+        get(4.1, "a", "oak first", 0, told=OTHER),
+        get(5, "a", "oak first", 0),
+    ],
+    "two models give other scores": [
+        search(1, "fern", [("a", "oak first"), ("b", "elm second")], 0, mode="dense"),
+        event("swap", 2, model="n"),
+        search(3, "fern", [("b", "elm second"), ("a", "oak first")], 0, mode="dense", told=OTHER),
+    ],
     "equal scores change places": [
         search(1, "fern", [("a", "oak first"), ("b", "elm second")], 0, mode="dense", told=scores)
         for scores in (
@@ -230,7 +251,32 @@ BAD = {
         ["version"],
         [get(1, "a", "oak first", 0, told={"version": 2}), get(2, "a", "oak first", 0)],
     ),
-    "two models": (["one model"], [get(1, "a", "oak first", 0), get(2, "b", "elm second", 0, told={"model": "n"})]),
+    "a model that was not named": (["model"], [get(1, "b", "elm second", 0, told=OTHER)]),
+    "a model before it is named": (
+        ["model"],
+        [get(1, "b", "elm second", 0, told=OTHER), event("swap", 2, model="n")],
+    ),
+    "a model after the one that took its place": (
+        ["model"],
+        [
+            event("swap", 1, model="n"),
+            get(2, "a", "oak first", 0, told=OTHER),
+            get(3, "a", "oak first", 0),
+            get(4, "a", "oak first", 0, told=OTHER),
+        ],
+    ),
+    "a model without a change that was answered by another": (
+        ["stale"],
+        [*if_one, event("swap", 2, model="n"), get(3, "a", "oak first", 0, told=OTHER)],
+    ),
+    "scores of two models in one answer": (
+        ["mixed"],
+        [
+            search(1, "fern", [("a", "oak first"), ("b", "elm second")], 0, mode="dense"),
+            *if_one,
+            search(2, "fern", [("a", "oak first"), ("c", "x"), ("b", "elm second")], 1, mode="dense"),
+        ],
+    ),
     "two answers to one question": (
         ["repeated"],
         [
@@ -275,8 +321,10 @@ def test_a_violation_prints_the_operations_that_prove_it():
 
 
 def test_a_seed_gives_the_same_faults():
-    plan = Plan(operations=1_000, kills=30, seed=7)
+    plan = Plan(operations=1_000, kills=30, swaps=4, seed=7)
     assert faults(plan) == faults(plan)
     kinds = [fault.kind for fault in faults(plan)]
-    assert {"kill", "kill twice", "full", "read-only", "torn", "truncated", "torn live"} == set(kinds)
-    assert sum(kind not in ("full", "read-only") for kind in kinds) == plan.kills
+    swaps = [kind for kind in kinds if kind.startswith("swap")]
+    assert sorted(swaps) == ["swap", "swap", "swap and kill", "swap and kill"]
+    assert {"kill", "kill twice", "full", "read-only", "torn", "truncated", "torn live", *swaps} == set(kinds)
+    assert sum(kind not in ("full", "read-only", *swaps) for kind in kinds) == plan.kills
