@@ -236,6 +236,7 @@ def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexRe
         beam=spec.search.most_visited(manifest.leaves, manifest.rows),
         recall=model.promised,
         drift=drift(manifest, spec),
+        recall_served=None,
         limits=args.limits.model_dump(),
     )
 

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,11 +164,9 @@ def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClie
     counts, leaf_map = np.array(manifest.counts), leaf_map_of(work)
     engine = Engine(View(searcher.model, groups, rules, manifest.documents, counts, version=version, leaf_map=leaf_map))
     nodes = NodeTable.of(leaf_map), manifest.version
-    return (
-        engine,
-        groups,
-        TestClient(api(engine, lambda: describe(engine.view, args), rules, args.limits, lambda: nodes)),
-    )
+    described = partial(describe, engine.view, args)
+    app = api(engine, described, rules, args.limits, lambda: nodes, versions=lambda *_: [manifest])
+    return engine, groups, TestClient(app)
 
 
 def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

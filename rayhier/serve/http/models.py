@@ -659,7 +659,7 @@ class IndexResponse(_Body):
     """Share of the exact best `k` documents that a query finds at least, on average over queries like those that
     calibrated the index; null where nothing is promised."""
     drift: Drift
-    recall_served: RecallServed | None = None
+    recall_served: RecallServed | None
     """Recall as this server, or one of its ingresses, measured it; null until a query was audited."""
     limits: dict[str, int | float]
     """Limits of requests by name, such as `max_k`, the most results for a query."""

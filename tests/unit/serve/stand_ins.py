@@ -58,6 +58,7 @@ INDEX = IndexResponse(
     weight=None,
     beam=2,
     recall=None,
+    recall_served=None,
     drift=Drift(imbalance=1.5, void=0.0, added=0.0, log_prob=-0.5, added_log_prob=None, advice=[]),
     limits=LIMITS.model_dump(),
 )

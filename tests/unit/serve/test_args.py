@@ -69,7 +69,7 @@ def test_limits_below_what_the_spec_re_ranks(published, monkeypatch, name, most,
     own = {"mode": "hybrid", "hybrid": HybridSpec(depth=1)} if key == "hybrid" else {}
     search = version.now.spec.search.model_copy(update={"rerank": Rnr(type="rnr", budget=6, pool=pool), **own})
     now = version.now.model_copy(update={"spec": version.now.spec.model_copy(update={"search": search})})
-    monkeypatch.setattr(Version, "newest", lambda _: (replace(version, now=now), manifest))
+    monkeypatch.setattr(Version, "newest", lambda *_: (replace(version, now=now), manifest))
     check(ServeArgs(workdir=str(published)))
     said = rf"limits.max_{name}: got {most}; allowed: at least {least}, the spec's search.rerank"
     with pytest.raises(InputError, match=said):
