@@ -10,18 +10,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rayhier import carrying
 from rayhier.command import run_command
 from rayhier.corpus import requirements
 from rayhier.outline import NOT_EVALUATED, show
 from rayhier.plan import HOLDS, STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load
-from rayhier.storage import current, files, leaf_map, workdir, writer_lease
-from rayhier.storage.artifact import Artifact, Kind, Place
+from rayhier.storage import current, files, leaf_map, workdir
+from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.change_log import ChangeLog
-from rayhier.storage.current import Current
-from rayhier.storage.leaf_map import LeafMap
 
 CARRIES = ("corpus", "generate", "embed", "train", "index")
 """Stages that `--carry` runs."""
@@ -106,15 +104,17 @@ def run(
     a published file differs from its record, or the cluster is too small.
     """
     began = time.monotonic()
+    if carry:
+        carrying.check(plan.spec)
     _prepare(plan, stages, fresh=fresh)
     summary: list[dict[str, Any]] = []
     for step in plan.steps:
         if step.stage not in stages:
             continue
         published = step.place.published()
-        served = _served(plan, step) if carry and published is None else None
+        served = carrying.served(plan, step) if carry and published is None else None
         if served is not None:
-            artifact = _carry(plan, step, *served)
+            artifact = carrying.carry_index(plan, step, served, lambda index: _make_current(plan, index))
             summary.append(
                 {"stage": step.stage, "seed": step.seed, "fingerprint": artifact.folder.name, "state": "carried"}
             )
@@ -197,60 +197,6 @@ def _make(plan: Plan, step: Step) -> Artifact:
     say(f"{step.title}: {here(step.place.folder)}")
     with Attempt.start(step.place) as attempt:
         return attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
-
-
-def _served(plan: Plan, step: Step) -> tuple[Current, Artifact] | None:
-    """What current.json names, and its index, from which the one of a step may be carried; None where it may not.
-
-    An index that needs no text encoded again is built as fast.
-    """
-    if step.stage != "index" or step.seed != plan.spec.evaluate.seeds[0] or not plan.spec.encodes_again:
-        return None
-    try:
-        named = current.read(plan.workdir)
-    except InputError:
-        return None
-    index = Place(plan.workdir / "index" / named.artifacts["index"]).published()
-    return None if index is None else (named, index)
-
-
-def _carry(plan: Plan, step: Step, named: Current, before: Artifact) -> Artifact:
-    """Carry an index from the one that is served, let current.json name it, and measure both; returns its artifact."""
-    if named.artifacts["model"] == step.inputs["model"]:
-        return before  # by an earlier run
-    if plan.spec.search.promise is not None or plan.spec.search.reranking is not None:
-        raise InputError("--carry: got a spec that promises a recall or re-ranks, which needs a built index")
-    from rayhier.index.embed_carried import DevQueries, Report
-    from rayhier.index.ray import build_carried
-    from rayhier.storage.fingerprint import fingerprint
-    from rayhier.storage.pins import reading
-
-    began = time.monotonic()
-    corpus, vectors, model = (plan.step(kind, seed).place.published() for kind, seed in _inputs(step))
-    if corpus is None or vectors is None or model is None:
-        raise AssertionError("earlier steps were made")
-    made = fingerprint(kind="carried", index=step.fingerprint, before=before.record.fingerprint)
-    place, inputs = Place(step.place.folder.parent / made), {**step.inputs, "before": before.record.fingerprint}
-    say(f"{step.title}: carried, {here(place.folder)}")
-    with reading(before.root) as leaf_map, Attempt.start(place) as attempt:
-        output = build_carried(plan.spec, corpus, vectors, model, leaf_map, attempt)
-        artifact = place.published() or attempt.publish("index", inputs, output)
-    _make_current(plan, artifact)
-    counts = artifact.record.counts
-    left, seconds = int(counts["carried"]), time.monotonic() - began
-    told = f"by a map ({counts['map']}) of cosine {counts['cosine']:.3f} to the true vectors"
-    say(f"{left:,} of {counts['documents']:,} vectors carried {told}; serving can begin after {seconds:.1f} s")
-    queries = DevQueries.of(corpus, vectors)
-    about = {"before": named.artifacts, "index": made, "map": counts["map"], "cosine": counts["cosine"]}
-    report = Report(artifact, {**about, "documents": counts["documents"], "carried": left})
-    say(report.add("before", 0.0, 0, queries.measured(plan.workdir, named)))
-    say(report.add("carried", seconds, left, queries.measured(plan.workdir, current.read(plan.workdir))))
-    return artifact
-
-
-def _inputs(step: Step) -> list[tuple[Kind, int | None]]:
-    """Kinds and seeds of the artifacts from which an index is made."""
-    return [("corpus", None), ("vectors", None), ("model", step.seed)]
 
 
 def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
@@ -348,7 +294,9 @@ def _make_current(plan: Plan, carried: Artifact | None = None) -> None:
     if carried is not None:
         artifacts["index"] = carried.folder.name
     settled = plan.spec.settled(_weight(plan, first))
-    now = current.Current(spec=settled, artifacts=artifacts, seeds=seeds, before=_carried(plan, settled, artifacts))
+    now = current.Current(
+        spec=settled, artifacts=artifacts, seeds=seeds, before=carrying.carry_changes(plan, settled, artifacts)
+    )
     current.write(plan.workdir, now)
     model = plan.step("model", first).place.published()
     if model is not None:
@@ -363,39 +311,6 @@ def _make_current(plan: Plan, carried: Artifact | None = None) -> None:
         files.replace(plan.workdir / "report.md", text.encode())
         named = Report.read(report.path("report.json")).model_copy(update={"name": plan.spec.name})
         named.write(plan.workdir / "report.json")
-
-
-def _carried(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None:
-    """Carry changes of the index that current.json names into this run's; returns that index's fingerprint.
-
-    Where current.json names this run's index already, the one before it; None where there was none. Where nobody wrote
-    to the index that it names, but a server to the one before that, this goes on, and is carried and returned too.
-    """
-    try:
-        named = current.read(plan.workdir)
-    except InputError:  # missing, damaged, or of an older version: there is nothing to carry
-        return None
-    before, index = (Place(plan.workdir / "index" / kind["index"]) for kind in (named.artifacts, artifacts))
-    if before == index:
-        return named.before
-    old, new = before.published(), index.published()
-    if old is None or new is None:
-        return None
-    from rayhier.index.carry_changes import carry_changes
-    from rayhier.search.model import Model
-
-    model = Model.of_workdir(plan.workdir, current.Current(spec=spec, artifacts=artifacts))
-    first = None if named.before is None else Place(plan.workdir / "index" / named.before).published()
-    is_written = first is not None and writer_lease.newest(first.root) and not writer_lease.newest(old.root)
-    earlier = [old, first] if first is not None and is_written and first.root != new.root else [old]
-    for artifact in earlier:
-        if artifact is first and ChangeLog(artifact.root).last() <= LeafMap.open(new.root).manifest.log:
-            continue
-        carried = carry_changes(artifact, new, model)
-        if carried is not None:
-            told = f"{carried.written:,} documents written, {carried.removed:,} removed"
-            say(f"carried the changes of index {artifact.record.fingerprint}: {told}")
-    return earlier[-1].record.fingerprint
 
 
 def _weight(plan: Plan, seed: int) -> float | None:

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rayhier.carrying import carry_changes as carry_into
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
-from rayhier.run import _carried
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.search.stored import Listing
@@ -180,12 +180,12 @@ def test_a_server_that_stays_at_the_index_before_two_trainings_loses_nothing(tmp
     current.write(work, two.nows[INDEX])
     with leased(two.root(INDEX)):
         two.put(INDEX, 1, early="new")
-        assert _carried(plan, now.spec, now.artifacts) == INDEX
+        assert carry_into(plan, now.spec, now.artifacts) == INDEX
         two.put(INDEX, 2, later="newer")
         make_published(work, tiny_model, write_map, index=third, model="444444444444")
         two.nows[third] = current.read(work)
         current.write(work, now.model_copy(update={"before": INDEX}))
-        assert _carried(plan, two.nows[third].spec, two.nows[third].artifacts) == INDEX
+        assert carry_into(plan, two.nows[third].spec, two.nows[third].artifacts) == INDEX
     opened = LeafMap.open(two.root(third))
     assert opened.manifest.log == 2
     ids = {name for shard in opened.manifest.shards for name in opened.read(shard, ["doc_id"])["doc_id"].to_pylist()}
