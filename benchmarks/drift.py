@@ -47,9 +47,9 @@ class Stream:
 
 def streams(collections: Sequence[Collection]) -> Iterator[Stream]:
     """Make the streams from collections under the same encoder: the first is the index's own."""
-    own_NM, query_QM = collections[0].documents.vector_NM, collections[0].queries("train").vector_QM
-    order = np.random.default_rng(0).permutation(len(own_NM))
-    none, base_NM, later_NM = np.zeros(0, np.int64), own_NM[order[:BASE]], own_NM[order[BASE:]]
+    base_all_NM, query_QM = collections[0].documents.vector_NM, collections[0].queries("train").vector_QM
+    order = np.random.default_rng(0).permutation(len(base_all_NM))
+    none, base_NM, later_NM = np.zeros(0, np.int64), base_all_NM[order[:BASE]], base_all_NM[order[BASE:]]
     query_QM = query_QM[np.random.default_rng(1).permutation(len(query_QM))[:QUERIES]]
     for share in (0.2, 0.6, 1.0, 2.0):
         yield Stream(f"{share:.0%} more of the same", base_NM, later_NM[: round(share * BASE)], none, query_QM)
@@ -59,11 +59,14 @@ def streams(collections: Sequence[Collection]) -> Iterator[Stream]:
         name, other_NM = other.name, other.documents.vector_NM[: round(0.2 * BASE)]
         asked_QM = np.concatenate([query_QM, other.queries("train").vector_QM[: QUERIES // 5]])
         yield Stream(f"{len(other_NM) / BASE:.0%} of {name}", base_NM, other_NM, none, asked_QM)
-    centroid_TM = spherical_kmeans(own_NM, TOPICS, 0)
-    topic_N = nearest(own_NM[order], centroid_TM, 1)[0][:, 0]
+    centroid_TM = spherical_kmeans(base_all_NM, TOPICS, 0)
+    topic_N = nearest(base_all_NM[order], centroid_TM, 1)[0][:, 0]
     for count in (1, 3):
         late = np.argsort(np.bincount(topic_N, minlength=TOPICS))[-count:]
-        late_NM, early_NM = own_NM[order[np.isin(topic_N, late)]], own_NM[order[~np.isin(topic_N, late)]][:BASE]
+        late_NM, early_NM = (
+            base_all_NM[order[np.isin(topic_N, late)]],
+            base_all_NM[order[~np.isin(topic_N, late)]][:BASE],
+        )
         for share in (0.2, 0.6):
             name = f"{share:.0%} of {count} new topic{'s' if count > 1 else ''}"
             yield Stream(name, early_NM, late_NM[: round(share * BASE)], none, query_QM)

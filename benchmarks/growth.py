@@ -203,14 +203,14 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="changes between two indexes made anew (default 10)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "growth.png")
-    given = parser.parse_args()
+    options = parser.parse_args()
     set_threads(2)
     say = clock()
-    stream = Stream(given.quality, given.workdir, given.seed)
+    stream = Stream(options.quality, options.workdir, options.seed)
     say("encoder trained")
     built, _, seconds = stream.anew(stream.rows(0))
     say(f"made of {FIRST:,} documents in {seconds:.0f} s")
-    roots = {name: given.workdir / f"map-{given.seed}-{name}" for name in ("as it is", "maintained")}
+    roots = {name: options.workdir / f"map-{options.seed}-{name}" for name in ("as it is", "maintained")}
     states = {}
     for name, root in roots.items():
         rows = stream.rows(0)
@@ -226,7 +226,7 @@ def main() -> None:
         for name, there in states.items():
             states[name] = stream.add(there.root, router_of(there, built), fresh)
         states["maintained"] = maintained(stream, states["maintained"], built, work)
-        if step % given.every and step != 1:
+        if step % options.every and step != 1:
             continue
         rows = stream.rows(step)
         judge = Judge(stream, rows)
@@ -258,8 +258,8 @@ def main() -> None:
     print(f"\n{text}")
     shrinks = shrunk(stream, states["maintained"], built)
     print("\n" + "\n".join(table(["deleted half", "leaves", "cost of anew's R@100", "of anew's cost"], shrinks)))
-    Figures(text, head, lines).write(given.workdir, "growth")
-    draw(shown, given.figure)
+    Figures(text, head, lines).write(options.workdir, "growth")
+    draw(shown, options.figure)
 
 
 def shrunk(stream: Stream, there: LeafMap, built: LearnedIvfRouter) -> list[list[str]]:

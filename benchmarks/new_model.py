@@ -129,12 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--train", choices=["head", "last_layer", "all"], default="head", help="what B trains")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of both specs")
     parser.add_argument("--new", action="append", default=[], metavar="KEY=VALUE", help="of B's spec alone")
-    given, tell = parser.parse_args(arguments), clock()
-    workdir = given.workdir / given.collection
-    source = with_dev(given.collection, given.workdir / "collections" / given.collection)
-    place = [f"workdir={workdir}", f"corpus.path={source.absolute()}", *given.set]
+    options, tell = parser.parse_args(arguments), clock()
+    workdir = options.workdir / options.collection
+    source = with_dev(options.collection, options.workdir / "collections" / options.collection)
+    place = [f"workdir={workdir}", f"corpus.path={source.absolute()}", *options.set]
     first = [*place, "train.objective=documents"]
-    second = [*place, f"encoder.train={given.train}", *given.new]
+    second = [*place, f"encoder.train={options.train}", *options.new]
     run(first, stages=BUILT)
     tell("A is served")
     plan = make_plan(load(SPEC, second))
@@ -142,9 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tell("B is served")
     control = whole(workdir, plan, second)
     tell("B is built whole")
-    print("\n".join(["", *lines(f"{given.collection}, {given.train}", rows, control, told)]), flush=True)
+    print("\n".join(["", *lines(f"{options.collection}, {options.train}", rows, control, told)]), flush=True)
     summary = [row.__dict__ for row in [*rows, control]]
-    (workdir / f"new-model-{given.train}.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (workdir / f"new-model-{options.train}.json").write_text(json.dumps(summary, indent=1) + "\n")
 
 
 if __name__ == "__main__":

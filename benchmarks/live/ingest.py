@@ -93,8 +93,8 @@ def serving(work: Path, *settings: str) -> Iterator[tuple[str, str]]:
     url, file = f"http://127.0.0.1:{port}", work / "token"
     file.write_text(token)
     server = ["rayhier", "serve", str(work), "--port", str(port)]
-    given = [f"write_token_file={file}", "limits.queue_seconds=60", *settings]
-    with served([*server, *(part for setting in given for part in ("--set", setting))], f"{url}/healthz", 300):
+    overrides = [f"write_token_file={file}", "limits.queue_seconds=60", *settings]
+    with served([*server, *(part for setting in overrides for part in ("--set", setting))], f"{url}/healthz", 300):
         yield url, token
 
 

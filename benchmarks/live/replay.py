@@ -87,7 +87,7 @@ async def record(
     url: str, token: str, queries: Queries, texts: Sequence[str], answers: int, wanted: int
 ) -> list[Given]:
     """Search and write until there are so many answers, of so many versions; returns the answers."""
-    given, seen, ends = list[Given](), set[int](), asyncio.Event()
+    recorded, seen, ends = list[Given](), set[int](), asyncio.Event()
 
     async def search(client: AsyncClient, draw: random.Random) -> None:
         while not ends.is_set():
@@ -97,9 +97,9 @@ async def record(
             order: Mode = "dense" if mode == "vector" else mode
             answer = await client.search(question, k=k, beam=beam, mode=order)
             ids, scores = [hit.id for hit in answer.results], [hit.score for hit in answer.results]
-            given.append(Given(query, mode, k, beam, answer.model, answer.version, answer.log, ids, scores))
+            recorded.append(Given(query, mode, k, beam, answer.model, answer.version, answer.log, ids, scores))
             seen.add(answer.version)
-            if len(given) >= answers and len(seen) >= wanted:
+            if len(recorded) >= answers and len(seen) >= wanted:
                 ends.set()
 
     async def write(client: AsyncClient, draw: random.Random, number: int) -> None:
@@ -119,8 +119,8 @@ async def record(
             # As many changes as answers need, and no more: every state that is seen is opened again.
             while (
                 not ends.is_set()
-                and len(given) < answers
-                and len(seen) * answers > (len(given) + answers / 20) * wanted
+                and len(recorded) < answers
+                and len(seen) * answers > (len(recorded) + answers / 20) * wanted
             ):
                 await asyncio.sleep(0.02)
 
@@ -132,15 +132,15 @@ async def record(
             group.create_task(search(client, random.Random(f"search {number}")))
         for number in range(WRITERS):
             group.create_task(write(client, random.Random(f"write {number}"), number))
-    return given
+    return recorded
 
 
-def opened(work: Path, given: Sequence[Given]) -> Iterator[tuple[Searcher, list[Given]]]:
+def opened(work: Path, recorded: Sequence[Given]) -> Iterator[tuple[Searcher, list[Given]]]:
     """Open each state that answers saw, with those answers."""
     root = locate(str(work))
     now = current.read(root)
     states = defaultdict[tuple[str, int, int], list[Given]](list)
-    for answer in given:
+    for answer in recorded:
         states[answer.model, answer.version, answer.log].append(answer)
     model, index = Version(str(work), now, 0).model(PRECISION), current.artifact(root, now, "index").root
     for (name, version, log), answers in sorted(states.items()):
@@ -160,10 +160,10 @@ def again(searcher: Searcher, answer: Given, queries: Queries) -> tuple[list[str
     return [hit.id for hit in replay.hits], [hit.score for hit in replay.hits]
 
 
-def compare(work: Path, given: Sequence[Given], queries: Queries) -> Agreement:
+def compare(work: Path, recorded: Sequence[Given], queries: Queries) -> Agreement:
     """Search again for every answer."""
     same, tied, furthest, first, states = 0, 0, 0.0, "", 0
-    for searcher, answers in opened(work, given):
+    for searcher, answers in opened(work, recorded):
         states += 1
         for answer in answers:
             ids, scores = again(searcher, answer, queries)
@@ -184,9 +184,9 @@ def compare(work: Path, given: Sequence[Given], queries: Queries) -> Agreement:
             if ids != answer.ids and not is_tied and not first:
                 first = difference(answer, ids, scores)
         searcher.close()
-    seen = Counter(answer.version for answer in given)
-    models = {answer.model for answer in given}
-    return Agreement(len(given), len(seen), states, len(models), same, tied, furthest, first)
+    seen = Counter(answer.version for answer in recorded)
+    models = {answer.model for answer in recorded}
+    return Agreement(len(recorded), len(seen), states, len(models), same, tied, furthest, first)
 
 
 def difference(answer: Given, ids: list[str], scores: list[float]) -> str:
@@ -227,9 +227,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     queries = dev.with_vectors(vector_QM)
     texts = document_texts(files.read_table(corpus.path(corpus.names("documents/")[0]), ["title", "text"]))
     with serving(work, f"writes.fold_documents={FOLDED}") as (url, token):
-        given = asyncio.run(record(url, token, queries, texts, options.answers, options.versions))
-    report(f"{len(given):,} answers; {len(versions(locate(str(root))))} versions")
-    told = compare(work, given, queries)
+        recorded = asyncio.run(record(url, token, queries, texts, options.answers, options.versions))
+    report(f"{len(recorded):,} answers; {len(versions(locate(str(root))))} versions")
+    told = compare(work, recorded, queries)
     (options.workdir / FIGURES).write_text(json.dumps(asdict(told), indent=1))
     report("replayed")
     print("\n".join(lines(options.workdir)))

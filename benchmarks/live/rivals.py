@@ -50,8 +50,8 @@ def lancedb(folder: Path, stream: Stream, seconds: float) -> Taken:
             optimize()
 
     def search(query_M: Any) -> list[str]:
-        asked = table.search(query_M, vector_column_name="vector").distance_type("dot").nprobes(PROBED)
-        ids: list[str] = asked.refine_factor(REFINED).limit(K).select(["id", "text"]).to_arrow()["id"].to_pylist()
+        search = table.search(query_M, vector_column_name="vector").distance_type("dot").nprobes(PROBED)
+        ids: list[str] = search.refine_factor(REFINED).limit(K).select(["id", "text"]).to_arrow()["id"].to_pylist()
         return ids
 
     taken = Taken("lancedb")
@@ -97,13 +97,13 @@ def qdrant(folder: Path, stream: Stream, seconds: float) -> Taken:
             optimize()
 
     def search(query_M: Any) -> list[str]:
-        asked = edge.QueryRequest(
+        request = edge.QueryRequest(
             limit=K,
             query=edge.Query.Nearest(query_M.tolist()),
             with_payload=True,
             params=edge.SearchParams(hnsw_ef=EFFORT),
         )
-        return [point.payload["id"] for point in shard.query(asked)]
+        return [point.payload["id"] for point in shard.query(request)]
 
     taken = Taken("qdrant-edge")
     with watched(taken):

@@ -66,7 +66,7 @@ def measure(workdir: Path, bodies: Sequence[bytes], share: float, rate: float, s
         taken = cpu_seconds() - before
         recall = Client(f"http://127.0.0.1:{PORT}", TOKEN).index().recall_served
     told = "-" if recall is None else f"{recall.mean:.4f} ({recall.low:.4f} to {recall.high:.4f})"
-    number = "0" if recall is None else f"{recall.questions:,}"
+    number = "0" if recall is None else f"{recall.queries:,}"
     answered = [f"{len(load.answered()):,}", f"{load.ms(0.5):.1f}", f"{load.ms(0.99):.1f}"]
     return [f"{share:g}", *answered, f"{taken / load.seconds:.1%}", number, told]
 

@@ -71,8 +71,8 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
         return Carried(0, 0, opened.manifest.log)
 
     def numbered(now: LeafMap) -> Manifest:
-        held = {"change": "carry", "at": leaf_map.now(), "log": max(last, now.manifest.log)}
-        return now.manifest.model_copy(update=held)
+        update = {"change": "carry", "at": leaf_map.now(), "log": max(last, now.manifest.log)}
+        return now.manifest.model_copy(update=update)
 
     return Carried(len(written), len(gone), leaf_map.commit(index.root, numbered).manifest.log)
 

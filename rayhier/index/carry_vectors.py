@@ -53,7 +53,7 @@ class Carried:
     """Number of carried documents."""
     kind: str = "none"
     cosine: float = 1.0
-    """What is said of the map; see `VectorMap`."""
+    """Mean cosine of moved and true vectors of documents that the map was not learned from (`VectorMap`)."""
 
 
 class Carrier:

@@ -154,10 +154,10 @@ def restore(root: Location, version: int, model: str | None = None, key: str | N
         made_by = LeafMap.open(root, version).manifest.model
         if model is not None and made_by != model:
             raise InputError(f"version {version}: was made by model {made_by}; allowed: versions of {model}")
-        held = 0
+        last = 0
         with contextlib.suppress(InputError):  # a rollback may mend a damaged newest version
-            held = LeafMap.open(root).manifest.log
-        return leaf_map.republish(root, version, ChangeLog(root).last(held), key)
+            last = LeafMap.open(root).manifest.log
+        return leaf_map.republish(root, version, ChangeLog(root).last(last), key)
 
 
 def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> LeafMap:

@@ -1,4 +1,4 @@
-"""Which leaves of an index are due for maintenance, from the numbers of their rows."""
+"""Tells which leaves of an index are due for maintenance, from the numbers of their rows."""
 
 from dataclasses import dataclass
 from typing import Self

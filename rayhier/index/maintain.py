@@ -8,6 +8,7 @@ and no other document is read or moved. How often queries visit a leaf decided n
 Shapes: L leaves, S leaves to split, N documents read, M embedding size.
 """
 
+import contextlib
 import shutil
 import tempfile
 import uuid
@@ -78,8 +79,10 @@ def maintain(root: Location, router: Router, spec: JobSpec) -> LeafMap | None:
 
 
 def can_maintain(router: Router, spec: JobSpec) -> bool:
-    """Return True if a router's leaves can be split, and the spec promises nothing of them as they were built."""
-    return isinstance(router, LearnedIvfRouter) and not isinstance(spec.search.beam, RecallBeam)
+    """Return True unless `checked` would raise."""
+    with contextlib.suppress(InputError):
+        return checked(router, spec) is router
+    return False
 
 
 def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:

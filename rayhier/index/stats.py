@@ -33,7 +33,7 @@ class ServedRecall:
     mean: float
     low: float
     high: float
-    questions: int
+    queries: int
     """Number of queries."""
     since: str
     """Time of the first of them, in UTC (ISO 8601)."""
@@ -61,9 +61,9 @@ def recall_advice(served: ServedRecall, promised: float | None) -> list[str]:
     """Return a line that advises to train again where recall as served is surely below what the spec promises."""
     if promised is None or served.high >= promised:
         return []
-    interval = f"{served.low:.1%} to {served.high:.1%}, {served.questions:,} queries"
-    found = f"searches find {served.mean:.1%} of the exact best documents ({interval})"
-    return [f"retrain: {found}, less than the promised {promised:.1%}"]
+    interval = f"{served.low:.1%} to {served.high:.1%}, {served.queries:,} queries"
+    told = f"searches find {served.mean:.1%} of the exact best documents ({interval})"
+    return [f"retrain: {told}, less than the promised {promised:.1%}"]
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class ServedIndex:
         self.opened = OpenedIndex(args, version, shards, scores, self.metrics)
         self.engine = Engine(self.opened.view, self.metrics, args.limits.queue_seconds, args.together)
         self.follower = Follower(self.engine, self.opened.shards, self.metrics, self.opened.pins)
-        """What requests see of the index; nothing before `see_tail`, or before the Writer begins."""
+        """Keeps the engine's view new; `see_tail`, or the Writer's `begin`, comes before the first request."""
         self._audit = Audit(self.engine, args.recall, self.metrics)
         self._closing = contextlib.ExitStack()
         self._read: tuple[LeafMap, NodeTable] | None = None

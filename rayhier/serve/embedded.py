@@ -263,7 +263,7 @@ def _named(shards: Sequence[LocalShards], ranges: Sequence[range]) -> list[tuple
 
 
 def _searched(now: Current) -> tuple[object, ...]:
-    """What current.json says of searches: their settings, and the artifacts that they read."""
+    """List the settings of searches in current.json, and the artifacts that they read: another list needs a swap."""
     spec = now.spec
     return (
         spec.search,

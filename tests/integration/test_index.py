@@ -108,10 +108,12 @@ def test_leaves_that_grew_are_split(work, corpus, tmp_path, capsys):
     assert len(manifest.counts) > 8
     searcher = Searcher.open(work)
     assert len(searcher.model.trained.cells.centroid_LM) == len(manifest.counts)
-    after = [[(hit.id, hit.score) for hit in one.hits] for one in searcher.search(queries, k=20, beam=manifest.leaves)]
+    after = [
+        [(hit.id, hit.score) for hit in answer.hits] for answer in searcher.search(queries, k=20, beam=manifest.leaves)
+    ]
     searcher.close()
-    for one, other in zip(before, after, strict=True):
-        assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-5)
+    for earlier, later in zip(before, after, strict=True):
+        assert [score for _, score in earlier] == pytest.approx([score for _, score in later], abs=1e-5)
     assert inspect([str(work), "--document", "n0"]) == 0
     assert capsys.readouterr().out
 

@@ -93,11 +93,14 @@ class View:
     """The cross-encoder; None where the spec has none."""
     seen: Seen | None = None
     """Version and change of the log that requests read; None: the version that the groups opened, without a tail."""
-    has_tail: bool = False
-    """True where the log goes beyond the version's files."""
     version: Version | None = None
     """The version in its workdir, and its files: what descriptions of the index read; None: there are none."""
     leaf_map: LeafMap | None = None
+
+    @property
+    def has_tail(self) -> bool:
+        """True where the log goes beyond the version's files."""
+        return self.seen is not None and self.leaf_map is not None and self.seen.log > self.leaf_map.manifest.log
 
     @property
     def opened(self) -> tuple[Version, LeafMap]:
@@ -214,8 +217,8 @@ class Engine:
     async def _routes(self, request: Request, model: Model) -> Routes:
         """Encode and route a request's queries together with those of other requests to the same model."""
         key = model, isinstance(request.queries, np.ndarray), request.beam, request.own_beams
-        asked = model, request.queries, request.beam, request.own_beams
-        routes, waited = await self._batches(asked, len(request.queries), key)
+        item = model, request.queries, request.beam, request.own_beams
+        routes, waited = await self._batches(item, len(request.queries), key)
         return replace(routes, queue_ms=1e3 * waited)
 
     async def _routed(self, requests: Sequence[tuple[Model, Queries, int, bool]]) -> list[Routes]:

@@ -1,4 +1,4 @@
-"""What an engine's requests see of an index that changes: a version of it, and the change log up to a change.
+"""Keeps the view of an engine new: which version of an index, and which change of its log, requests read.
 
 The Writer's own engine and those of ingresses follow the index alike. The Writer reads the log where another process
 may have written; an ingress shows what the Writer tells it, or reads storage itself where the Writer is silent.
@@ -23,10 +23,11 @@ from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.reranker import open_versions_reranker
+from rayhier.serve.backend.version import Version
 from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError
 from rayhier.storage.change_log import Change, ChangeLog
-from rayhier.storage.leaf_map import versions
+from rayhier.storage.leaf_map import Manifest, versions
 
 log = logging.getLogger("ray.serve")
 
@@ -60,24 +61,33 @@ class Follower:
 
         `pins` keep that version from vacuum until another is served.
         """
-        version, leaf_map = engine.view.opened
-        self.version, self.manifest, self.root, self.engine = version, leaf_map.manifest, leaf_map.root, engine
-        self.log, self.lock = ChangeLog(leaf_map.root), asyncio.Lock()
+        self.root, self.engine = engine.view.opened[1].root, engine
+        self.log, self.lock = ChangeLog(self.root), asyncio.Lock()
         self.damage: str | None = None
-        """What is wrong with the first change of the log that cannot be read."""
+        """Message that names the first change of the log that cannot be read; None: all can be read."""
         self.refused: str | None = None
         """Why the newest version is not served; None: it is, as far as is known."""
         self.applied: Callable[[Change], None] = _ignore
         """Function that is called with each change that requests see from then on."""
         self.changed: Callable[[], None] = _nothing
         """Function that is called whenever the view was replaced."""
-        self._leaf_map, self._groups, self._metrics = leaf_map, list(groups), metrics
+        self._groups, self._metrics = list(groups), metrics
         self._pins, self._has_left = pins or contextlib.ExitStack(), False
         self._thread = ThreadPoolExecutor(1, "follow")
 
     def close(self) -> None:
         """Release the version that is seen, which vacuum may then remove."""
         self._pins.close()
+
+    @property
+    def version(self) -> Version:
+        """The version that requests read."""
+        return self.engine.view.opened[0]
+
+    @property
+    def manifest(self) -> Manifest:
+        """Manifest of the version that requests read."""
+        return self.engine.view.opened[1].manifest
 
     @property
     def seen(self) -> Seen:
@@ -104,18 +114,18 @@ class Follower:
                 f"{self.root}: its change log has a tail, which search.how level does not read; allowed: rayhier index "
                 "fold WORKDIR first"
             )
-        stored = find(self._leaf_map, _ids(changes)) if changes else None
+        stored = find(self.engine.view.opened[1], _ids(changes)) if changes else None
         hidden = 0 if stored is None else int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
         seen = Seen(manifest.model, manifest.version, changes[-1].number if changes else manifest.log)
         documents = manifest.documents + _written(changes) - hidden
-        self._show(replace(self.engine.view, documents=documents, seen=seen, has_tail=bool(changes)))
+        self._show(replace(self.engine.view, documents=documents, seen=seen))
         return changes
 
     def apply(self, made: Change, there: Counter[str]) -> None:
         """Let requests see the next change, of whose documents some, or their passages, were `there`."""
         documents = self.newest.documents + _written([made]) - there.total()
         seen = replace(self.seen, log=made.number)
-        self._show(replace(self.engine.view, documents=documents, seen=seen, has_tail=True))
+        self._show(replace(self.engine.view, documents=documents, seen=seen))
         self.applied(made)
 
     async def catch_up(self) -> None:
@@ -185,8 +195,7 @@ class Follower:
         if seen.log < self.seen.log or seen.version < self.seen.version:  # the Writer has yet to see what was read here
             return
         if seen.version == self.seen.version:
-            has_tail = seen.log > self.manifest.log
-            self._show(replace(self.engine.view, documents=newest.documents, seen=seen, has_tail=has_tail))
+            self._show(replace(self.engine.view, documents=newest.documents, seen=seen))
         else:
             opened, pins = await self._in(self._opened, seen.version, self.engine.view)
             self._serve(opened, pins, newest)
@@ -208,14 +217,11 @@ class Follower:
             await self.catch_up()
 
     def _serve(self, opened: View, pins: contextlib.ExitStack, newest: Newest) -> None:
-        self.version, leaf_map = opened.opened
-        self.manifest, self._leaf_map = leaf_map.manifest, leaf_map
         self._pins.close()
         self._pins = pins
         if self._has_left:
             self._pins.close()
-        has_tail = newest.seen.log > self.manifest.log
-        self._show(replace(opened, documents=newest.documents, seen=newest.seen, has_tail=has_tail))
+        self._show(replace(opened, documents=newest.documents, seen=newest.seen))
         if self._metrics is not None:
             self._metrics.serves(self.manifest.version)
 
@@ -239,7 +245,6 @@ class Follower:
                 count_L=np.array(manifest.counts, dtype=np.int64),
                 reranker=None if view.reranker is None else open_versions_reranker(version),
                 seen=Seen(manifest.model, number, manifest.log),
-                has_tail=False,
                 version=version,
                 leaf_map=leaf_map,
             )

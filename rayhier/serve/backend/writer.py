@@ -130,7 +130,7 @@ class Writer:
 
     @property
     def _assign(self) -> Assigner:
-        """What places documents as the version that is served does."""
+        """Places documents by the router of the version that requests read."""
         if self._assigner.router is not self._model.router:
             self._assigner = Assigner(self._model.router, self._spec, self._follower.manifest.model)
         return self._assigner
@@ -202,8 +202,8 @@ class Writer:
         names = DocumentLayout.of(self._spec.corpus).schema.names
         written = [made.rows for made in changes if made.rows is not None]
         tables = [rows.filter(pc.equal(rows["rank"], 0)).select(names) for rows in written]
-        given = [GivenDocuments(table, table["doc_id"].to_pylist(), None) for table in tables]
-        rows = self._rows(given) if given else []
+        requests = [GivenDocuments(table, table["doc_id"].to_pylist(), None) for table in tables]
+        rows = self._rows(requests) if requests else []
         for table in rows:
             if isinstance(table, InputError):
                 raise table

@@ -525,7 +525,7 @@ class VersionBody(_Body):
     parent: int | None
     """Number of the version before; null for the build."""
     change: str
-    """What made it: build, add, upsert, delete, fold, compact or rollback."""
+    """Operation that made it: build, add, upsert, delete, fold, maintain, pack, compact, rollback, carry or embed."""
     at: float
     """Time at which it was made, in seconds since 1970."""
     documents: int
@@ -591,7 +591,7 @@ class RecallServed(_Body):
     """Lower end of the mean's 95% interval."""
     high: float
     """Upper end of the mean's 95% interval."""
-    questions: int
+    queries: int
     """Number of queries: the newest, at most 1,000, that were audited with the served model."""
     since: str
     """Time of the first of these, in UTC (ISO 8601)."""

@@ -57,8 +57,8 @@ function share(value) {
   return `${(100 * value).toFixed(1)}%`;
 }
 
-function recall({ mean, low, high, questions }) {
-  return `${share(mean)} (${share(low)} to ${share(high)}, ${count(questions)} queries searched exactly too)`;
+function recall({ mean, low, high, queries }) {
+  return `${share(mean)} (${share(low)} to ${share(high)}, ${count(queries)} queries searched exactly too)`;
 }
 
 async function state() {

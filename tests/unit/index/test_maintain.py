@@ -44,8 +44,8 @@ def due(there, made):
 
 def ranked(there, vectors):
     leaves = np.tile(np.arange(len(there.manifest.counts)), (len(vectors), 1))
-    found = answers(LeafScan.mapped(there).scan(vectors, leaves, 20), leaves, N, 20)
-    return [[(hit.id, round(hit.score, 5)) for hit in answer.hits] for answer in found]
+    listed = answers(LeafScan.mapped(there).scan(vectors, leaves, 20), leaves, N, 20)
+    return [[(hit.id, round(hit.score, 5)) for hit in answer.hits] for answer in listed]
 
 
 def test_leaves_become_as_large_as_those_made_anew(made):
@@ -249,13 +249,13 @@ def test_two_means_is_kmeans_of_each_part():
     rng, parts, wanted = np.random.default_rng(0), [], []
     for number in range(5):
         sides = [unit(10 * number + side, 1, M) + 0.02 * rng.normal(size=(7, M)) for side in (1, 2)]
-        sides = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in sides]
+        sides = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides]
         parts.append(np.concatenate(sides))
-        wanted.append({tuple(np.round(one.mean(0) / np.linalg.norm(one.mean(0)), 4)) for one in sides})
-    found = two_means(torch.from_numpy(np.concatenate(parts)).float(), torch.arange(5).repeat_interleave(14), 5)
+        wanted.append({tuple(np.round(side.mean(0) / np.linalg.norm(side.mean(0)), 4)) for side in sides})
+    halves = two_means(torch.from_numpy(np.concatenate(parts)).float(), torch.arange(5).repeat_interleave(14), 5)
     for number in range(5):
-        assert {tuple(np.round(half, 4)) for half in found[number].double().numpy()} == {
-            tuple(np.round(np.array(one, np.float32).astype(float), 4)) for one in wanted[number]
+        assert {tuple(np.round(half, 4)) for half in halves[number].double().numpy()} == {
+            tuple(np.round(np.array(mean, np.float32).astype(float), 4)) for mean in wanted[number]
         }
 
 
@@ -263,8 +263,8 @@ def test_no_half_is_left_with_almost_nothing():
     """One stray document does not make a leaf."""
     rows = np.concatenate([unit(1, 1, M) + 0.001 * np.random.default_rng(0).normal(size=(39, M)), -unit(1, 1, M)])
     rows = torch.from_numpy(rows / np.linalg.norm(rows, axis=1, keepdims=True)).float()
-    one, two = two_means(rows, torch.zeros(40, dtype=torch.long), 1)[0]
-    nearer = (rows @ (one - two) < 0).sum()
+    first, second = two_means(rows, torch.zeros(40, dtype=torch.long), 1)[0]
+    nearer = (rows @ (first - second) < 0).sum()
     assert 4 <= int(nearer) <= 36
 
 

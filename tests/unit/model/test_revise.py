@@ -78,9 +78,9 @@ def test_codes_find_the_leaves_of_a_full_comparison_though_some_were_given_up():
     router = flat(made(leaves=1_300))
     give_up(router, range(0, 1_300, 7))
     query_QM = unit(9, 60, M)
-    found = CodedRouter(router).by_codes(query_QM, 100)[0]
+    coded = CodedRouter(router).by_codes(query_QM, 100)[0]
     wanted = route_all(router, Encoded.of(query_QM), 100)[0].numpy()
-    shares = [len(set(one) & set(other)) / 100 for one, other in zip(found.tolist(), wanted.tolist(), strict=True)]
+    shares = [len(set(near) & set(best)) / 100 for near, best in zip(coded.tolist(), wanted.tolist(), strict=True)]
     assert np.mean(shares) > 0.9
 
 
@@ -99,8 +99,8 @@ def test_a_taller_router_is_copied_flat():
     tall, encoded = made(height=2, leaves=16), Encoded.of(unit(4, 20, M))
     copied = flat(tall)
     assert (copied.height, copied.n_leaves) == (1, 16)
-    for one, other in zip(route_all(tall, encoded, 16), route_all(copied, encoded, 16), strict=True):
-        torch.testing.assert_close(one, other)
+    for before, after in zip(route_all(tall, encoded, 16), route_all(copied, encoded, 16), strict=True):
+        torch.testing.assert_close(before, after)
     torch.testing.assert_close(place_all(tall, encoded, 5)[0], place_all(copied, encoded, 5)[0])
 
 
@@ -119,5 +119,5 @@ def test_a_revised_router_is_saved_and_loaded(tmp_path):
     give_up(router, [3])
     save_router(router, tmp_path)
     again, encoded = load_router(tmp_path), Encoded.of(unit(6, 9, M))
-    for one, other in zip(route_all(router, encoded, 5), route_all(again, encoded, 5), strict=True):
-        torch.testing.assert_close(one, other)
+    for before, after in zip(route_all(router, encoded, 5), route_all(again, encoded, 5), strict=True):
+        torch.testing.assert_close(before, after)

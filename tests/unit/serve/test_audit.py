@@ -98,7 +98,7 @@ def test_recall_is_that_of_an_offline_search(engine, searcher, clock, monkeypatc
     audit = audited(engine, TEXTS[::4])
     recall, wanted = audit.recall, by_hand(searcher, TEXTS[::4], 7, 1)
     assert 0.3 < wanted < 0.99
-    assert recall.questions == N // 4
+    assert recall.queries == N // 4
     assert recall.mean == pytest.approx(wanted)
     assert recall.low < wanted < recall.high
     assert audited(engine, TEXTS[:9], beam=9).recall.mean == 1
@@ -147,7 +147,7 @@ def test_queries_that_are_drawn_meanwhile_are_skipped(engine, clock):
         await audit._task
 
     asyncio.run(searches())
-    assert (audit.recall.questions, audit.skipped) == (1, 4)
+    assert (audit.recall.queries, audit.skipped) == (1, 4)
     names = [name for name, _, _ in noting.told]
     assert (names.count("rayhier_audited"), names.count("rayhier_audits_skipped")) == (1, 4)
 
@@ -185,10 +185,10 @@ def test_versions_share_a_mean_and_models_do_not(engine, clock):
 
     async def search(seen):
         engine.view = replace(engine.view, seen=seen)
-        counts.append(None if audit.recall is None else audit.recall.questions)
+        counts.append(None if audit.recall is None else audit.recall.queries)
         await ask(engine, TEXTS[:1], 3, 2)
         await audit._task
-        counts.append(audit.recall.questions)
+        counts.append(audit.recall.queries)
 
     async def searches():
         for seen in (Seen("a", 1, 0), Seen("a", 2, 5), Seen("b", 3, 5)):
@@ -225,7 +225,7 @@ def test_an_audit_ends_where_another_version_is_served(engine, clock):
 def test_the_mean_is_of_the_newest(engine, clock, monkeypatch):
     monkeypatch.setattr(module, "WINDOW", 5)
     audit = audited(engine, TEXTS[:12])
-    assert audit.recall.questions == 5
+    assert audit.recall.queries == 5
     assert audit.recall.since > "1970-01-01T00:00:00"
 
 

@@ -235,10 +235,10 @@ def test_recall_as_served_is_of_what_was_seen(open_server):
         server.search("oak3 elm", 10, beam=server.index()["leaves"])
         for _ in range(400):
             served = server.index()["recall_served"]
-            if served is not None and served["questions"] == number:
+            if served is not None and served["queries"] == number:
                 break
             threading.Event().wait(0.02)
-        assert (served["mean"], served["high"], served["questions"]) == (1, 1, number)
+        assert (served["mean"], served["high"], served["queries"]) == (1, 1, number)
         assert 0 < served["low"] < 1
         server.fold()
 
