@@ -293,7 +293,8 @@ def check(lines: Iterable[str]) -> Report:
         "last log number": bounds.top,
         "models seen": len({model for model, _ in seen}),
         "versions seen": len(seen),
-        **{f"{change}: versions seen": 0 for change in WANTED},
+        **{f"{change}: versions {kind}": 0 for change in WANTED for kind in ("made", "seen")},
+        **Counter(f"{change}: versions made" for change in history.versions.values()),
         **Counter(f"{change}: versions seen" for name, change in sorted(history.versions.items()) if name in seen),
         "partial answers": sum(
             bool(operation.good.get("partial")) for operation in history.operations if operation.is_read
