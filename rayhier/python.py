@@ -236,7 +236,7 @@ class Index:
         self._searcher.close()
 
     def _reopened(self) -> int:
-        before, self._searcher = self._searcher, Searcher.open(self.workdir)
+        before, self._searcher = self._searcher, Searcher.open(self.workdir, self._searcher)
         before.close()
         return self.version
 

@@ -86,11 +86,17 @@ def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None
 
     A thousand rows are in memory at a time. Raises InputError where the file is damaged.
     """
+    for table in tables(path, columns, BATCH_ROWS, groups):
+        yield from table.to_pylist()
+
+
+def tables(path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a parquet file as `read` does, in tables of at most so many rows."""
     file = _open(path)
     names = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
     wanted = range(file.num_row_groups) if groups is None else groups
-    for batch in _guarded(path, file.iter_batches(BATCH_ROWS, row_groups=list(wanted), columns=names)):
-        yield from batch.to_pylist()
+    for batch in _guarded(path, file.iter_batches(rows, row_groups=list(wanted), columns=names)):
+        yield pa.Table.from_batches([batch])
 
 
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:

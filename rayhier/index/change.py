@@ -8,7 +8,9 @@ version, or refused where it no longer fits that version.
 import contextlib
 import math
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -270,17 +272,45 @@ def _write_shards(
             _check_new(newest, pa.concat_arrays(named[checked:]))
         return len(named)
 
-    for number, (documents, encoded) in enumerate(_checked(newest.manifest, batches)):
-        named.append(_ids(documents))
-        if len(named) >= 2 * checked:  # reads the whole id column, so only after 1, 2, 4, 8 … batches
-            checked = check()
-        table = filling.take(documents, encoded, named[-1])
-        name = f"data/added-{token}-{number:05d}.parquet"
-        shards.append(write_rows(newest.root, name, table, words=newest.manifest.words))
+    with _writing_behind(shards) as write:
+        for number, (documents, encoded) in enumerate(_checked(newest.manifest, batches)):
+            named.append(_ids(documents))
+            if len(named) >= 2 * checked:  # reads the whole id column, so only after 1, 2, 4, 8 … batches
+                checked = check()
+            table = filling.take(documents, encoded, named[-1])
+            name = f"data/added-{token}-{number:05d}.parquet"
+            write(partial(write_rows, newest.root, name, table, words=newest.manifest.words))
     if not shards:
         raise InputError("documents: got none; allowed: one or more")
     check()
     return pa.concat_arrays(named)
+
+
+@contextlib.contextmanager
+def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shard]], None]]:
+    """Yield a function that writes a shard in a thread while the block goes on; `shards` gets those written, in order.
+
+    At most one waits. What could not be written is raised by the next call, or at the block's end.
+    """
+    waiting = list[Future[Shard]]()
+
+    def settle() -> None:
+        while waiting:
+            shards.append(waiting.pop().result())
+
+    with ThreadPoolExecutor(1, "write") as thread:
+
+        def write(work: Callable[[], Shard]) -> None:
+            settle()
+            waiting.append(thread.submit(work))
+
+        try:
+            yield write
+        except BaseException:
+            with contextlib.suppress(OSError):
+                settle()
+            raise
+        settle()
 
 
 def _checked(manifest: Manifest, batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -1,17 +1,19 @@
 """Read documents to add from a user's file, check them like a corpus, and encode them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayhier.arrays import Floats
 from rayhier.corpus import check, lines, parquet
 from rayhier.corpus.check import Entry, Rejection, Rules
 from rayhier.corpus.passages import DocumentLayout
-from rayhier.corpus.rows import Rows, checked
+from rayhier.corpus.rows import checked
 from rayhier.dataset.documents import document_texts
 from rayhier.index.change import Batch
 from rayhier.model.encoded import Encoded
@@ -21,6 +23,8 @@ from rayhier.storage.source import PARQUET
 
 BATCH = 4096
 """Number of documents in memory at a time; each batch of a larger file becomes a shard of the leaf map."""
+SMALL = 64 << 20
+"""Bytes of a file up to which all of its documents are in memory, and it is read once: checked, then added."""
 REASONS_SHOWN = 3
 VECTOR = "vector"
 LENGTH = 0.01
@@ -28,8 +32,15 @@ LENGTH = 0.01
 
 Encode = Callable[[Sequence[str]], Encoded]
 """Function that encodes texts by the trained encoder."""
-Row = tuple[Entry, Any]
-"""A document, and its vector where the file has one, else None."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """Rows of a file, checked: documents, and their vectors where the file has a column of these."""
+
+    rows: list[Entry | Rejection | None]
+    """None stands for a blank line."""
+    vectors: pa.ChunkedArray | None
 
 
 def batches(
@@ -44,34 +55,44 @@ def batches(
     layout = DocumentLayout.of(corpus)
     columns = corpus.row_columns
     rules = Rules(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
-    _check(path, _rows(path, rules))
-    rows = (row for row in _rows(path, rules) if isinstance(row, tuple))
-    while batch := list(islice(rows, size)):
-        table = layout.table([entry for entry, _ in batch])
-        vectors = [vector for _, vector in batch if vector is not None]
-        if vectors and layout.passages is not None:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    is_small = path.stat().st_size <= SMALL
+    parts: Iterable[Read] = list(_read(path, rules, size)) if is_small else _read(path, rules, size, vectors=False)
+    _check(path, (row for part in parts for row in part.rows))
+    for part in parts if is_small else _read(path, rules, size):
+        table = layout.table([row for row in part.rows if isinstance(row, Entry)])
+        vectors = part.vectors
+        if not len(table):
+            continue
+        if vectors is None or vectors.null_count == len(vectors):
+            yield table, encode(document_texts(table))
+            continue
+        if layout.passages is not None:
             raise InputError(
                 f"{path}: has vectors, but documents of this index are cut into passages; allowed: no vectors"
             )
-        yield (
-            table,
-            Encoded.of(_matrix(path, vectors, len(batch), unit=unit)) if vectors else encode(document_texts(table)),
-        )
+        yield table, Encoded.of(_matrix(path, vectors, unit=unit))
 
 
-def _rows(path: Path, rules: Rules) -> Rows[Row]:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+def _read(path: Path, rules: Rules, size: int, *, vectors: bool = True) -> Iterator[Read]:
+    """Yield the rows of a file, `size` at a time; else without vectors."""
     if path.suffix != PARQUET:
         raw = lines.rows(lines.lines(path, 0, path.stat().st_size))
-        return checked(raw, lambda line: (check.document(check.json_row(line), rules), None))
+        rows = checked(raw, lambda line: check.document(check.json_row(line), rules))
+        while part := list(islice(rows, size)):
+            yield Read(part, None)
+        return
     names = rules.columns
     parquet.check_columns("file", path, [names.id])
-    wanted = [names.id, names.title, names.text, *rules.fields, VECTOR]
-    return checked(parquet.read(path, wanted), lambda row: (check.document(row, rules), row.get(VECTOR)))
+    wanted = [names.id, names.title, names.text, *rules.fields, *([VECTOR] if vectors else [])]
+    for table in parquet.tables(path, wanted, size):
+        given = table[VECTOR] if VECTOR in table.column_names else None
+        raw = table.drop_columns([] if given is None else [VECTOR]).to_pylist()
+        yield Read(list(checked(raw, lambda row: check.document(row, rules))), given)
 
 
-def _check(path: Path, rows: Rows[Row]) -> None:
+def _check(path: Path, rows: Iterable[Entry | Rejection | None]) -> None:
     """Check all rows before the first is encoded; InputError where a row is refused."""
     bad, reasons = 0, []
     for number, row in enumerate(rows, 1):
@@ -83,20 +104,20 @@ def _check(path: Path, rows: Rows[Row]) -> None:
         raise InputError(f"{path}: {'; '.join(reasons)}{more}; allowed: rows as in the corpus; nothing was changed")
 
 
-def _matrix(path: Path, vectors: Sequence[Any], rows: int, *, unit: bool) -> Floats:
-    if not all(isinstance(vector, list) for vector in vectors):
-        raise InputError(f"{path}: vector: holds {type(vectors[0]).__name__}; allowed: lists of numbers")
-    sizes = {len(vector) for vector in vectors}
-    if len(vectors) != rows or len(sizes) != 1:
-        raise InputError(
-            f"{path}: vectors of {sorted(sizes)} numbers, {rows - len(vectors)} rows without; allowed: one size"
-        )
-    try:
-        vector_NM = np.array(vectors, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: vector: {error}; allowed: lists of numbers") from None
-    if vector_NM.ndim != 2:
-        raise InputError(f"{path}: vector: holds lists of lists; allowed: lists of numbers")
+def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:
+    """Return vectors [n, m] of a column of lists; InputError where they are not numbers, or of several sizes."""
+    kind, rows = vectors.type, len(vectors)
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise InputError(f"{path}: {VECTOR}: holds {kind}; allowed: lists of numbers")
+    sizes = sorted(size for size in pc.list_value_length(vectors).unique().to_pylist() if size is not None)
+    if vectors.null_count or len(sizes) != 1:
+        raise InputError(f"{path}: vectors of {sizes} numbers, {vectors.null_count} rows without; allowed: one size")
+    numbers = pc.list_flatten(vectors)
+    is_number = pa.types.is_floating(numbers.type) or pa.types.is_integer(numbers.type)
+    if not is_number or numbers.null_count:
+        held = "numbers that are null" if is_number else f"lists of {numbers.type}"
+        raise InputError(f"{path}: {VECTOR}: holds {held}; allowed: lists of numbers")
+    vector_NM = numbers.to_numpy().astype(np.float32).reshape(rows, sizes[0])
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(vector_NM, axis=1)
     if unit and (wrong := lengths[np.abs(lengths - 1) > LENGTH]).size:

@@ -106,7 +106,7 @@ def own_beams(router: Router, target: float) -> Router:
 
 UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
 """Error message where a router reads tokens but only vectors are known."""
-FLOATS_AT_ONCE = 1 << 26
+FLOATS_AT_ONCE = 1 << 23
 """Most scores of leaves in memory at a time; limits the batches of `route_all` and `place_all`."""
 
 

@@ -6,6 +6,7 @@ that a filter chooses are compared by their stored vectors at once. Codes and ve
 Shapes: N rows, D documents (rows of their first leaf), M embedding size, Q queries, T rows considered, K results.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
@@ -29,53 +30,88 @@ from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap
 
 FORMAT = 2
+PART = 1 << 17
+"""Fewest documents of a part, but for the last."""
 CODES, VECTORS, DOCUMENTS = "codes.faiss", "vectors.faiss", "documents.npy"
+
+
+class Part:
+    """Documents whose vectors, and codes of these, are searched in one call of faiss."""
+
+    def __init__(self, vectors: Any, codes: Any = None) -> None:
+        """Take faiss's indexes of vectors and of their codes; None: few documents have no codes."""
+        self._vectors, self._codes = vectors, codes  # faiss keeps no reference
+        self._both: Any = None if codes is None else faiss.IndexRefine(codes, vectors)
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return int(self._vectors.ntotal)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector, with zeros at its end that make their count a multiple of four."""
+        return int(self._vectors.d)
+
+    def best(self, query_QW: Floats, count: int, mask_D: Bools | None) -> tuple[Floats, Ints]:
+        """Return scores and places [q, t] of each query's best `count` documents, -1 for those that codes leave out.
+
+        Where there is a mask [d], or there are no more documents, all whose mask is True are compared by their vectors.
+        """
+        count = min(count, self.documents)
+        if self._both is None or mask_D is not None or count == self.documents:
+            chosen = None if mask_D is None else np.packbits(mask_D, bitorder="little")
+            score_QT, place_QT = self._vectors.search(query_QW, count, params=_only(chosen))
+        else:
+            score_QT, place_QT = self._both.search(query_QW, count)
+        return np.where(place_QT < 0, np.float32(-np.inf), score_QT), place_QT
+
+
+_parts: weakref.WeakValueDictionary[tuple[Path, ...], Part] = weakref.WeakValueDictionary()
+"""The parts in use, by the folders that they were read from: versions of an index share those that did not change."""
 
 
 class CodeScan:
     """Searches all documents of an index, or of a range of its leaves, by codes of their vectors."""
 
     def __init__(
-        self,
-        leaves: LeafScan,
-        row_D: Ints,
-        vectors: Any,
-        codes: Any = None,
-        codebook: Codebook | None = None,
-        listed: Callable[[int], int] | None = None,
+        self, leaves: LeafScan, row_D: Ints, parts: Sequence[Part], listed: Callable[[int], int] | None = None
     ) -> None:
-        """Take the documents' rows in `leaves`, ascending, and faiss's indexes of their vectors and codes.
+        """Take the documents' rows in `leaves`, ascending, and the parts in which these lie one after another.
 
-        Few documents have no codes: then all are compared by their vectors. `listed` tells the number of rows to score
-        again for a number of results, None: as many as by the spec's defaults.
+        `listed` tells the number of rows to score again for a number of results, None: as many as by the spec's
+        defaults.
         """
-        self._leaves, self._row_D, self._vectors = leaves, row_D, vectors
-        self._codebook, self._codes = codebook, codes
+        self._leaves, self._row_D, self._parts = leaves, row_D, list(parts)
         self._listed = listed or SearchSpec().shortlisted
-        self._both: Any = None if codes is None else faiss.IndexRefine(codes, vectors)
 
     @classmethod
     def mapped(
         cls, leaf_map: LeafMap, leaves: LeafScan, listed: Callable[[int], int] | None, cache_bytes: float
     ) -> Self:
-        """Open the documents whose first leaf is among those of `leaves`; their codes are made once, and cached."""
+        """Open the documents whose first leaf is among those of `leaves`; their codes are made once, and cached.
+
+        Neighbouring segments form parts of 131,072 documents or more: of a version that adds some to another, all parts
+        but the last ones are in memory already.
+        """
         codebook = codebook_of(leaf_map, cache_bytes, rotate=False)
         leases = [_coded(segment, codebook, leaves.leaves, cache_bytes) for segment in _of_files(leaves)]
-        row_D = [
-            begin + np.load(lease.folder / DOCUMENTS)
-            for begin, lease in zip(leaves.rows.begin_S.tolist(), leases, strict=False)
-        ]
-        rows = np.concatenate([np.zeros(0, np.int64), *row_D])
-        vectors, codes = (_read(leases, name) for name in (VECTORS, CODES))
-        return cls(leaves, rows, vectors, codes, codebook, listed)
+        row_D, parts, together, size = [np.zeros(0, np.int64)], list[Part](), list[Lease](), 0
+        for number, (begin, lease) in enumerate(zip(leaves.rows.begin_S.tolist(), leases, strict=False), start=1):
+            row_D.append(begin + np.load(lease.folder / DOCUMENTS))
+            together.append(lease)
+            size += len(row_D[-1])
+            if size and (size >= PART or number == len(leases)):
+                parts.append(_part(together))
+                together, size = [], 0
+        return cls(leaves, np.concatenate(row_D), parts, listed)
 
     @classmethod
     def memory(cls, segment: MemorySegment) -> Self:
         """Code the rows of a segment in memory, of which each is a document of its own."""
         vector_NM = segment.vector_NM
-        codebook = Codebook.train(vector_NM) if len(vector_NM) >= FEWEST else None
-        codes = None if codebook is None else codebook.flat(vector_NM)
-        return cls(LeafScan.memory(segment), np.arange(len(vector_NM)), _stored(vector_NM), codes, codebook)
+        codes = Codebook.train(vector_NM).flat(vector_NM) if len(vector_NM) >= FEWEST else None
+        return cls(LeafScan.memory(segment), np.arange(len(vector_NM)), [Part(_stored(vector_NM), codes)])
 
     @property
     def documents(self) -> int:
@@ -135,17 +171,23 @@ class CodeScan:
 
     def _best(self, query_QM: Floats, fetch: int, compared: int, mask_D: Bools | None) -> tuple[RankedRows, int]:
         """Return each query's best `fetch` rows by their stored vectors, and how many of these were computed."""
-        missing, count = self._vectors.d - query_QM.shape[1], min(fetch, compared)
-        queries = np.ascontiguousarray(np.pad(query_QM, ((0, 0), (0, missing))) if missing else query_QM, np.float32)
+        count = min(fetch, compared)
         if not count:
-            return RankedRows.none(len(queries)), 0
-        if self._codebook is None or mask_D is not None or count == compared:
-            chosen = None if mask_D is None else np.packbits(mask_D, bitorder="little")
-            score_QT, place_QT = self._vectors.search(queries, count, params=_only(chosen))
-            return RankedRows(score_QT, self._row_D[place_QT]), compared
-        score_QT, place_QT = self._both.search(queries, count)
-        row_QT = np.where(place_QT < 0, -1, self._row_D[place_QT])  # faiss leaves out some of the worst
-        return RankedRows(np.where(place_QT < 0, -np.inf, score_QT), row_QT), count
+            return RankedRows.none(len(query_QM)), 0
+        missing = self._parts[0].width - query_QM.shape[1]
+        query_QW = np.ascontiguousarray(np.pad(query_QM, ((0, 0), (0, missing))) if missing else query_QM, np.float32)
+        scores, rows, begin = list[Floats](), list[Ints](), 0
+        for part in self._parts:
+            span = slice(begin, begin + part.documents)
+            score_QT, place_QT = part.best(query_QW, count, None if mask_D is None else mask_D[span])
+            scores.append(score_QT)
+            rows.append(np.where(place_QT < 0, -1, self._row_D[span][place_QT]))
+            begin = span.stop
+        by_vectors = mask_D is not None or count == compared
+        if len(scores) == 1:
+            return RankedRows(scores[0], rows[0]), compared if by_vectors else scores[0].shape[1]
+        ranked = RankedRows(np.concatenate(scores, axis=1), np.concatenate(rows, axis=1))
+        return ranked.ordered().first(count), compared if by_vectors else ranked.row_QT.shape[1]
 
 
 def _only(chosen: npt.NDArray[np.uint8] | None) -> Any:
@@ -194,6 +236,15 @@ def _coded(segment: MappedSegment, codebook: Codebook | None, leaves: range, cac
     coded = "none" if codebook is None else codebook.name
     made_of = f"codes {FORMAT} {segment.folder.name} {coded} {leaves}"
     return cache.get_or_build("codes", made_of, write, cache_bytes)
+
+
+def _part(leases: Sequence[Lease]) -> Part:
+    """Read the documents of some folders as a part, unless it is in memory already."""
+    key = tuple(lease.folder for lease in leases)
+    part = _parts.get(key)
+    if part is None:
+        part = _parts[key] = Part(*(_read(leases, name) for name in (VECTORS, CODES)))
+    return part
 
 
 def _read(leases: Sequence[Lease], name: str) -> Any:

@@ -23,7 +23,7 @@ from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.retrieve import Found, Reading, Reply, Retriever, Score, Work
 from rayhier.search.routes import Routes, find_routes
 from rayhier.search.stored import Listing, Lookup, Stored, documents
-from rayhier.spec import InputError
+from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
@@ -61,13 +61,14 @@ class Searcher:
         self.close = weakref.finalize(self, (pins or contextlib.ExitStack()).close)
 
     @classmethod
-    def open(cls, workdir: Location | str) -> Self:
+    def open(cls, workdir: Location | str, before: Self | None = None) -> Self:
         """Open the index that a workdir's `current.json` names; vacuum keeps its version until the searcher is closed.
 
-        InputError where there is no index, or a file is not as published.
+        `before` is a searcher of this workdir, whose model is used again where that is still the index's. InputError
+        where there is no index, or a file is not as published.
         """
         place = locate(workdir) if isinstance(workdir, str) else workdir
-        searcher = cls.of_version(place, current.read(place))
+        searcher = cls.of_version(place, current.read(place), before=before)
         searcher.model.load()
         return searcher
 
@@ -79,22 +80,30 @@ class Searcher:
         version: int | None = None,
         leaves: range | None = None,
         log: int | None = None,
+        before: Self | None = None,
     ) -> Self:
         """Open a version of the index that `now` names (None: the newest), and read a range of its leaves (None: all).
 
         Searches see the change log up to number `log`; None: all of it where `version` is None too, else what the
-        version's files hold. The encoder's transformer is loaded at the first text. InputError as in `open`, and where
-        an object of the log is damaged.
+        version's files hold. The encoder's transformer is loaded at the first text. The model of the searcher `before`
+        is used again where that is the version's. InputError as in `open`, and where an object of the log is damaged.
         """
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(reading_leaf_map(workdir, now, version))
-            model = Model.of_workdir(workdir, now, leaf_map)
+            model = None if before is None else before.model_of(leaf_map.manifest, now.spec)
+            model = model or Model.of_workdir(workdir, now, leaf_map)
             artifacts = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
             if now.spec.search.reranking is not None:
                 for artifact in artifacts.values():
                     artifact.verify()
             follows = log is not None or version is None
             return cls.over(model, leaf_map, artifacts, pins.pop_all(), leaves, follows=follows, log=log)
+
+    def model_of(self, manifest: Manifest, spec: JobSpec) -> Model | None:
+        """Return this searcher's model where it is that of another version; None: another must be opened."""
+        mine = self.manifest
+        is_same = (mine.model, mine.revision) == (manifest.model, manifest.revision) and self.model.spec == spec
+        return self.model if is_same and self.model.calibration is None else None
 
     @classmethod
     def over(
