@@ -7,6 +7,7 @@ import numpy as np
 
 from rayhier.arrays import Ints
 from rayhier.spec import JobSpec
+from rayhier.spec.index_size import MOST_COMPARED
 from rayhier.storage.leaf_map import Manifest
 
 GROWN, SHRUNK = 1.5, 0.25
@@ -38,8 +39,10 @@ class Due:
     @classmethod
     def of(cls, manifest: Manifest, spec: JobSpec) -> Self:
         """Compare the rows of a version's leaves; where some were given up, those without rows do not count."""
-        count_L = np.array(manifest.counts)
-        mean = max(1, manifest.rows) / spec.leaves(max(1, manifest.documents))
+        count_L, documents = np.array(manifest.counts), max(1, manifest.documents)
+        # Where more documents have fewer leaves, as they hold codes, an index that grew past that keeps its leaves.
+        leaves = max(spec.leaves(documents), spec.leaves(min(documents, MOST_COMPARED)))
+        mean = max(1, manifest.rows) / leaves
         dear = float((count_L**2).sum() / max(1, manifest.rows)) / (EVEN * mean)
         shrunk = np.flatnonzero(count_L < SHRUNK * mean)
         if manifest.revision is not None:

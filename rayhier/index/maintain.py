@@ -24,21 +24,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rayhier.arrays import Bools, Ints
+from rayhier.dataset.words import word_hashes
 from rayhier.index.assign import Assigner
 from rayhier.index.change import with_shards, without_rows, write_ids, writing
 from rayhier.index.due import SHRUNK, Due, largest
-from rayhier.index.find import find, per_leaf
+from rayhier.index.find import per_leaf
 from rayhier.index.shards import write_rows
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.placing import choose
 from rayhier.model.revise import flat, give_up, in_use, move, split
 from rayhier.model.router import Router, save_router
 from rayhier.model.spill import CANDIDATES
+from rayhier.search.scan import LeafScan
+from rayhier.search.segment import MappedSegment
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.search import RecallBeam
 from rayhier.storage import columns, files, leaf_map
 from rayhier.storage.files import File
-from rayhier.storage.leaf_map import LeafMap, Manifest, Revision
+from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
 from rayhier.storage.paths import Location
 
 NEAR, NEARBY = 16, 256
@@ -47,7 +50,7 @@ a document lies with which it is then compared."""
 ROUNDS, STEPS = 6, 8
 """Most rounds, in each of which a leaf is split once, and steps of 2-means."""
 AT_ONCE = 1_000_000
-"""About the most documents that are in memory; where more leaves need a change, the largest are changed first."""
+"""About the most documents that are in memory."""
 LOPSIDED = 0.1
 """Least share of a leaf's rows in each half."""
 SAME = 1e-3
@@ -56,10 +59,11 @@ PIECE = 1024
 """Centroids that are compared at a time."""
 
 
-def maintain(root: Location, router: Router, spec: JobSpec) -> LeafMap | None:
+def maintain(root: Location, router: Router, spec: JobSpec, most: int = AT_ONCE) -> LeafMap | None:
     """Publish a version whose leaves are about as large as those of an index made anew; None where it would not pay.
 
-    `router` is that of the newest version. Of a very large index only the largest leaves are changed at once.
+    `router` is that of the newest version. About `most` documents are read: where more leaves need a change, the
+    largest are changed.
     InputError where leaves cannot be split, or the index was changed meanwhile.
     """
     router = checked(router, spec)
@@ -72,7 +76,7 @@ def maintain(root: Location, router: Router, spec: JobSpec) -> LeafMap | None:
         due = Due.of(newest.manifest, spec)
         if not due.advice():
             return None
-        region = Region(newest, router, due, spec)
+        region = Region(newest, router, due, spec, most)
         region.split_grown()
         region.give_up_shrunk()
         return _published(newest, region, spec) if region.pays else None
@@ -100,9 +104,11 @@ def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:
 class Region:
     """Documents in leaves that are due and in leaves near them, in memory, and the router as it changes."""
 
-    def __init__(self, there: LeafMap, router: LearnedIvfRouter, due: Due, spec: JobSpec) -> None:
-        """Read documents, of very many leaves only those of the largest."""
-        most = max(1, int(AT_ONCE / ((NEAR + 1) * due.mean)))
+    def __init__(
+        self, there: LeafMap, router: LearnedIvfRouter, due: Due, spec: JobSpec, documents: int = AT_ONCE
+    ) -> None:
+        """Read about so many documents, of very many leaves only those of the largest."""
+        most = max(1, int(documents / ((NEAR + 1) * due.mean)))
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
         self._size_L = self._counted_L.copy()
         self._grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")][:most]
@@ -113,7 +119,8 @@ class Region:
         changing = np.concatenate([self._grown, self._shrunk])
         self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory
         self._whole_L[changing] = self._whole_L[self._near(changing, 2 * NEAR)] = True
-        rows = pa.concat_tables(_first_rows(there, self._whole_L))
+        self.stored = Stored(there, spec)
+        rows = self.stored.in_leaves(self._whole_L)
         self._id_N = rows["id"].combine_chunks()
         self._unit_NM = F.normalize(torch.from_numpy(columns.matrix(rows["vector"])), dim=1)
         self._before_N2 = _pairs(rows["leaves"].combine_chunks())
@@ -258,27 +265,53 @@ def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
     return centroid_S2M
 
 
-def _first_rows(there: LeafMap, leaf_L: Bools) -> list[pa.Table]:
-    """Read id, vector and leaves of the documents that have a row in some leaves, each document once."""
-    tables = []
-    for shard in there.manifest.shards:
-        if shard.rows:
-            table = there.read(shard, [there.key(shard), "rank", "leaves", "vector"], verify=False)
-            lists = table["leaves"].combine_chunks()
-            here_N2 = leaf_L[_pairs(lists)]
-            # A document with both rows here is taken by its first.
-            one_N = table["rank"].to_numpy() == 0
-            table = table.filter(pa.array(here_N2.any(axis=1) & one_N))
-            tables.append(
-                table.select([there.key(shard), "leaves", "vector"]).rename_columns(["id", "leaves", "vector"])
-            )
-    return tables
+class Stored:
+    """Rows of a version in the mapped files that searches read, of which only those that are asked for are read."""
+
+    def __init__(self, there: LeafMap, spec: JobSpec) -> None:
+        codec, cache_bytes = spec.search.row_codec(there.manifest.size), spec.search.cache_gb * 1e9
+        segments = LeafScan.mapped(there, codec, None, cache_bytes).segments
+        self._segments = [segment for segment in segments if isinstance(segment, MappedSegment)]
+
+    def in_leaves(self, leaf_L: Bools) -> pa.Table:
+        """Read `id`, `leaves` and `vector` of the documents that have a row in some leaves, each document once."""
+        tables = []
+        for segment in self._segments:
+            table = segment.table
+            here_N = leaf_L[_pairs(table["leaves"].combine_chunks())].any(axis=1)
+            row_A = np.flatnonzero(here_N & (table["rank"].to_numpy() == 0))
+            shown = table.select([key_of(table.column_names), "leaves"]).rename_columns(["id", "leaves"])
+            tables.append(_with_vectors(shown, segment, row_A))
+        return pa.concat_tables(tables)
+
+    def of(self, names: pa.Array) -> pa.Table:
+        """Read all columns of documents with these ids, a row for each, or for each passage."""
+        hash_X, tables = word_hashes(names.to_pylist()), []
+        for segment in self._segments:
+            table = _with_vectors(segment.table, segment, np.sort(segment.with_ids(hash_X)))
+            tables.append(table.filter(pc.is_in(table[key_of(table.column_names)], names)))
+        return pa.concat_tables(tables)
+
+
+def _with_vectors(table: pa.Table, segment: MappedSegment, row_A: Ints) -> pa.Table:
+    vectors = columns.vector_column(segment.vectors(row_A).numpy(), pa.float32())
+    return table.take(pa.array(row_A)).append_column("vector", pa.chunked_array([vectors]))
 
 
 def _pairs(leaves: pa.ListArray) -> Ints:
     """Return documents' leaves [n, 2] from the column `leaves`, the first again where there is no second."""
     offset_N, values = leaves.offsets.to_numpy(), leaves.values.to_numpy()
     return np.stack([values[offset_N[:-1]], values[offset_N[1:] - 1]], axis=1).astype(np.int64)
+
+
+def _all_rows(leaves: pa.ListArray) -> pa.Table:
+    """List the `leaf` and the `rank` of each row of documents, from their column `leaves`."""
+    begin_N, size_N = (
+        leaves.offsets.to_numpy()[:-1] - leaves.offsets[0].as_py(),
+        pc.list_value_length(leaves).to_numpy(),
+    )
+    leaf_A = leaves.flatten()
+    return pa.table({"leaf": leaf_A, "rank": np.arange(len(leaf_A)) - np.repeat(begin_N, size_N)})
 
 
 def _rows(leaf_N2: Ints) -> tuple[Tensor, Tensor]:
@@ -296,17 +329,10 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     """Write the rows of documents that moved, and the router, and publish the version."""
     root, manifest, named = newest.root, newest.manifest, region.moved.sort()
     assign = Assigner(region.router, spec, manifest.model)
-    rows = pa.concat_tables(
-        [
-            table.filter(pc.is_in(table[newest.key(shard)], named))
-            for shard in manifest.shards
-            if shard.rows
-            for table in [newest.read(shard, verify=False)]
-        ]
-    )
+    rows = region.stored.of(named)
     table, token = assign.again(rows), uuid.uuid4().hex[:12]
     shard = write_rows(root, f"data/moved-{token}.parquet", table, words=manifest.words)
-    before = find(newest, named)
+    before = _all_rows(rows["leaves"].combine_chunks())
     count_L = np.pad(manifest.counts, (0, region.router.n_leaves - len(manifest.counts)))
     count_L = count_L - per_leaf(before, len(count_L)) + np.bincount(table["leaf"].to_numpy(), minlength=len(count_L))
     region.router.log_size_L.copy_(torch.from_numpy(np.log(count_L + 0.5)))

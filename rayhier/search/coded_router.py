@@ -7,6 +7,8 @@ grows with the leaves that it visits more than with those that there are.
 Shapes: N queries, L leaves, M embedding size, P the size of codes, K beam, S leaves scored in full.
 """
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,9 +18,10 @@ from rayhier.cluster.library import faiss
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.revise import in_use
-from rayhier.model.router import Router, route_all
+from rayhier.model.router import WEIGHTS, Router, route_all
 from rayhier.model.wrapped import WrappedRouter
-from rayhier.search.codebook import CENTROIDS, Codebook, multiply_adds
+from rayhier.search.codebook import CENTROIDS, FORMAT, Codebook, multiply_adds
+from rayhier.storage import cache, files
 
 FEWEST = 39 * CENTROIDS
 """Fewest leaves that are coded, 39 for each centroid as faiss asks: fewer are compared in full at once."""
@@ -32,23 +35,20 @@ SHORTLIST = 2
 class CodedRouter(WrappedRouter):
     """A learned IVF router of height 1 whose queries find their leaves by codes."""
 
-    def __init__(self, router: LearnedIvfRouter) -> None:
+    def __init__(self, router: LearnedIvfRouter, codebook: Codebook | None = None) -> None:
         """Code the leaves' weights, from which their mean is taken: it adds the same number to a query's every score.
 
-        The bias is one more coordinate, by which every query has 1. Equal weights give equal codes.
+        The bias is one more coordinate, by which every query has 1. `codebook` is that of the router before leaves were
+        split, None: it is computed. Equal weights and codebooks give equal codes.
         """
         super().__init__(router)
-        weight_LM, bias_L, log_size_L = (
-            tensor.detach().cpu().numpy() for tensor in (router.W[-1], router.b[-1], router.log_size_L)
-        )
-        live_L = np.flatnonzero(np.isfinite(bias_L))  # codes cannot tell how bad a merged leaf is
-        self._leaves = None if len(live_L) == len(bias_L) else live_L
-        weight_LM, bias_L, log_size_L = weight_LM[live_L], bias_L[live_L], log_size_L[live_L]
-        self._V, self._U, self._log_size_L = router.V.detach().cpu(), router.U.detach().cpu(), log_size_L
-        coded_LM = np.column_stack([weight_LM - weight_LM.mean(axis=0), bias_L - bias_L.mean()])
-        self._codebook = Codebook.train(coded_LM, PIECE)
+        leaves_L, full_LM, coded_LM = _live(router)  # codes cannot tell how bad a merged leaf is
+        self._leaves = None if len(leaves_L) == router.n_leaves else leaves_L
+        self._V, self._U = router.V.detach().cpu(), router.U.detach().cpu()
+        self._log_size_L = router.log_size_L.cpu().numpy()[leaves_L]
+        self._codebook = codebook or Codebook.train(coded_LM, PIECE)
         codes, full = self._codebook.flat(coded_LM), faiss.IndexFlatIP(self._codebook.width)
-        full.add(self._codebook.padded(np.column_stack([weight_LM, bias_L])))
+        full.add(self._codebook.padded(full_LM))
         self._index = faiss.IndexRefine(codes, full)
         self._held = codes, full  # faiss keeps no reference
 
@@ -102,8 +102,37 @@ class CodedRouter(WrappedRouter):
         return leaf_NK.numpy(), log_prob_NK.numpy()
 
 
-def first_pass_before(router: Router) -> Router:
-    """Put codes before a router where they pay: before a learned IVF of height 1 with at least 624 leaves in use."""
-    if not isinstance(router, LearnedIvfRouter) or router.height > 1 or in_use(router).sum() < FEWEST:
-        return router
-    return CodedRouter(router)
+def _live(router: LearnedIvfRouter) -> tuple[Ints, Floats, Floats]:
+    """Return the leaves [l] in use, their weights with biases [l, m + 1], and these without their means."""
+    weight_LM, bias_L = (tensor.detach().cpu().numpy() for tensor in (router.W[-1], router.b[-1]))
+    leaves_L = np.flatnonzero(np.isfinite(bias_L))
+    weight_LM, bias_L = weight_LM[leaves_L], bias_L[leaves_L]
+    coded_LM = np.column_stack([weight_LM - weight_LM.mean(axis=0), bias_L - bias_L.mean()])
+    return leaves_L, np.column_stack([weight_LM, bias_L]), coded_LM
+
+
+def codebook_of(folder: Path, router: Router) -> Codebook | None:
+    """Return the codebook of a router in a folder, computed once on this machine; None where codes do not pay.
+
+    Versions whose leaves were split have it too, so that these open in no time.
+    """
+    if not (isinstance(router, LearnedIvfRouter) and _pays(router)):
+        return None
+
+    def fill(place: Path) -> None:
+        Codebook.train(_live(router)[2], PIECE).save(place)
+
+    made_of = f"codebook of leaves {FORMAT} {PIECE} {files.digest(folder / WEIGHTS)}"
+    return Codebook.load(cache.get_or_build("codebooks", made_of, fill).folder, router.dimension + 1)
+
+
+def first_pass_before(router: Router, codebook: Codebook | None = None) -> Router:
+    """Put codes before a router where they pay: before a learned IVF of height 1 with at least 624 leaves in use.
+
+    `codebook` is that of the router before leaves were split, None: it is computed.
+    """
+    return CodedRouter(router, codebook) if isinstance(router, LearnedIvfRouter) and _pays(router) else router
+
+
+def _pays(router: LearnedIvfRouter) -> bool:
+    return router.height == 1 and int(in_use(router).sum()) >= FEWEST

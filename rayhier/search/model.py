@@ -17,7 +17,8 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
 from rayhier.search.calibration import Calibration
-from rayhier.search.coded_router import CodedRouter, first_pass_before
+from rayhier.search.codebook import Codebook
+from rayhier.search.coded_router import CodedRouter, codebook_of, first_pass_before
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.promised_beam import PromisedBeam
 from rayhier.spec import InputError, JobSpec
@@ -42,17 +43,18 @@ class Model:
         spec: JobSpec,
         head: ResidualHead | None = None,
         calibration: Calibration | None = None,
+        codebook: Codebook | None = None,
     ) -> None:
         """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
 
         The head is None where the transformer trained too, so that texts must be encoded. `calibration` is that of the
-        index, where the spec promises a recall.
+        index, where the spec promises a recall; `codebook` that of the leaves' codes, None: it is computed.
         """
+        self._codebook = codebook
         self.trained, self.spec, self._open, self._head = router, spec, text_encoder, head
         self.calibration = calibration
         # A beam by probability needs the sum over all leaves, which those behind a first pass do not tell.
-        is_coded = spec.router.codes_first and not isinstance(spec.search.beam, MassBeam)
-        self.router = first_pass_before(router) if is_coded else router
+        self.router = first_pass_before(router, codebook) if _is_coded(spec) else router
 
     @classmethod
     def open(
@@ -71,10 +73,14 @@ class Model:
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         revised = None if leaf_map is None else leaf_map.router()
-        router = load_router(revised or model.local("router"), device)
+        trained = model.local("router")
+        router = load_router(revised or trained, device)
+        codebook = (
+            codebook_of(trained, router if revised is None else load_router(trained)) if _is_coded(spec) else None
+        )
         promises = spec.search.promise is not None
         calibrated = Calibration.open(calibration) if promises and calibration is not None else None
-        return cls(router, lambda: TextEncoder(folder, spec.encoder), spec, head, calibrated)
+        return cls(router, lambda: TextEncoder(folder, spec.encoder), spec, head, calibrated, codebook)
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
@@ -91,7 +97,7 @@ class Model:
     def with_router(self, folder: Path) -> Self:
         """Return this model, its encoder shared, with the router that lies in a folder."""
         router, encoder = load_router(folder, self.trained.device), self.text_encoder
-        return type(self)(router, lambda: encoder, self.spec, self._head, self.calibration)
+        return type(self)(router, lambda: encoder, self.spec, self._head, self.calibration, self._codebook)
 
     def load(self) -> Self:
         """Load the encoder's transformer now instead of at the first text; returns this model."""
@@ -233,3 +239,8 @@ def map_vectors(head: ResidualHead, base_NM: Floats) -> Floats:
     """Map base vectors [n, m] to trained vectors [n, m] by a head, in batches."""
     parts = [head(part) for part in torch.split(torch.from_numpy(base_NM), HEAD_ROWS)]
     return torch.cat(parts).numpy()
+
+
+def _is_coded(spec: JobSpec) -> bool:
+    """Return True where searches find leaves by codes of these, if there are many."""
+    return spec.router.codes_first and not isinstance(spec.search.beam, MassBeam)

@@ -41,7 +41,7 @@ from rayhier.storage.leaf_map import LeafMap, Shard, key_of
 POPULATE = 22
 """Linux's number of the advice to map all pages of a file for reading now (MADV_POPULATE_READ)."""
 LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
-FORMAT = 4
+FORMAT = 5
 DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
@@ -364,7 +364,7 @@ def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | Non
     if copies is not None and copies.lower_NR is not None:
         np.save(folder / "lower.npy", copies.lower_NR)
     # One chunk: taking rows is twenty times as fast as with a hundred.
-    rows = rows.drop_columns(["leaves"]).combine_chunks()
+    rows = rows.combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
     first_N = np.flatnonzero(rank_N == 0)

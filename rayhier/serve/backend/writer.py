@@ -55,6 +55,9 @@ ROLLBACKS_READ = 100
 REUSED = "Idempotency-Key: was used with another body; allowed: a new key for each change"
 SETTLED = 0.05
 """Share of rows that must come or go before leaves are tried again whose splitting did not pay."""
+MAINTAINED, BUSY = 5_000, 0.25
+"""Documents, about, that are read where leaves are split, so that the tail waits for seconds only; and the share of the
+time that this may take."""
 VOID = 0.5
 """Share of rows of removed documents above which all files are written anew."""
 AGAIN_SECONDS = 1.0
@@ -108,7 +111,8 @@ class Writer:
         self._keys: OrderedDict[str, tuple[str, Written]] = OrderedDict()
         self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
-        self._tasks, self._moved, self._unpaid = set[asyncio.Task[Any]](), False, 0
+        self._tasks, self._moved = set[asyncio.Task[Any]](), False
+        self._may_be_due, self._unpaid, self._rests = False, 0, 0.0
         self._lease = contextlib.ExitStack()
         self._may_write = self._lease.enter_context(leased(follower.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold", "tidy")}
@@ -493,6 +497,9 @@ class Writer:
                     await self.fold()
                 elif self._follower.manifest.carried and self._may_write():
                     await self.embed()
+                elif self._may_be_due and self._may_write():
+                    async with self._publishing:
+                        await self._maintain()
             except Exception:
                 log.exception("the log's tail cannot be folded; it is tried again")
 
@@ -508,23 +515,31 @@ class Writer:
             await self._serve_newest()  # one that nobody serves yet may have another router
             await self._in("fold", change.fold, self._root, self._assign, factor)
             await self._serve_newest()
+            self._may_be_due = True
             await self._maintain()
         if not self._is_tidying:
             self._begin(self._tidy())
 
     async def _maintain(self) -> None:
-        """Split leaves that grew, where it pays; where it did not, it is tried again once there are more rows."""
-        manifest, router, spec = self._follower.manifest, self._model.trained, self._spec
-        if manifest.carried or not can_maintain(router, spec) or not Due.of(manifest, spec).advice():
+        """Split some of the leaves that grew, where it pays; where it did not, it is tried again with more rows.
+
+        The caller holds `_publishing`. Does nothing while it rests from the last leaves.
+        """
+        manifest, router, spec, began = self._follower.manifest, self._model.trained, self._spec, time.monotonic()
+        if began < self._rests:
             return
-        if abs(manifest.rows - self._unpaid) <= SETTLED * manifest.rows:
+        is_due = not manifest.carried and can_maintain(router, spec) and bool(Due.of(manifest, spec).advice())
+        self._may_be_due = is_due and abs(manifest.rows - self._unpaid) > SETTLED * manifest.rows
+        if not self._may_be_due:
             return
         try:
-            if await self._in("fold", maintain, self._root, router, spec) is None:
+            if await self._in("fold", maintain, self._root, router, spec, MAINTAINED) is None:
                 self._unpaid = manifest.rows
         except (InputError, OSError):
             log.exception("leaves cannot be split; it is tried again after the next fold")
         await self._serve_newest()
+        now = time.monotonic()
+        self._rests = now + (now - began) * (1 / BUSY - 1)
 
     async def embed(self) -> None:
         """Encode some documents whose vectors were carried from another model, as a new version."""

@@ -156,12 +156,12 @@ def test_equal_documents_cannot_be_split(made, write_map, tmp_path):
 def test_a_change_meanwhile_is_not_lost(made, monkeypatch):
     from rayhier.index import maintain as module
 
-    def late(there, named):
+    def late(root, named):
         monkeypatch.undo()
         change.add(made.root, made.assign, batch(["late"]), FACTOR)
-        return module.find(there, named)
+        return module.write_ids(root, named)
 
-    monkeypatch.setattr(module, "find", late)
+    monkeypatch.setattr(module, "write_ids", late)
     with pytest.raises(
         InputError, match=r"version 2 \(add\) was published meanwhile; nothing was changed; run it again"
     ):
@@ -175,12 +175,12 @@ def test_a_document_replaced_meanwhile_in_its_leaves_stays_replaced(made, monkey
 
     replaced = documents(made.ids).set_column(2, "text", [["new"] * N])
 
-    def late(there, named):
+    def late(root, named):
         monkeypatch.undo()
         change.upsert(made.root, made.assign, [(replaced, Encoded.of(made.vectors))], FACTOR)
-        return module.find(there, named)
+        return module.write_ids(root, named)
 
-    monkeypatch.setattr(module, "find", late)
+    monkeypatch.setattr(module, "write_ids", late)
     with pytest.raises(InputError, match=r"version 2 \(upsert\) was published meanwhile"):
         maintained(made)
     assert {row["text"] for row in content(LeafMap.open(made.root)).values()} == {"new"}
