@@ -11,7 +11,6 @@ import json
 import math
 import mmap
 import warnings
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -182,10 +181,6 @@ def read_segment(
     return segment, pa.table({**named, **{name: declared[name] for name in declared.column_names}})
 
 
-_opened: "weakref.WeakValueDictionary[Path, MappedSegment]" = weakref.WeakValueDictionary()
-"""The segments in use, by their folders: versions of an index share those that did not change."""
-
-
 @dataclass(frozen=True)
 class MappedSegment:
     """A segment in a folder of mapped files, which stay on this machine while this object lives."""
@@ -200,7 +195,7 @@ class MappedSegment:
         codec: Codec,
         limit: float = math.inf,
         codebook: Codebook | None = None,
-    ) -> "MappedSegment":
+    ) -> Self:
         """Open a shard's rows at the leaf map's version; InputError where the file is not as the manifest lists it.
 
         `codebook` is needed for the codec `pq` alone. The segment's files may displace other cached files: all stay
@@ -212,10 +207,7 @@ class MappedSegment:
         lease = cache.get_or_build(
             "lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec, codebook), limit
         )
-        before = _opened.get(lease.folder)
-        if before is None or not before.intact():
-            _opened[lease.folder] = before = cls(lease)
-        return before
+        return cls(lease)
 
     @property
     def folder(self) -> Path:
