@@ -30,6 +30,7 @@ from benchmarks.machine import below, free_ports
 from benchmarks.tables import table
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.queries import load_queries
+from rayhier.index.vacuum import vacuum
 from rayhier.search.index import open_leaf_map
 from rayhier.search.model import Model
 from rayhier.serve.client import AsyncClient, Client
@@ -166,7 +167,7 @@ def over_http(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
 
 
 def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
-    """`Index.add` of parquet files, so many documents each as a server's tail holds; searches see each at once."""
+    """`Index.add` of parquet files of as many documents as a server's tail holds, then `vacuum`; searches see each."""
     taken, file, waiting = Taken("rayhier"), work / "batch.parquet", list[pa.Table]()
     index = rayhier.open(work)
     names = index.spec.corpus.row_columns
@@ -175,6 +176,7 @@ def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
         if waiting:
             pq.write_table(pa.concat_tables(waiting), file)
             index.add(file)
+            vacuum(root, keep=2, hours=0)
             waiting.clear()
 
     def add(number: int) -> None:

@@ -1,12 +1,15 @@
 """Add the documents of a file to an index: encode them, route them to leaves, publish a version."""
 
+import contextlib
 from pathlib import Path
 
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.incoming import batches
+from rayhier.index.pack import pack
 from rayhier.search.index import open_leaf_map
 from rayhier.search.model import Model
+from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
@@ -17,8 +20,9 @@ def add_file(
 ) -> LeafMap:
     """Add the documents of a JSON lines or parquet file; with `upsert`, they replace documents with the same ids.
 
-    Returns the new version of the leaf map. `id_column` is the column of ids, by default the corpus's; `model` is the
-    workdir's model, opened where None. InputError where a document does not fit the corpus's columns and limits.
+    Returns the new version of the leaf map; where additions left many small files, these are packed. `id_column` is the
+    column of ids, by default the corpus's; `model` is the workdir's model, opened where None. InputError where a
+    document does not fit the corpus's columns and limits.
     """
     now = current.read(workdir)
     leaf_map = open_leaf_map(workdir, now)
@@ -27,4 +31,8 @@ def add_file(
     is_cosine = now.spec.encoder.similarity == "cosine"
     documents = batches(file, now.spec.corpus, id_column, model.encode, unit=is_cosine)
     put = change.upsert if upsert else change.add
-    return put(leaf_map.root, assign, documents, now.spec.index.max_leaf_factor)
+    added = put(leaf_map.root, assign, documents, now.spec.index.max_leaf_factor)
+    with contextlib.suppress(InputError):  # another process changed the index meanwhile, and packs it in its turn
+        while (packed := pack(leaf_map.root)) is not None:
+            added = packed
+    return added

@@ -21,7 +21,7 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import CorpusSpec
 from rayhier.storage.source import PARQUET
 
-BATCH = 4096
+BATCH = 16_384
 """Number of documents in memory at a time; each batch of a larger file becomes a shard of the leaf map."""
 SMALL = 64 << 20
 """Bytes of a file up to which all of its documents are in memory, and it is read once: checked, then added."""

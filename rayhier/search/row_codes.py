@@ -30,7 +30,7 @@ from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap
 
 FORMAT = 2
-PART = 1 << 17
+PART = 1 << 15
 """Fewest documents of a part, but for the last."""
 CODES, VECTORS, DOCUMENTS = "codes.faiss", "vectors.faiss", "documents.npy"
 
@@ -91,7 +91,7 @@ class CodeScan:
     ) -> Self:
         """Open the documents whose first leaf is among those of `leaves`; their codes are made once, and cached.
 
-        Neighbouring segments form parts of 131,072 documents or more: of a version that adds some to another, all parts
+        Neighbouring segments form parts of 32,768 documents or more: of a version that adds some to another, all parts
         but the last ones are in memory already.
         """
         codebook = codebook_of(leaf_map, cache_bytes, rotate=False)

@@ -6,6 +6,7 @@ Shapes: N rows, Q queries, M embedding size, K results, A rows that count, P pai
 """
 
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -108,12 +109,18 @@ class Tail:
         self.bytes += table.nbytes
 
     def _count_words(self, texts: Sequence[str], begin: int) -> None:
-        for row, text in enumerate(texts, begin):
-            hash_T, count_T = np.unique(word_hashes(words(text)), return_counts=True)
-            self.word_hash.extend(hash_T)
-            self.word_row.extend(np.full(len(hash_T), row))
-            self.word_count.extend(count_T.astype(np.int32))
-            self.length.extend(np.array([count_T.sum()], np.float32))
+        number, numbers, length_N = dict[str, int](), array("i"), np.zeros(len(texts), np.int64)
+        for place, text in enumerate(texts):
+            text_words = words(text)
+            numbers.extend([number.setdefault(word, len(number)) for word in text_words])
+            length_N[place] = len(text_words)
+        text_T, word_T = np.repeat(np.arange(len(texts)), length_N), np.frombuffer(numbers, np.int32)
+        pair_P, count_P = np.unique(text_T * max(1, len(number)) + word_T, return_counts=True)
+        text_P, word_P = np.divmod(pair_P, max(1, len(number)))
+        self.word_hash.extend(word_hashes(number)[word_P])
+        self.word_row.extend(begin + text_P)
+        self.word_count.extend(count_P.astype(np.int32))
+        self.length.extend(length_N.astype(np.float32))
 
     def at(self, number: int) -> "TailView":
         """Return the tail as it was after a change; ValueError where it does not have that change."""
