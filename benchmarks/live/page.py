@@ -1,6 +1,6 @@
 """Writes docs/live.md and its plots from the figures below a workdir; what was not measured is left out.
 
-Other commands leave figures of their own below the workdir: `growth.json`, `swap.json` and `new_model.json`, each a
+Other commands leave figures of their own below the workdir: `growth.json` and `new_model.json`, each a
 table with a text before it, and curves where there are some.
 """
 
@@ -19,7 +19,6 @@ WINDOW = 50
 """Searches of which a point of the plot is the 95th percentile."""
 OTHERS = {
     "growth": "Growth, with maintenance and without",
-    "swap": "Another version, another model, under load",
     "new_model": "A new model at once",
 }
 """Files of other commands, and the titles of their sections."""
@@ -53,7 +52,7 @@ def write(workdir: Path, docs: Path) -> str:
     titled = [
         ("Single changes beside searches", beside(workdir, docs)),
         ("Ingest, vectors given", added(workdir, docs)),
-        ("Answers, given again", replay.lines(workdir)),
+        ("Answers given again, while versions and models are swapped", replay.lines(workdir)),
         *((title, other(workdir, docs, name, title)) for name, title in OTHERS.items()),
     ]
     return pages.write(docs, "live.md", [*pages.prose("live/preface.md"), *pages.sections(titled)])

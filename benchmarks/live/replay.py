@@ -1,8 +1,9 @@
 """Answers of a server that is written to, given again offline: `python -m benchmarks.live.replay INDEX`.
 
-Clients search a copy of an index while others write documents and delete some; changes are folded often. Every answer
-is kept with what it said it saw, `{model, version, log}`. Once the server has ended, each is searched again by
-`Searcher`, opened at that version and change, and must have the same ids. Versions stay until then.
+Clients search a copy of an index while others write documents and delete some; changes are folded often, older versions
+are published again, and new models are trained and take the place of the one that is served. Every answer is kept with
+what it said it saw, `{model, version, log}`. Once the server has ended, each is searched again by `Searcher`, opened at
+that version and change, and must have the same ids. Versions stay until then.
 """
 
 import asyncio
@@ -10,15 +11,19 @@ import contextlib
 import json
 import random
 import shutil
+import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 
+from benchmarks.collection import ROOT
 from benchmarks.commands import Options, absolute, clock, count
 from benchmarks.live.ingest import copied, serving
 from rayhier.dataset.documents import document_texts
@@ -31,7 +36,7 @@ from rayhier.serve.client import AsyncClient
 from rayhier.serve.errors import ApiError
 from rayhier.spec.search import Mode
 from rayhier.storage import current, files
-from rayhier.storage.leaf_map import versions
+from rayhier.storage.current import Current
 from rayhier.storage.paths import locate
 from rayhier.storage.pins import reading
 
@@ -42,6 +47,12 @@ WRITTEN, DELETED = 5, 2
 """Documents of a change that writes, and of one that deletes."""
 MODES: tuple[Literal["dense", "bm25", "hybrid", "vector"], ...] = ("dense", "bm25", "hybrid", "vector")
 """Orders of results; `vector` gives the query's vector, in place of its text."""
+BACK = 2
+"""Versions by which a rollback goes back."""
+RESTS = 0.5
+"""Seconds between two requests of a client that waits for the next model, whose training takes the processors."""
+SETTLED = 5.0
+"""Seconds of answers by a new model that still belong to its swap."""
 TIE = 1e-5
 """Most by which scores of the same document may differ: queries are encoded in batches of other sizes."""
 PRECISION = ServeArgs(workdir="").encoder_precision
@@ -64,6 +75,22 @@ class Given:
     scores: list[float]
 
 
+@dataclass
+class Recorded:
+    """What clients were answered."""
+
+    answers: list[Given] = field(default_factory=list)
+    ms: list[float] = field(default_factory=list)
+    """Milliseconds of each answer."""
+    swapping: list[bool] = field(default_factory=list)
+    """True for answers between the end of a new model's training and five seconds of its answers."""
+    failed: list[str] = field(default_factory=list)
+    """Searches that failed; none is sent again."""
+    nows: list[Current] = field(default_factory=list)
+    """What current.json named, one model after another."""
+    rollbacks: int = 0
+
+
 @dataclass(frozen=True)
 class Agreement:
     """How answers and their replays agree."""
@@ -71,7 +98,7 @@ class Agreement:
     answers: int
     versions: int
     states: int
-    """Pairs of a version and a change that were seen."""
+    """Triples of a model, a version and a change that were seen."""
     models: int
     same: int
     """Answers whose replay has the same ids in the same order."""
@@ -81,78 +108,150 @@ class Agreement:
     """Largest difference of a document's two scores."""
     first: str = ""
     """The first difference."""
+    rollbacks: int = 0
+    failed: int = 0
+    """Searches that failed."""
+    p99: float = 0.0
+    p99_swap: float = 0.0
+    """Milliseconds of searches, all, and those beside swaps of the model."""
 
 
-async def record(
-    url: str, token: str, queries: Queries, texts: Sequence[str], answers: int, wanted: int
-) -> list[Given]:
-    """Search and write until there are so many answers, of so many versions; returns the answers."""
-    recorded, seen, ends = list[Given](), set[int](), asyncio.Event()
+class Recording:
+    """Clients of a server that keep each other busy."""
 
-    async def search(client: AsyncClient, draw: random.Random) -> None:
-        while not ends.is_set():
+    def __init__(self, url: str, token: str, work: Path, queries: Queries, texts: Sequence[str]) -> None:
+        self._url, self._token, self._work, self._queries, self._texts = url, token, work, queries, texts
+        self._root = locate(str(work))
+        self.recorded = Recorded(nows=[current.read(self._root)])
+        self._seen, self._ends, self._is_swapping = set[tuple[str, int]](), asyncio.Event(), False
+
+    async def __call__(self, answers: int, versions: int, models: int) -> Recorded:
+        """Search and write until there are so many answers, of so many versions and models."""
+        self._answers, self._versions, self._models = answers, versions, models
+        async with (
+            AsyncClient(self._url, self._token, timeout=120, connections=SEARCHERS, retries=0) as searches,
+            AsyncClient(self._url, self._token, timeout=120, connections=WRITERS + 1) as writes,
+            asyncio.TaskGroup() as group,
+        ):
+            for number in range(SEARCHERS):
+                group.create_task(self._search(searches, random.Random(f"search {number}")))
+            for number in range(WRITERS):
+                group.create_task(self._write(writes, random.Random(f"write {number}"), number))
+            await self._train(writes)
+            while len(self.recorded.answers) < answers or len(self._seen) < versions:
+                await asyncio.sleep(0.1)
+            self._ends.set()
+        return self.recorded
+
+    @property
+    def _waits(self) -> bool:
+        """True where there are as many answers of this model as are needed, but for those of the next ones."""
+        return len(self.recorded.answers) * self._models >= self._answers * len(self.recorded.nows)
+
+    async def _search(self, client: AsyncClient, draw: random.Random) -> None:
+        queries, recorded = self._queries, self.recorded
+        while not self._ends.is_set():
             query, mode, k = draw.randrange(len(queries)), draw.choice(MODES), draw.choice([1, 10, 50])
             beam = None if mode == "bm25" else draw.choice([None, 1, 5])
             question: Any = queries.vector_QM[query] if mode == "vector" else queries.texts[query]
             order: Mode = "dense" if mode == "vector" else mode
-            answer = await client.search(question, k=k, beam=beam, mode=order)
+            began, is_swapping = time.perf_counter(), self._is_swapping
+            try:
+                answer = await client.search(question, k=k, beam=beam, mode=order)
+            except (ApiError, OSError) as error:
+                recorded.failed.append(repr(error))
+                continue
             ids, scores = [hit.id for hit in answer.results], [hit.score for hit in answer.results]
-            recorded.append(Given(query, mode, k, beam, answer.model, answer.version, answer.log, ids, scores))
-            seen.add(answer.version)
-            if len(recorded) >= answers and len(seen) >= wanted:
-                ends.set()
+            recorded.answers.append(Given(query, mode, k, beam, answer.model, answer.version, answer.log, ids, scores))
+            recorded.ms.append(1e3 * (time.perf_counter() - began))
+            recorded.swapping.append(is_swapping)
+            self._seen.add((answer.model, answer.version))
+            if self._waits and not self._is_swapping:
+                await asyncio.sleep(RESTS)
 
-    async def write(client: AsyncClient, draw: random.Random, number: int) -> None:
+    async def _write(self, client: AsyncClient, draw: random.Random, number: int) -> None:
         written = list[str]()
-        while not ends.is_set():
-            with contextlib.suppress(ApiError):  # another client deleted it before
+        while not self._ends.is_set():
+            with contextlib.suppress(ApiError):  # another client deleted it before, or a rollback took it away
                 if len(written) > 4 * WRITTEN and draw.random() < 0.3:
                     await client.delete([written.pop(draw.randrange(len(written))) for _ in range(DELETED)])
                 else:
-                    names = [f"replay-{number}-{draw.randrange(400)}" for _ in range(WRITTEN)]
+                    names = list(dict.fromkeys(f"replay-{number}-{draw.randrange(400)}" for _ in range(WRITTEN)))
                     documents = [
-                        {"id": name, "text": f"{draw.choice(texts)} {draw.randrange(1 << 30)}"}
-                        for name in dict.fromkeys(names)
+                        {"id": name, "text": f"{draw.choice(self._texts)} {draw.randrange(1 << 30)}"} for name in names
                     ]
                     await client.put(documents)
-                    written += [name for name in dict.fromkeys(names) if name not in written]
-            # As many changes as answers need, and no more: every state that is seen is opened again.
-            while (
-                not ends.is_set()
-                and len(recorded) < answers
-                and len(seen) * answers > (len(recorded) + answers / 20) * wanted
-            ):
+                    written += [name for name in names if name not in written]
+            # As many versions as answers so far need: each is opened again.
+            while not self._ends.is_set() and self._is_ahead:
                 await asyncio.sleep(0.02)
+            if self._waits:
+                await asyncio.sleep(RESTS)
 
-    async with (
-        AsyncClient(url, token, timeout=120, connections=SEARCHERS + WRITERS) as client,
-        asyncio.TaskGroup() as group,
-    ):
-        for number in range(SEARCHERS):
-            group.create_task(search(client, random.Random(f"search {number}")))
-        for number in range(WRITERS):
-            group.create_task(write(client, random.Random(f"write {number}"), number))
-    return recorded
+    @property
+    def _is_ahead(self) -> bool:
+        answers = len(self.recorded.answers)
+        return (
+            answers < self._answers
+            and len(self._seen) * self._answers > (answers + self._answers / 20) * self._versions
+        )
+
+    async def _train(self, client: AsyncClient) -> None:
+        """Roll back, then train a model with another seed and let it be served, until there are enough models."""
+        spec, recorded = self._work / "spec.yaml", self.recorded
+        spec.write_text(yaml.safe_dump(recorded.nows[0].spec.model_dump(mode="json", exclude_unset=True)))
+        while len(recorded.nows) < self._models:
+            while not self._waits:
+                await asyncio.sleep(0.1)
+            newest = (await client.versions(limit=1)).versions[0].version
+            if newest > BACK:
+                await client.rollback(newest - BACK)
+                recorded.rollbacks += 1
+            seed = f"evaluate.seeds=[{len(recorded.nows)}]"
+            command = [sys.executable, "-m", "rayhier", "run", str(spec), "--carry", "--set", f"workdir={self._work}"]
+            training = await asyncio.create_subprocess_exec(
+                *command, "--set", seed, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL
+            )
+            while (before := current.read(self._root)).artifacts == recorded.nows[-1].artifacts:
+                if training.returncode:
+                    raise RuntimeError(f"training ended with {training.returncode}")
+                await asyncio.sleep(0.2)
+            self._is_swapping = True
+            while not any(model == before.artifacts["model"] for model, _ in self._seen):
+                await asyncio.sleep(0.05)
+            recorded.nows.append(before)
+            await asyncio.sleep(SETTLED)
+            self._is_swapping = False
+            if await training.wait():
+                raise RuntimeError(f"training ended with {training.returncode}")
 
 
-def opened(work: Path, recorded: Sequence[Given]) -> Iterator[tuple[Searcher, list[Given]]]:
-    """Open each state that answers saw, with those answers."""
-    root = locate(str(work))
-    now = current.read(root)
-    states = defaultdict[tuple[str, int, int], list[Given]](list)
-    for answer in recorded:
-        states[answer.model, answer.version, answer.log].append(answer)
-    model, index = Version(str(work), now, 0).model(PRECISION), current.artifact(root, now, "index").root
-    for (name, version, log), answers in sorted(states.items()):
-        with contextlib.ExitStack() as pins:
-            there = pins.enter_context(reading(index, version))
-            if there.manifest.model != name:
-                raise ValueError(f"version {version} is of model {there.manifest.model}; an answer said {name}")
-            yield Searcher.over(model, there, {}, pins.pop_all(), follows=True, log=log), answers
+def opened(work: Path, recorded: Recorded) -> Iterator[tuple[Searcher, list[Given]]]:
+    """Open each version that answers saw, with the log up to the last change of these, and yield it with them."""
+    root, seen = locate(str(work)), defaultdict[tuple[str, int], list[Given]](list)
+    for answer in recorded.answers:
+        seen[answer.model, answer.version].append(answer)
+    for now in recorded.nows:
+        name, index = now.artifacts["model"], current.artifact(root, now, "index").root
+        numbers = sorted(version for model, version in seen if model == name)
+        if not numbers:
+            continue
+        first = Version(str(work), now, numbers[0])
+        model = first.model(PRECISION)
+        for number in numbers:
+            with contextlib.ExitStack() as pins:
+                there = pins.enter_context(reading(index, number))
+                if there.manifest.model != name:
+                    raise ValueError(f"version {number} is of model {there.manifest.model}; an answer said {name}")
+                routed = model.with_router(first.at(number).router(there))
+                answers = seen[name, number]
+                last = max(answer.log for answer in answers)
+                yield Searcher.over(routed, there, {}, pins.pop_all(), follows=True, log=last), answers
 
 
 def again(searcher: Searcher, answer: Given, queries: Queries) -> tuple[list[str], list[float]]:
-    """Search for an answer's question; returns ids and scores."""
+    """Search for an answer's question, as of the change that it saw; returns ids and scores."""
+    searcher.log = answer.log
     if answer.mode == "vector":
         (replay,) = searcher.search_vectors(queries.vector_QM[answer.query][None], answer.k, answer.beam)
     else:
@@ -160,11 +259,10 @@ def again(searcher: Searcher, answer: Given, queries: Queries) -> tuple[list[str
     return [hit.id for hit in replay.hits], [hit.score for hit in replay.hits]
 
 
-def compare(work: Path, recorded: Sequence[Given], queries: Queries) -> Agreement:
+def compare(work: Path, recorded: Recorded, queries: Queries) -> Agreement:
     """Search again for every answer."""
-    same, tied, furthest, first, states = 0, 0, 0.0, "", 0
+    same, tied, furthest, first = 0, 0, 0.0, ""
     for searcher, answers in opened(work, recorded):
-        states += 1
         for answer in answers:
             ids, scores = again(searcher, answer, queries)
             same += ids == answer.ids
@@ -184,9 +282,23 @@ def compare(work: Path, recorded: Sequence[Given], queries: Queries) -> Agreemen
             if ids != answer.ids and not is_tied and not first:
                 first = difference(answer, ids, scores)
         searcher.close()
-    seen = Counter(answer.version for answer in recorded)
-    models = {answer.model for answer in recorded}
-    return Agreement(len(recorded), len(seen), states, len(models), same, tied, furthest, first)
+    seen = Counter((answer.model, answer.version) for answer in recorded.answers)
+    states = {(answer.model, answer.version, answer.log) for answer in recorded.answers}
+    ms, swapping = np.array(recorded.ms), np.array(recorded.swapping)
+    return Agreement(
+        len(recorded.answers),
+        len(seen),
+        len(states),
+        len({model for model, _ in seen}),
+        same,
+        tied,
+        furthest,
+        first,
+        recorded.rollbacks,
+        len(recorded.failed),
+        float(np.percentile(ms, 99)),
+        float(np.percentile(ms[swapping], 99)) if swapping.any() else 0.0,
+    )
 
 
 def difference(answer: Given, ids: list[str], scores: list[float]) -> str:
@@ -205,8 +317,12 @@ def lines(workdir: Path) -> list[str]:
     told = Agreement(**json.loads(path.read_text()))
     seen = f"{told.versions} versions, {told.states:,} states and {told.models} model{'s' if told.models > 1 else ''}"
     same = f"{told.same:,} have the same ids in the same order when replayed, {told.tied:,} but for ties"
-    text = f"{told.answers:,} answers over {seen}: {same}. Largest difference of a score: {told.furthest:.1e}."
-    return [text, *([f"First: {told.first}"] if told.first else [])]
+    lines = [f"{told.answers:,} answers over {seen}: {same}. Largest difference of a score: {told.furthest:.1e}."]
+    if told.models > 1:
+        swaps = f"{told.models - 1} swaps of the model and {told.rollbacks} rollbacks"
+        times = f"their 99% took {told.p99_swap:,.0f} ms beside a swap of the model, {told.p99:,.0f} ms of all"
+        lines.append(f"Beside {swaps}, {told.failed} searches failed; {times}, with the training on the same machine.")
+    return [" ".join(lines), *([f"First: {told.first}"] if told.first else [])]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -215,9 +331,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
     parser.add_argument("--answers", type=count, default=10_000)
     parser.add_argument("--versions", type=count, default=50)
+    parser.add_argument("--models", type=count, default=3, help="models that answer, one after another")
     options = parser.parse_args(arguments)
     report, work = clock(), options.workdir / "replay"
-    root = copied(options.index, work)
+    copied(options.index, work)
     place = locate(str(work))
     now = current.read(place)
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
@@ -227,14 +344,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     queries = dev.with_vectors(vector_QM)
     texts = document_texts(files.read_table(corpus.path(corpus.names("documents/")[0]), ["title", "text"]))
     with serving(work, f"writes.fold_documents={FOLDED}") as (url, token):
-        recorded = asyncio.run(record(url, token, queries, texts, options.answers, options.versions))
-    report(f"{len(recorded):,} answers; {len(versions(locate(str(root))))} versions")
+        recording = Recording(url, token, work, queries, texts)
+        recorded = asyncio.run(recording(options.answers, options.versions, options.models))
+    report(f"{len(recorded.answers):,} answers; {len(recorded.failed)} failed: {recorded.failed[:3]}")
     told = compare(work, recorded, queries)
     (options.workdir / FIGURES).write_text(json.dumps(asdict(told), indent=1))
     report("replayed")
     print("\n".join(lines(options.workdir)))
     shutil.rmtree(work)
-    return int(told.same + told.tied < told.answers)
+    return int(told.same + told.tied < told.answers or told.failed > 0)
 
 
 if __name__ == "__main__":

@@ -236,7 +236,8 @@ class TailView:
         score_QA = query_QM @ self._vectors(slice(n)).T
         score_QA = score_QA if len(row_A) == n else score_QA[:, row_A]
         near_A, score_QC = self._near(query_QM, score_QA, row_A, k)
-        return self._ranked(score_QC, row_A[near_A], k, needs, len(row_A))
+        row_C = row_A[near_A]
+        return self._ranked(score_QC, row_C, self._best(score_QC, row_C, k), needs, len(row_A))
 
     def _near(self, query_QM: Floats, score_QA: Floats, row_A: Ints, k: int) -> tuple[Ints, Floats]:
         """Find the rows that may be among a query's best k: places [c] in `row_A`, and scores [q, c], -inf for others.
@@ -288,8 +289,13 @@ class TailView:
                 at_X = place_N[row_P[with_word]]
                 with_word, at_X = with_word[at_X >= 0], at_X[at_X >= 0]
                 score_QA[query, at_X] += np.float32(weight) * part(count_P[with_word], tail.length.values[row_A[at_X]])
+        compared, with_A = len(row_A), np.flatnonzero((score_QA > 0).any(axis=0))
+        row_A, score_QA = row_A[with_A], score_QA[:, with_A]  # most have none of the words
+        if not len(row_A):
+            return Lexical(Ranking.none(len(weighted)), np.zeros((len(weighted), 0), np.float32))
         score_QA = np.where(score_QA > 0, score_QA, -np.inf).astype(np.float32)
-        ranking, best_QK = self._ranked(score_QA, row_A, k, needs, len(row_A)), self._best(score_QA, row_A, k)
+        best_QK = self._best(score_QA, row_A, k)
+        ranking = self._ranked(score_QA, row_A, best_QK, needs, compared)
         vector_QKM = self._vectors(row_A[best_QK])
         base_QK = np.vecdot(vector_QKM, query_QM.astype(np.float32, copy=False)[:, None])
         base_QK = np.where(best_QK < 0, -np.inf, base_QK).astype(np.float32)
@@ -318,9 +324,8 @@ class TailView:
         best_QA = np.where(np.isneginf(take(score_QA, order_QA)), -1, order_QA)
         return once(take(score_QA, order_QA), best_QA, self.tail.result.values[row_A], k)[1]
 
-    def _ranked(self, score_QA: Floats, row_A: Ints, k: int, needs: Needs, compared: int) -> Ranking:
-        """Rank the best k documents by scores [q, a] of some rows, among the rows that were compared."""
-        best_QK = self._best(score_QA, row_A, k)
+    def _ranked(self, score_QA: Floats, row_A: Ints, best_QK: Ints, needs: Needs, compared: int) -> Ranking:
+        """Rank documents by scores [q, a] of some rows and the places [q, k] of the best, among rows compared."""
         score_QK = np.where(best_QK < 0, -np.inf, take(score_QA, best_QK)).astype(np.float32)
         used = np.unique(best_QK[best_QK >= 0])
         at_A = np.full(len(row_A) + 1, -1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rayhier
+from rayhier.index import pack
 from rayhier.search.searcher import Searcher
 
 from .serve.conftest import TEXTS, N, damageable, published
@@ -119,6 +120,17 @@ def test_documents_come_and_go(damageable, tmp_path):
         with pytest.raises(rayhier.InputError, match="new-1"):
             index.delete(["new-1"])
         assert repr(index) == f"Index({str(damageable)!r}, version=4, documents={N})"
+
+
+def test_an_addition_opens_the_model_no_second_time(damageable, monkeypatch):
+    monkeypatch.setattr(pack, "WIDTH", 4)
+    with rayhier.open(damageable) as index:
+        before = index._searcher.model
+        for n in range(9):
+            index.add({"id": f"new{n}", "text": f"zebra {n}"})
+        assert index._searcher.model is before
+        assert len(index._searcher.manifest.shards) < 9, "small files are packed"
+        assert {hit.id for hit in index.search("zebra", 9, mode="bm25")} == {f"new{n}" for n in range(9)}
 
 
 def test_where_no_index_is(tmp_path):

@@ -107,7 +107,12 @@ class ShardGroup:
         return await self._work(lambda: opened.live.read(work, number), small=small)
 
     async def open(self, number: int) -> None:
-        """Open a version beside those that are open; InputError where it is not there, or a file not as published."""
+        """Open a version beside those that are open; InputError where it is not there, or a file not as published.
+
+        RuntimeError once the group was released.
+        """
+        if "_versions" not in self.__dict__:
+            raise RuntimeError("the group was released")
         if number not in self._versions:
             await asyncio.get_running_loop().run_in_executor(self._opening, self._open, number)
 
@@ -156,7 +161,7 @@ class ShardGroup:
     def _close_unnamed(self) -> None:
         """Release versions that no request has named for a while, since one named a newer version."""
         newest, now = max(self._named, default=0), time.monotonic()
-        for number in [number for number in self._versions if number < newest]:
+        for number in [number for number in list(self._versions) if number < newest]:
             since, (_, last) = self._named[newest][0], self._named.get(number, (0.0, 0.0))
             if now - max(since, last) > self._seconds:
                 self._named.pop(number, None)

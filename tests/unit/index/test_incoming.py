@@ -1,10 +1,13 @@
 """Files of documents to add: refused as a whole, and by row, before anything is encoded."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rayhier.index import incoming
 from rayhier.index.incoming import batches
+from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError, JobSpec
 
 from .conftest import LEAST
@@ -44,3 +47,36 @@ def test_vectors_that_a_file_brings_are_taken_as_they_are(tmp_path):
     pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", "y"], "vector": vectors}), tmp_path / "more.parquet")
     ((table, found),) = read(tmp_path / "more.parquet")
     assert (table["doc_id"].to_pylist(), found.numpy.tolist()) == (["a", "b"], vectors)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "said"),
+    [
+        (["x", "y"], "vector: holds string; allowed: lists of numbers"),
+        ([[[1.0]], [[2.0]]], "vector: holds lists of list<.*>; allowed: lists of numbers"),
+        ([[1.0, None], [1.0, 2.0]], "vector: holds numbers that are null; allowed: lists of numbers"),
+    ],
+)
+def test_what_is_no_vector_is_refused(tmp_path, vectors, said):
+    pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", "y"], "vector": vectors}), tmp_path / "more.parquet")
+    with pytest.raises(InputError, match=said):
+        read(tmp_path / "more.parquet")
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_a_file_is_read_alike_at_once_and_in_batches(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(incoming, "SMALL", small)
+    lines = [f'{{"id": "d{n}", "text": "text {n}"}}' for n in range(7)]
+    (tmp_path / "more.jsonl").write_text("\n\n".join(lines) + "\n")
+
+    def encode(texts):
+        return Encoded.of(np.array([[len(text)] for text in texts], np.float32))
+
+    made = read(tmp_path / "more.jsonl", encode, size=4)
+    assert [name for table, _ in made for name in table["doc_id"].to_pylist()] == [f"d{n}" for n in range(7)]
+    vectors = np.eye(7, 3).tolist()
+    table = pa.table({"id": [f"d{n}" for n in range(7)], "text": ["x"] * 7, "vector": vectors})
+    pq.write_table(table, tmp_path / "more.parquet", row_group_size=3)
+    made = read(tmp_path / "more.parquet", size=4)
+    assert np.concatenate([encoded.numpy for _, encoded in made]).tolist() == vectors
+    assert sum(len(table) for table, _ in made) == 7

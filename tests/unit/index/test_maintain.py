@@ -274,3 +274,13 @@ def test_rows_of_words_are_counted_again(made):
     assert shard.postings is not None
     table = after.read(shard)
     assert shard.documents == int(pc.sum(pc.equal(table["rank"], 0)).as_py())
+
+
+def test_an_index_that_grew_past_codes_keeps_its_leaves(made):
+    """More than 200,000 documents are given fewer leaves by a run: not by maintenance."""
+    counts = [27] * SPEC.leaves(200_000)
+    assert SPEC.leaves(201_000) < len(counts) / 4
+    update = {"documents": 201_000, "counts": counts}
+    grown = LeafMap.open(made.root).manifest.model_copy(update=update)
+    assert not Due.of(grown, SPEC).advice()
+    assert not len(Due.of(grown, SPEC).shrunk)

@@ -6,9 +6,10 @@ import torch
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
-from rayhier.model.router import route_all
+from rayhier.model.router import route_all, save_router
 from rayhier.search import coded_router
-from rayhier.search.coded_router import SHORTLIST, CodedRouter
+from rayhier.search.codebook import Codebook
+from rayhier.search.coded_router import SHORTLIST, CodedRouter, codebook_of
 
 M, L, Q = 96, 2_000, 50
 
@@ -109,3 +110,18 @@ def test_cost(router):
     codes = 16 * 98 + 2_000 * 49 // 32  # 97 numbers are 49 pieces of two
     assert coded.multiply_adds(10) == bend + codes + SHORTLIST * 10 * M
     assert coded.multiply_adds(L) == router.multiply_adds(L) == bend + L * M
+
+
+def test_a_codebook_is_computed_once_for_all_versions(router, queries, tmp_path, monkeypatch):
+    save_router(router, tmp_path / "router")
+    book, routes = codebook_of(tmp_path / "router", router), CodedRouter(router).route(queries, 30)
+    monkeypatch.setattr(Codebook, "train", lambda *_: pytest.fail("computed again"))
+    assert torch.equal(CodedRouter(router, book).route(queries, 30)[0], routes[0])
+    again = codebook_of(tmp_path / "router", router)
+    assert again.name == book.name
+
+
+def test_few_leaves_have_no_codebook(tmp_path):
+    few = LearnedIvfRouter(M, 20, 1, rank=0)
+    save_router(few, tmp_path / "router")
+    assert codebook_of(tmp_path / "router", few) is None

@@ -13,7 +13,7 @@ from rayhier.search import codebook, row_codes
 from rayhier.search.index import index_root, open_leaf_map
 from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Coded, Exact
-from rayhier.search.row_codes import CodeScan
+from rayhier.search.row_codes import CodeScan, Part
 from rayhier.search.searcher import Searcher
 from rayhier.search.segment import MemorySegment
 from rayhier.spec import InputError
@@ -186,3 +186,32 @@ def test_files_that_change_are_noticed(work, tmp_path, monkeypatch):
     assert reader.intact()
     next((tmp_path / "cache" / "lists").rglob("rows.arrow")).touch()
     assert not reader.intact()
+
+
+@pytest.mark.parametrize("sizes", [[N], [1_000, 1_400, 600], [2_950, 50]])
+def test_parts_are_searched_as_one(vectors, sizes):
+    queries, book = near(Q, 3), codebook.Codebook.train(vectors)
+    cuts = np.split(vectors, np.cumsum(sizes)[:-1])
+    parts = [Part(row_codes._stored(part), book.flat(part)) for part in cuts]
+    colour = np.random.default_rng(4).integers(0, 5, N)
+    leaves = CodeScan.memory(held(vectors, pa.table({"colour": colour})))._leaves
+    scan = CodeScan(leaves, np.arange(N), parts)
+    exact_QN = queries @ vectors.T
+    best = np.argsort(-exact_QN, axis=1, kind="stable")[:, :10]
+    assert numbers(scan.scan(queries, 10, listed=N)) == best.tolist()
+    ranking = scan.scan(queries, 10, listed=100)
+    assert np.mean([len({*a} & {*b}) / 10 for a, b in zip(numbers(ranking), best.tolist(), strict=True)]) > 0.95
+    assert (ranking.score_QK[:, :-1] >= ranking.score_QK[:, 1:]).all()
+    assert (ranking.visited_Q == N).all()
+    filtered = scan.scan(queries, 30, OneOf("colour", (3,)))
+    wanted_QK = -np.sort(-np.where(colour == 3, exact_QN, -np.inf), axis=1)[:, :30]
+    np.testing.assert_allclose(filtered.score_QK, wanted_QK, rtol=1e-5, atol=1e-6)
+
+
+def test_versions_share_the_parts_that_did_not_change(published, monkeypatch):
+    """A part is read again only where its folders differ."""
+    now, leaf_map = current.read(published), open_leaf_map(published, current.read(published))
+    spec = now.spec.model_copy(update={"search": SearchSpec(how="codes")})
+    first = Reader.open(spec, leaf_map)
+    monkeypatch.setattr(row_codes, "_read", lambda *_: pytest.fail("read again"))
+    assert Reader.open(spec, leaf_map).codes.documents == first.codes.documents == len(TEXTS)

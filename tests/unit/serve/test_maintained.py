@@ -88,3 +88,15 @@ def test_a_fold_places_documents_by_leaves_that_nobody_serves_yet(server, work):
     server.fold()
     assert not lacking(server, {"new": OPEN, "n7": MORE[7]})
     assert verify(root_of(work))
+
+
+def test_maintenance_rests_so_that_changes_are_folded(server, work):
+    grow(server, work)
+    writer, before = server.writer, newest(work).version
+    assert writer._may_be_due
+    server.client.portal.call(writer._maintain)
+    assert writer._may_be_due, "it rests"
+    writer._rests = 0
+    server.client.portal.call(writer._maintain)
+    assert not writer._may_be_due, "no leaf is due"
+    assert newest(work).version == before
