@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
+.PHONY: help setup demo serve test test-slow chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -46,8 +46,11 @@ serve: setup  ## search over HTTP from one process until Ctrl-C: WORKDIR=runs/qu
 	$(BIN)/rayhier serve $(WORKDIR) $(if $(TOKEN_FILE),--token-file $(TOKEN_FILE)) --port $(PORT)
 
 # Whole files to whoever is free, in their order: the longest lie in tests/integration and come first.
-test: setup  ## the tests, by TESTERS=2 processes, each with a Ray cluster of its own
-	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=25
+test: setup  ## the tests but for the slow ones, by TESTERS=2 processes, each with a Ray cluster of its own
+	$(BIN)/python -m pytest -m 'not slow' -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=25
+
+test-slow: setup  ## the tests that take half a minute or more: kills, chaos, buckets, jobs, histories
+	$(BIN)/python -m pytest -m slow -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=25
 
 chaos: setup  ## an index built while driver, actors and nodes are killed at fifty seeded points
 	RAYHIER_CHAOS=50 $(BIN)/python -m pytest tests/integration/test_chaos.py

@@ -1,12 +1,36 @@
-"""Find the rows of documents by id, by reading the column of ids, shard by shard."""
+"""Find the rows of documents by id, by reading the column of ids of the shards that may have them.
 
-from collections.abc import Iterator
+Which shards these are, sorted hashes of the ids tell, which are computed once on this machine: a document that is added
+to an index of millions is compared with no id.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.dataset.words import word_hashes
+from rayhier.storage import cache
+from rayhier.storage.cache import Lease
+from rayhier.storage.leaf_map import LeafMap, Shard
+
+FORMAT = 1
+FEWEST = 1_000
+"""Rows from which on the ids of a shard are hashed: those of fewer rows are read at once."""
+CACHE_BYTES = 2e9
+"""Most bytes of hashes that stay on this machine."""
+OPENED = 2_000
+"""Shards whose hashes are mapped, the last used."""
+HASHES = "hashes.npy"
+Hashes = npt.NDArray[np.uint64]
+_known: "OrderedDict[str, tuple[Lease, Hashes]]" = OrderedDict()
+"""The mapped hashes of shards, by the SHA-256 of their files."""
+_lock = threading.Lock()
 
 FOUND = pa.schema([("id", pa.string()), ("leaf", pa.int32()), ("rank", pa.int8())])
 
@@ -16,16 +40,49 @@ def find(leaf_map: LeafMap, ids: pa.Array) -> pa.Table:
 
     Memory holds the ids of one shard at a time.
     """
+    hash_X = np.sort(word_hashes(ids.to_pylist()))
+    shards = [shard for shard in leaf_map.manifest.shards if shard.rows and _may_have(leaf_map, shard, hash_X)]
     none = pa.table([[], [], []], schema=FOUND)
-    return pa.concat_tables([none, *(table.filter(pc.is_in(table["id"], ids)) for table in scan(leaf_map))])
+    return pa.concat_tables([none, *(table.filter(pc.is_in(table["id"], ids)) for table in _read(leaf_map, shards))])
 
 
 def scan(leaf_map: LeafMap) -> Iterator[pa.Table]:
     """Yield the rows of all documents, columns `id`, `leaf` and `rank`, shard by shard; empty shards are left out."""
-    for shard in leaf_map.manifest.shards:
-        if shard.rows:
-            table = leaf_map.read(shard, [leaf_map.key(shard), "leaf", "rank"], verify=False)
-            yield table.rename_columns(FOUND.names)
+    return _read(leaf_map, [shard for shard in leaf_map.manifest.shards if shard.rows])
+
+
+def _read(leaf_map: LeafMap, shards: Sequence[Shard]) -> Iterator[pa.Table]:
+    for shard in shards:
+        table = leaf_map.read(shard, [leaf_map.key(shard), "leaf", "rank"], verify=False)
+        yield table.rename_columns(FOUND.names)
+
+
+def _may_have(leaf_map: LeafMap, shard: Shard, hash_X: Hashes) -> bool:
+    """Return False if no row of a shard, removed ones included, has an id with one of these hashes, ascending."""
+    if shard.rows < FEWEST:
+        return True
+    hash_N = _hashes(leaf_map, shard)
+    place_X = np.searchsorted(hash_N, hash_X)
+    return bool((hash_N[np.minimum(place_X, len(hash_N) - 1)] == hash_X).any())
+
+
+def _hashes(leaf_map: LeafMap, shard: Shard) -> Hashes:
+    """Return the hashes of a shard's ids, ascending, those of removed rows too."""
+
+    def fill(folder: Path) -> None:
+        np.save(folder / HASHES, np.unique(word_hashes(leaf_map.ids(shard).unique().to_pylist())))
+
+    with _lock:
+        if shard.file.sha256 in _known:
+            _known.move_to_end(shard.file.sha256)
+            return _known[shard.file.sha256][1]
+    lease = cache.get_or_build("ids", f"ids {FORMAT} {shard.file.sha256}", fill, CACHE_BYTES)
+    hash_N: Hashes = np.load(lease.folder / HASHES, mmap_mode="r")
+    with _lock:
+        _known[shard.file.sha256] = lease, hash_N
+        while len(_known) > OPENED:
+            _known.popitem(last=False)
+    return hash_N
 
 
 def unknown(rows: pa.Table, ids: pa.Array) -> list[str]:

@@ -8,6 +8,7 @@ ids acts only on rows of earlier versions, so that a removed document can be add
 import contextlib
 import time
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,7 @@ from rayhier.storage.artifact import OLDER, Artifact, check
 from rayhier.storage.cache import fetch
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
+from rayhier.storage.remote import Remote
 from rayhier.storage.seal import seal, unseal
 
 FORMAT = 2
@@ -35,6 +37,9 @@ MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
 CHANGING = ("data/", "words/", "routers/", "manifests/", "log/")
 """Folders of an index artifact to which later versions add files; manifests list these files, not record.json."""
+REMEMBERED = 8
+"""Manifests that stay in memory, the last ones."""
+Stamp = tuple[str, int, int, int, int]
 BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
@@ -242,6 +247,11 @@ class LeafMap:
             table = table.filter(pc.invert(pc.is_in(table[key], removed_ids)))
         return table.select(chosen)
 
+    def ids(self, shard: Shard) -> pa.ChunkedArray:
+        """Read the ids of a shard's rows as users give them, those of removed rows too; the file is not verified."""
+        key = self.key(shard)
+        return self._read(shard, shard.file, [key], None)[key]
+
     def vectors(self, shard: Shard, first: int, last: int, *, verify: bool = True) -> pa.ChunkedArray:
         """Read the vectors of a shard's rows [first, last), removed ones too.
 
@@ -383,7 +393,10 @@ def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
 def publish(root: Location, manifest: Manifest) -> bool:
     """Publish a version by writing its manifest; returns False where another writer took the version's number."""
     path = root / MANIFESTS / _name(manifest.version)
-    return files.create(path, seal(manifest.model_dump(mode="json")))
+    is_mine = files.create(path, seal(manifest.model_dump(mode="json")))
+    if is_mine and (stamp := _stamp(path)) is not None:
+        _remember(stamp, manifest)
+    return is_mine
 
 
 def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
@@ -462,7 +475,39 @@ def remove_version(root: Location, version: int) -> None:
     (root / MANIFESTS / _name(version)).unlink(missing_ok=True)
 
 
+_manifests: OrderedDict[Stamp, Manifest] = OrderedDict()
+"""Manifests that were read or written last: those of large indexes have megabytes, and one change reads them often."""
+
+
+def _stamp(path: Location) -> Stamp | None:
+    """Return a local file's path, inode, size and times, by which a change is noticed; None where it is missing."""
+    if isinstance(path, Remote):
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        status = path.stat()
+        return str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return None
+
+
+def _remember(stamp: Stamp, manifest: Manifest) -> None:
+    _manifests[stamp] = manifest
+    while len(_manifests) > REMEMBERED:
+        with contextlib.suppress(KeyError):  # another thread may have been faster
+            _manifests.popitem(last=False)
+
+
 def _read(path: Location) -> Manifest:
+    stamp = _stamp(path)
+    known = None if stamp is None else _manifests.get(stamp)
+    if known is not None:
+        return known
+    manifest = _parsed(path)
+    if stamp is not None and stamp == _stamp(path):
+        _remember(stamp, manifest)
+    return manifest
+
+
+def _parsed(path: Location) -> Manifest:
     try:
         saved: dict[str, Any] = unseal(path)
     except FileNotFoundError:

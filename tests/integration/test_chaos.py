@@ -35,7 +35,7 @@ WORKERS = 2
 POLL_SECONDS = 0.005
 PATIENCE_SECONDS = 240.0
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
 """A server that is killed and whose model is swapped while clients change and read loses nothing, by a checker."""
 
+import pytest
+
 from benchmarks.history.checker import check
 from benchmarks.history.driver import Plan, drive
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_doubled_or_mixed(tmp_path):
     plan = Plan(operations=2_000, kills=3, swaps=2, seed=5, fold_documents=40, mounts=False)
     with drive(plan, tmp_path / "history", print).open() as lines:

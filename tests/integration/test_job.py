@@ -107,6 +107,7 @@ def stop(started: subprocess.Popen[bytes], folder: str) -> None:
     started.wait()
 
 
+@pytest.mark.slow
 def test_a_job_by_its_command(head: Head, work: Path, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
     """It goes on from a trained model: how a job reaches its workers is the same in every stage."""
     folder = tmp_path / "project"

@@ -32,7 +32,7 @@ EPOCHS = {"encoder": 4, "router": 6}
 TRAIN = f"{{epochs: {EPOCHS['encoder']}, batch_size: 4}}"
 ROUTER = f"{{type: learned_ivf, branching: 8, teaching: {{epochs: {EPOCHS['router']}, batch_size: 16}}}}"
 
-pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600), pytest.mark.slow]
 
 
 def start(spec: Path) -> subprocess.Popen[bytes]:

@@ -55,6 +55,7 @@ def artifact(work: Path, kind: str):
     return current.artifact(work, current.read(work), kind)
 
 
+@pytest.mark.slow
 def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     reranked: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def attentive(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_mod
     )
 
 
+@pytest.mark.slow
 def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(
     embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import Location, locate
 
-pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600), pytest.mark.slow]
 
 
 def published(workdir: Location) -> dict[str, dict[str, str]]:

@@ -24,7 +24,7 @@ from rayhier.storage.leaf_map import LeafMap
 from ..conftest import ray_processes
 from .conformance import OPEN, WRITE_TOKEN
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 T = TypeVar("T")
 LATE = 2
 """Searches that may lack a group meanwhile: on a busy machine a group that is asked while processes start is late."""

@@ -44,6 +44,7 @@ def model(work: Path) -> Artifact:
     return Artifact.open(next((work / "model").iterdir()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", SETTINGS)
 def test_two_workers_train_what_one_does(
     training: str, embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path
