@@ -176,6 +176,7 @@ def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
         if waiting:
             pq.write_table(pa.concat_tables(waiting), file)
             index.add(file)
+            index.search(stream.query_QM[0], K, mode="dense")  # opens what was added
             vacuum(root, keep=2, hours=0)
             waiting.clear()
 
