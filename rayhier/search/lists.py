@@ -10,7 +10,7 @@ Shapes: N rows, M embedding size, L lists, Q queries, B leaves probed (beam), K 
 import copy
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import Any, Self
@@ -49,6 +49,7 @@ class FileLists:
     """Numbers of the results that the rows belong to; None where every row is a result of its own."""
     list_N: Ints | None = None
     """List [n] of each row; None where rows are numbered list after list."""
+    _numbered_from: list[int] = field(default_factory=lambda: [0])
 
     @classmethod
     def build(cls, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> Self:
@@ -61,6 +62,21 @@ class FileLists:
     def rows(self) -> int:
         """Number of rows."""
         return int(self.size_L.sum())
+
+    @property
+    def names_rows(self) -> bool:
+        """True where a scan tells rows by the lists' ids: faiss's fast scan tells no places in lists."""
+        return isinstance(self.index, faiss.IndexIVFFastScan)
+
+    def number_from(self, begin: int) -> None:
+        """Let the ids of lists that name rows begin with another number; these lists are in memory."""
+        (before,) = self._numbered_from
+        if begin == before or not self.names_rows:
+            return
+        for number in np.flatnonzero(self.size_L).tolist():
+            ids = faiss.rev_swig_ptr(self.index.invlists.get_ids(number), int(self.size_L[number]))
+            ids += begin - before
+        self._numbered_from[:] = [begin]
 
     def vectors(self, rows: Ints) -> Floats:
         """Read the vectors [n, m] of rows; needs mapped lists without loss, and rows numbered list after list."""
@@ -371,12 +387,8 @@ def _stacked(files: Sequence[FileLists], row_F: Ints) -> tuple[Any, bool]:
         return files[0].index, True
     if not files:
         return None, True
-    numbered = isinstance(files[0].index, faiss.IndexIVFFastScan)
-    if numbered:  # these lists are in memory, and faiss's fast scan tells no places
-        for file, begin in zip(files, row_F.tolist(), strict=False):
-            for number in np.flatnonzero(file.size_L).tolist():
-                ids = faiss.rev_swig_ptr(file.index.invlists.get_ids(number), int(file.size_L[number]))
-                ids += begin
+    for file, begin in zip(files, row_F.tolist(), strict=False):
+        file.number_from(begin)
     library: Any = faiss  # its type hints lack these names
     lists = library.InvertedListsPtrVector()
     for file in files:
@@ -386,7 +398,7 @@ def _stacked(files: Sequence[FileLists], row_F: Ints) -> tuple[Any, bool]:
     index.replace_invlists(stack, False)
     index.ntotal = int(row_F[-1])
     index.referenced_objects = [*index.referenced_objects, stack, *(file.index for file in files)]
-    return index, numbered
+    return index, files[0].names_rows
 
 
 def _scan_in_threads(

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import Needs, Ranking, padded
 from rayhier.search.codebook import Codebook, codebook_of
-from rayhier.search.lists import LeafLists
+from rayhier.search.lists import FileLists, LeafLists
 from rayhier.search.rows import RankedRows, Rows, lacks
 from rayhier.search.segment import MappedSegment, MemorySegment, Segment
 from rayhier.spec.filter import Filter
@@ -118,7 +118,11 @@ class LeafScan:
 
     @cached_property
     def _lists(self) -> LeafLists:
-        return LeafLists([segment.lists for segment in self.segments], self.leaves, self.codebook)
+        files, begin = list[FileLists](), 0
+        for segment in self.segments:
+            files.append(segment.lists_from(begin))
+            begin += files[-1].rows
+        return LeafLists(files, self.leaves, self.codebook)
 
     @cached_property
     def _matching(self) -> Callable[[Filter], LeafLists]:

@@ -10,7 +10,9 @@ import contextlib
 import json
 import math
 import mmap
+import threading
 import warnings
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,6 +54,9 @@ class Segment(Protocol):
     @property
     def lists(self) -> FileLists:
         """Inverted lists of the rows."""
+
+    def lists_from(self, begin: int) -> FileLists:
+        """Return these lists, whose ids, where they name rows, begin with a number."""
 
     @property
     def count(self) -> int:
@@ -125,6 +130,11 @@ class MemorySegment:
         """Return a mask [n] of the rows: True where a row meets the filter."""
         return matching(self.table, where)
 
+    def lists_from(self, begin: int) -> FileLists:
+        """Return these lists, whose ids, where they name rows, begin with a number."""
+        self.lists.number_from(begin)
+        return self.lists
+
     def take(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
         """Return column `id`, and with `texts` the other columns that results show, of some rows.
 
@@ -179,6 +189,11 @@ def read_segment(
     segment = MemorySegment.of(ids, vector_NM, leaf_N, len(leaf_map.manifest.counts), copies, declared)
     named = {"doc_id": table["doc_id"], ID: ids, "rank": table["rank"]}
     return segment, pa.table({**named, **{name: declared[name] for name in declared.column_names}})
+
+
+_numbered: weakref.WeakValueDictionary[tuple[Path, int], FileLists] = weakref.WeakValueDictionary()
+"""Lists in memory, by their folders and the numbers that their ids begin with."""
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -249,6 +264,22 @@ class MappedSegment:
         copies = None if result_N is None else Copies(result_N, lower_NR)
         leaf_L, size_L = (np.array(about[name], dtype=np.int64) for name in ("leaves", "sizes"))
         return FileLists(index, leaf_L, size_L, copies)
+
+    def lists_from(self, begin: int) -> FileLists:
+        """Return these lists, whose ids, where they name rows, begin with a number.
+
+        Those in memory are shared by versions in which the rows have the same numbers, as all have that were there
+        before an addition.
+        """
+        if self._mapped is None:
+            return self.lists
+        with _lock:
+            lists = _numbered.get((self.folder, begin))
+            if lists is None:
+                self.lists.number_from(begin)
+                lists = _numbered[self.folder, begin] = self.lists
+            self.__dict__["lists"] = lists
+            return lists
 
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the rows: True where a row meets the filter."""
