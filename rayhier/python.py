@@ -237,6 +237,8 @@ class Index:
 
     def _reopened(self) -> int:
         before, self._searcher = self._searcher, Searcher.open(self.workdir, self._searcher)
+        if before.reader.leaves.is_open:  # lists that both have are read once, while both are open
+            self._searcher.reader.leaves.open()
         before.close()
         return self.version
 

@@ -128,6 +128,11 @@ class LeafScan:
     def _matching(self) -> Callable[[Filter], LeafLists]:
         return lru_cache(KEPT_FILTERS)(lambda where: self.lists.where(self.mask(where)))
 
+    @property
+    def is_open(self) -> bool:
+        """True once the segments' lists were read."""
+        return "_lists" in self.__dict__
+
     def open(self) -> None:
         """Open every segment now; InputError where a file is not as it was published."""
         _ = self.lists
