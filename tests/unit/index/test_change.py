@@ -3,9 +3,10 @@
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from rayhier.index import change
+from rayhier.index import change, find
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
@@ -14,6 +15,22 @@ from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, content, vectors_of
 from .conftest import L, M, N, documents, unit
+
+
+@pytest.fixture(params=[1, find.FEWEST], ids=["hashed", "read"], autouse=True)
+def _ids_are(request, monkeypatch):
+    """Ids are looked up by hashes, as in shards of very many rows, or read."""
+    monkeypatch.setattr(find, "FEWEST", request.param)
+
+
+def test_shards_that_have_none_of_the_ids_are_not_read(made, monkeypatch):
+    monkeypatch.setattr(find, "FEWEST", 1)
+    before = change.upsert(made.root, made.assign, batch(["d001", "new"]), FACTOR)
+    assert find.find(before, pa.array(["new", "d001"]))["id"].unique().sort().to_pylist() == ["d001", "new"]
+    reads = []
+    monkeypatch.setattr(LeafMap, "read", lambda _, shard, *rest, **more: reads.append(shard.file.name) or pa.table({}))
+    assert find.find(before, pa.array(["nosuch", "other"])).num_rows == 0
+    assert not reads
 
 
 def test_added_documents_are_found_and_the_old_stay(made):
