@@ -117,7 +117,7 @@ def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:
     if not is_number or numbers.null_count:
         held = "numbers that are null" if is_number else f"lists of {numbers.type}"
         raise InputError(f"{path}: {VECTOR}: holds {held}; allowed: lists of numbers")
-    vector_NM = numbers.to_numpy().astype(np.float32).reshape(rows, sizes[0])
+    vector_NM: Floats = numbers.to_numpy().astype(np.float32).reshape(rows, sizes[0])
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(vector_NM, axis=1)
     if unit and (wrong := lengths[np.abs(lengths - 1) > LENGTH]).size:
