@@ -5,21 +5,23 @@ publish a new manifest that lists these files after the earlier ones; published 
 ids acts only on rows of earlier versions, so that a removed document can be added again.
 """
 
+import base64
 import contextlib
 import time
+import zlib
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, WrapValidator
 
 from rayhier.spec import InputError
 from rayhier.spec.index import VectorFormat
@@ -37,6 +39,8 @@ MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
 CHANGING = ("data/", "words/", "routers/", "manifests/", "log/")
 """Folders of an index artifact to which later versions add files; manifests list these files, not record.json."""
+FEWEST_PACKED = 1_000
+"""Numbers from which on a list of them is packed."""
 REMEMBERED = 8
 """Manifests that stay in memory, the last ones."""
 Stamp = tuple[str, int, int, int, int]
@@ -59,6 +63,31 @@ class Sidecar(BaseModel):
     """Fingerprint of the model that computed the values."""
 
 
+def _packed(numbers: list[int]) -> list[int] | str:
+    """Return ascending numbers as they are, or, where they are many, the text of their compressed differences."""
+    if len(numbers) < FEWEST_PACKED:
+        return numbers
+    differences = np.diff(np.array(numbers, np.int64), prepend=0).astype("<i4")
+    return base64.b64encode(zlib.compress(differences.tobytes(), 1)).decode()
+
+
+def _unpacked(given: Any, validate: Callable[[Any], list[int]]) -> list[int]:
+    """Return the numbers that `_packed` packed; ValueError where a text is none of these."""
+    if not isinstance(given, str):
+        return validate(given)
+    try:
+        differences = np.frombuffer(zlib.decompress(base64.b64decode(given, validate=True)), "<i4")
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"numbers: {error}") from None
+    numbers: list[int] = np.cumsum(differences, dtype=np.int64).tolist()
+    return numbers
+
+
+Ascending = Annotated[list[int], WrapValidator(_unpacked), PlainSerializer(_packed, when_used="json")]
+"""Ascending numbers, which a file has as a text where they are many: a manifest of a hundred shards would else have
+megabytes, which are written with each change."""
+
+
 class Shard(BaseModel):
     """A parquet file of rows sorted by leaf. No row group ends inside a leaf."""
 
@@ -67,9 +96,9 @@ class Shard(BaseModel):
     rows: int
     documents: int
     """Number of documents whose row of their first (most probable) leaf is in this file."""
-    leaves: list[int]
+    leaves: Ascending
     """Numbers of the leaves that have rows in this file, ascending."""
-    offsets: list[int]
+    offsets: Ascending
     """Position of the first row of each leaf in `leaves`; the last entry is the number of rows."""
     log_prob: float
     """Mean log-probability of a document's first leaf, over the shard's `documents`; 0 where there are none."""

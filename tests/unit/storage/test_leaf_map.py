@@ -1,12 +1,14 @@
 """Readers open the newest manifest; a version number is taken once."""
 
+from collections import OrderedDict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.storage import files, schemas
+from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, check_built, publish, republish, versions
 from rayhier.storage.seal import seal
 
@@ -131,3 +133,46 @@ def test_a_damaged_manifest_is_named(folder, data, said):
     files.replace(folder / "manifests" / "v000001.json", data)
     with pytest.raises(InputError, match=rf"v000001\.json: {said}"):
         LeafMap.open(folder)
+
+
+def test_many_leaves_take_little_room_in_a_manifest(folder, monkeypatch):
+    """Those that lists of numbers were written for are read as before."""
+    manifest, leaves = write(folder), list(range(0, 40_000, 3))
+    many = manifest.shards[0].model_copy(update={"leaves": leaves, "offsets": [*range(len(leaves)), 70_000]})
+    wide = manifest.model_copy(update={"shards": [many]})
+    publish(folder, wide)
+    path = folder / "manifests/v000001.json"
+    assert len(path.read_bytes()) < 3_000
+    forget(monkeypatch)
+    read = LeafMap.open(folder).manifest
+    assert read == wide
+    assert read.shards[0].within(range(3, 9)) == (1, 3)
+    path.unlink()
+    path.write_bytes(seal({**wide.model_dump(mode="json"), "shards": [many.model_dump()]}))
+    assert LeafMap.open(folder).manifest == wide
+
+
+@pytest.mark.parametrize("text", ["AAAA", "-", ""])
+def test_packed_numbers_that_are_none_are_refused(folder, text, monkeypatch):
+    manifest = write(folder)
+    saved = manifest.model_dump(mode="json")
+    saved["shards"][0]["leaves"] = text
+    (folder / "manifests").mkdir()
+    (folder / "manifests/v000001.json").write_bytes(seal(saved))
+    with pytest.raises(InputError, match=r"v000001\.json: not a manifest: Value error, numbers"):
+        LeafMap.open(folder)
+
+
+def test_a_manifest_that_changes_is_read_again(folder):
+    publish(folder, write(folder))
+    before = LeafMap.open(folder).manifest
+    assert LeafMap.open(folder).manifest is before or not isinstance(folder, Path)
+    path = folder / "manifests/v000001.json"
+    path.unlink()
+    path.write_bytes(seal({**before.model_dump(mode="json"), "model": "n" * 12}))
+    assert LeafMap.open(folder).manifest.model == "n" * 12
+
+
+def forget(monkeypatch):
+    """As in another process."""
+    monkeypatch.setattr(leaf_map, "_manifests", OrderedDict())
