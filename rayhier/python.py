@@ -236,9 +236,15 @@ class Index:
         self._searcher.close()
 
     def _reopened(self) -> int:
-        before, self._searcher = self._searcher, Searcher.open(self.workdir, self._searcher)
+        before = self._searcher
+        after = Searcher.open(self.workdir, before)
         if before.reader.leaves.is_open:  # lists that both have are read once, while both are open
-            self._searcher.reader.leaves.open()
+            try:
+                after.reader.leaves.open()
+            except BaseException:
+                after.close()
+                raise
+        self._searcher = after
         before.close()
         return self.version
 

@@ -51,6 +51,8 @@ BACK = 2
 """Versions by which a rollback goes back."""
 RESTS = 0.5
 """Seconds between two requests of a client that waits for the next model, whose training takes the processors."""
+SERVED = 300.0
+"""Most seconds until a model that is named has answered."""
 SETTLED = 5.0
 """Seconds of answers by a new model that still belong to its swap."""
 TIE = 1e-5
@@ -205,25 +207,31 @@ class Recording:
                 await asyncio.sleep(0.1)
             newest = (await client.versions(limit=1)).versions[0].version
             if newest > BACK:
-                await client.rollback(newest - BACK)
-                recorded.rollbacks += 1
-            seed = f"evaluate.seeds=[{len(recorded.nows)}]"
+                with contextlib.suppress(ApiError):  # that version may be of the model before
+                    await client.rollback(newest - BACK)
+                    recorded.rollbacks += 1
+            seed = max(recorded.nows[0].spec.evaluate.seeds) + len(recorded.nows)
             command = [sys.executable, "-m", "rayhier", "run", str(spec), "--carry", "--set", f"workdir={self._work}"]
             training = await asyncio.create_subprocess_exec(
-                *command, "--set", seed, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL
+                *command, "--set", f"evaluate.seeds=[{seed}]", cwd=ROOT, stdout=asyncio.subprocess.DEVNULL
             )
-            while (before := current.read(self._root)).artifacts == recorded.nows[-1].artifacts:
-                if training.returncode:
+            try:
+                while (now := current.read(self._root)).artifacts == recorded.nows[-1].artifacts:
+                    if training.returncode is not None:
+                        raise RuntimeError(f"training ended with {training.returncode}, and no model was named")
+                    await asyncio.sleep(0.2)
+                self._is_swapping = True
+                async with asyncio.timeout(SERVED):
+                    while not any(model == now.artifacts["model"] for model, _ in self._seen):
+                        await asyncio.sleep(0.05)
+                recorded.nows.append(now)
+                await asyncio.sleep(SETTLED)
+                self._is_swapping = False
+                if await training.wait():
                     raise RuntimeError(f"training ended with {training.returncode}")
-                await asyncio.sleep(0.2)
-            self._is_swapping = True
-            while not any(model == before.artifacts["model"] for model, _ in self._seen):
-                await asyncio.sleep(0.05)
-            recorded.nows.append(before)
-            await asyncio.sleep(SETTLED)
-            self._is_swapping = False
-            if await training.wait():
-                raise RuntimeError(f"training ended with {training.returncode}")
+            finally:
+                if training.returncode is None:
+                    training.kill()
 
 
 def opened(work: Path, recorded: Recorded) -> Iterator[tuple[Searcher, list[Given]]]:
@@ -231,7 +239,7 @@ def opened(work: Path, recorded: Recorded) -> Iterator[tuple[Searcher, list[Give
     root, seen = locate(str(work)), defaultdict[tuple[str, int], list[Given]](list)
     for answer in recorded.answers:
         seen[answer.model, answer.version].append(answer)
-    for now in recorded.nows:
+    for now in {now.artifacts["model"]: now for now in recorded.nows}.values():
         name, index = now.artifacts["model"], current.artifact(root, now, "index").root
         numbers = sorted(version for model, version in seen if model == name)
         if not numbers:

@@ -32,7 +32,7 @@ def add_file(
     documents = batches(file, now.spec.corpus, id_column, model.encode, unit=is_cosine)
     put = change.upsert if upsert else change.add
     added = put(leaf_map.root, assign, documents, now.spec.index.max_leaf_factor)
-    with contextlib.suppress(InputError):  # another process changed the index meanwhile, and packs it in its turn
+    with contextlib.suppress(InputError, OSError):  # the documents are there; the next addition packs
         while (packed := pack(leaf_map.root)) is not None:
             added = packed
     return added

@@ -307,7 +307,7 @@ def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shar
         try:
             yield write
         except BaseException:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):
                 settle()
             raise
         settle()

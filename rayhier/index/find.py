@@ -24,7 +24,7 @@ FEWEST = 1_000
 """Rows from which on the ids of a shard are hashed: those of fewer rows are read at once."""
 CACHE_BYTES = 2e9
 """Most bytes of hashes that stay on this machine."""
-OPENED = 2_000
+OPENED = 100
 """Shards whose hashes are mapped, the last used."""
 HASHES = "hashes.npy"
 Hashes = npt.NDArray[np.uint64]

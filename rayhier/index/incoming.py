@@ -23,8 +23,9 @@ from rayhier.storage.source import PARQUET
 
 BATCH = 16_384
 """Number of documents in memory at a time; each batch of a larger file becomes a shard of the leaf map."""
-SMALL = 64 << 20
-"""Bytes of a file up to which all of its documents are in memory, and it is read once: checked, then added."""
+SMALL, FEW = 64 << 20, 4 * BATCH
+"""Bytes, uncompressed, and rows of a file up to which all of its documents are in memory, and it is read once: checked,
+then added."""
 REASONS_SHOWN = 3
 VECTOR = "vector"
 LENGTH = 0.01
@@ -57,12 +58,14 @@ def batches(
     rules = Rules(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    is_small = path.stat().st_size <= SMALL
+    is_small = _is_small(path)
     parts: Iterable[Read] = list(_read(path, rules, size)) if is_small else _read(path, rules, size, vectors=False)
     _check(path, (row for part in parts for row in part.rows))
     for part in parts if is_small else _read(path, rules, size):
         table = layout.table([row for row in part.rows if isinstance(row, Entry)])
         vectors = part.vectors
+        if vectors is not None and len(vectors) != len(table) and layout.passages is None:
+            raise InputError(f"{path}: changed while it was read; nothing was changed; run it again")
         if not len(table):
             continue
         if vectors is None or vectors.null_count == len(vectors):
@@ -73,6 +76,13 @@ def batches(
                 f"{path}: has vectors, but documents of this index are cut into passages; allowed: no vectors"
             )
         yield table, Encoded.of(_matrix(path, vectors, unit=unit))
+
+
+def _is_small(path: Path) -> bool:
+    if path.suffix != PARQUET:
+        return path.stat().st_size <= SMALL
+    rows, size = parquet.extent(path)
+    return rows <= FEW and size <= SMALL
 
 
 def _read(path: Path, rules: Rules, size: int, *, vectors: bool = True) -> Iterator[Read]:

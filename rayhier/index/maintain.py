@@ -38,7 +38,7 @@ from rayhier.model.spill import CANDIDATES
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MappedSegment
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import RecallBeam
+from rayhier.spec.search import LOSSLESS, RecallBeam
 from rayhier.storage import columns, files, leaf_map
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
@@ -59,11 +59,14 @@ PIECE = 1024
 """Centroids that are compared at a time."""
 
 
-def maintain(root: Location, router: Router, spec: JobSpec, most: int = AT_ONCE) -> LeafMap | None:
+def maintain(
+    root: Location, router: Router, spec: JobSpec, most: int = AT_ONCE, skip: int = 0, of: Manifest | None = None
+) -> LeafMap | None:
     """Publish a version whose leaves are about as large as those of an index made anew; None where it would not pay.
 
-    `router` is that of the newest version. About `most` documents are read: where more leaves need a change, the
-    largest are changed.
+    `router` is that of the newest version; `of` a manifest of a version that has it, None: it is not compared. About
+    `most` documents are read: where more leaves need a change, the largest are changed, but for `skip` leaves, which
+    did not pay before.
     InputError where leaves cannot be split, or the index was changed meanwhile.
     """
     router = checked(router, spec)
@@ -73,10 +76,15 @@ def maintain(root: Location, router: Router, spec: JobSpec, most: int = AT_ONCE)
                 f"index: {newest.manifest.carried:,} vectors were carried from another model; allowed: rayhier index "
                 "embed WORKDIR first"
             )
+        if of is not None and of.revision != newest.manifest.revision:
+            raise InputError(
+                f"maintain: leaves were split or merged by version {newest.manifest.version}, after version "
+                f"{of.version} was read; nothing was changed; run it again"
+            )
         due = Due.of(newest.manifest, spec)
         if not due.advice():
             return None
-        region = Region(newest, router, due, spec, most)
+        region = Region(newest, router, due, spec, most, skip)
         region.split_grown()
         region.give_up_shrunk()
         return _published(newest, region, spec) if region.pays else None
@@ -101,22 +109,32 @@ def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:
     return router
 
 
+def leaves_at_once(due: Due, documents: int) -> int:
+    """Return the number of leaves that are changed where about so many documents are read."""
+    return max(1, int(documents / ((NEAR + 1) * due.mean)))
+
+
 class Region:
     """Documents in leaves that are due and in leaves near them, in memory, and the router as it changes."""
 
     def __init__(
-        self, there: LeafMap, router: LearnedIvfRouter, due: Due, spec: JobSpec, documents: int = AT_ONCE
+        self,
+        there: LeafMap,
+        router: LearnedIvfRouter,
+        due: Due,
+        spec: JobSpec,
+        documents: int = AT_ONCE,
+        skip: int = 0,
     ) -> None:
-        """Read about so many documents, of very many leaves only those of the largest."""
-        most = max(1, int(documents / ((NEAR + 1) * due.mean)))
+        """Read about so many documents, of very many leaves only those of the largest, but for the first `skip`."""
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
         self._size_L = self._counted_L.copy()
-        self._grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")][:most]
-        self._shrunk, self._mean, self._spec = due.shrunk[: most - len(self._grown)], due.mean, spec
+        grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")]
+        changing = np.concatenate([grown, due.shrunk])[skip : skip + leaves_at_once(due, documents)]
+        self._mean, self._spec = due.mean, spec
         self.router, self._used = flat(router), int(in_use(router).sum())
         self.origins = list(range(router.n_leaves)) if revision is None else list(revision.origins)
         """For each leaf, that of the model from which it was split."""
-        changing = np.concatenate([self._grown, self._shrunk])
         self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory
         self._whole_L[changing] = self._whole_L[self._near(changing, 2 * NEAR)] = True
         self.stored = Stored(there, spec)
@@ -269,7 +287,9 @@ class Stored:
     """Rows of a version in the mapped files that searches read, of which only those that are asked for are read."""
 
     def __init__(self, there: LeafMap, spec: JobSpec) -> None:
+        # Lists of codes have the stored vectors beside them; others hold vectors in the codec alone.
         codec, cache_bytes = spec.search.row_codec(there.manifest.size), spec.search.cache_gb * 1e9
+        codec = codec if codec == "pq" else LOSSLESS[there.manifest.vectors]
         segments = LeafScan.mapped(there, codec, None, cache_bytes).segments
         self._segments = [segment for segment in segments if isinstance(segment, MappedSegment)]
 

@@ -67,8 +67,8 @@ class Part:
         return np.where(place_QT < 0, np.float32(-np.inf), score_QT), place_QT
 
 
-_parts: weakref.WeakValueDictionary[tuple[Path, ...], Part] = weakref.WeakValueDictionary()
-"""The parts in use, by the folders that they were read from: versions of an index share those that did not change."""
+_parts: weakref.WeakValueDictionary[tuple[object, ...], Part] = weakref.WeakValueDictionary()
+"""The parts in use, by the files that they were read from: versions of an index share those that did not change."""
 
 
 class CodeScan:
@@ -240,7 +240,7 @@ def _coded(segment: MappedSegment, codebook: Codebook | None, leaves: range, cac
 
 def _part(leases: Sequence[Lease]) -> Part:
     """Read the documents of some folders as a part, unless it is in memory already."""
-    key = tuple(lease.folder for lease in leases)
+    key = tuple(lease.content for lease in leases)
     part = _parts.get(key)
     if part is None:
         part = _parts[key] = Part(*(_read(leases, name) for name in (VECTORS, CODES)))

@@ -191,8 +191,8 @@ def read_segment(
     return segment, pa.table({**named, **{name: declared[name] for name in declared.column_names}})
 
 
-_numbered: weakref.WeakValueDictionary[tuple[Path, int], FileLists] = weakref.WeakValueDictionary()
-"""Lists in memory, by their folders and the numbers that their ids begin with."""
+_numbered: weakref.WeakValueDictionary[tuple[object, int], FileLists] = weakref.WeakValueDictionary()
+"""Lists in memory, by the files that they were read from and the numbers that their ids begin with."""
 _lock = threading.Lock()
 
 
@@ -258,6 +258,9 @@ class MappedSegment:
     @cached_property
     def lists(self) -> FileLists:
         """Inverted lists of the rows."""
+        return self._read_lists()
+
+    def _read_lists(self) -> FileLists:
         about = json.loads((self.folder / ABOUT).read_bytes())
         index = faiss.read_index(str(self.folder / LISTS), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         result_N, lower_NR = self._array("result"), self._array("lower")
@@ -273,11 +276,13 @@ class MappedSegment:
         """
         if self._mapped is None:
             return self.lists
+        key = self.lease.content, begin
         with _lock:
-            lists = _numbered.get((self.folder, begin))
+            lists = _numbered.get(key)
             if lists is None:
-                self.lists.number_from(begin)
-                lists = _numbered[self.folder, begin] = self.lists
+                lists = self._read_lists()  # nobody has these yet
+                lists.number_from(begin)
+                _numbered[key] = lists
             self.__dict__["lists"] = lists
             return lists
 

@@ -57,6 +57,11 @@ class Lease:
         os.utime(lock)
         self._files = _stamps(folder)
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The folder, and size, times and inode of each of its files: equal only where these are the same."""
+        return (self.folder, *sorted((name, *stamp) for name, stamp in self._files.items()))
+
     def intact(self) -> bool:
         """Return True if no file was changed or replaced since the folder was leased; reads no file."""
         return _stamps(self.folder) == self._files

@@ -174,7 +174,7 @@ BAD = {
         ["add", "{work}", "{tmp}/long.parquet"],
         "vector: 1 of 1 are not of length 1, the first of 5.657; allowed",
     ),
-    "strings": (["add", "{work}", "{tmp}/strings.parquet"], "vector: holds str; allowed: lists of numbers"),
+    "strings": (["add", "{work}", "{tmp}/strings.parquet"], "vector: holds string; allowed: lists of numbers"),
     "lists of strings": (["add", "{work}", "{tmp}/words.parquet"], "allowed: lists of numbers"),
     "lists of lists": (["add", "{work}", "{tmp}/nested.parquet"], "vector: holds lists of lists; allowed"),
     "no UTF-8": (["delete", "{work}", "\udcff"], "ids: one is not UTF-8"),

@@ -26,7 +26,7 @@ from rayhier.index.compact import compact_here
 from rayhier.index.due import Due
 from rayhier.index.embed_carried import Embedding
 from rayhier.index.given import GivenDocuments, given_documents
-from rayhier.index.maintain import can_maintain, maintain
+from rayhier.index.maintain import can_maintain, leaves_at_once, maintain
 from rayhier.index.pack import pack
 from rayhier.index.stats import Stats
 from rayhier.index.vacuum import vacuum
@@ -112,7 +112,7 @@ class Writer:
         self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
         self._tasks, self._moved = set[asyncio.Task[Any]](), False
-        self._may_be_due, self._unpaid, self._rests = False, 0, 0.0
+        self._may_be_due, self._unpaid, self._skipped, self._rests = False, 0, 0, 0.0
         self._lease = contextlib.ExitStack()
         self._may_write = self._lease.enter_context(leased(follower.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold", "tidy")}
@@ -499,6 +499,7 @@ class Writer:
                     await self.embed()
                 elif self._may_be_due and self._may_write():
                     async with self._publishing:
+                        await self._serve_newest()
                         await self._maintain()
             except Exception:
                 log.exception("the log's tail cannot be folded; it is tried again")
@@ -526,20 +527,24 @@ class Writer:
         The caller holds `_publishing`. Does nothing while it rests from the last leaves.
         """
         manifest, router, spec, began = self._follower.manifest, self._model.trained, self._spec, time.monotonic()
-        if began < self._rests:
+        if began < self._rests or self._moved:
             return
-        is_due = not manifest.carried and can_maintain(router, spec) and bool(Due.of(manifest, spec).advice())
-        self._may_be_due = is_due and abs(manifest.rows - self._unpaid) > SETTLED * manifest.rows
+        due, is_due = Due.of(manifest, spec), not manifest.carried and can_maintain(router, spec)
+        self._may_be_due = is_due and bool(due.advice()) and abs(manifest.rows - self._unpaid) > SETTLED * manifest.rows
         if not self._may_be_due:
             return
         try:
-            if await self._in("fold", maintain, self._root, router, spec, MAINTAINED) is None:
-                self._unpaid = manifest.rows
+            more = self._root, router, spec, MAINTAINED, self._skipped, manifest
+            if await self._in("fold", maintain, *more) is None:
+                self._skipped += leaves_at_once(due, MAINTAINED)  # others may pay
+            if self._skipped >= len(due.grown) + len(due.shrunk):
+                self._unpaid, self._skipped = manifest.rows, 0
+            await self._serve_newest()
         except (InputError, OSError):
-            log.exception("leaves cannot be split; it is tried again after the next fold")
-        await self._serve_newest()
-        now = time.monotonic()
-        self._rests = now + (now - began) * (1 / BUSY - 1)
+            log.exception("leaves cannot be split; it is tried again")
+        finally:
+            now = time.monotonic()
+            self._rests = now + (now - began) * (1 / BUSY - 1)
 
     async def embed(self) -> None:
         """Encode some documents whose vectors were carried from another model, as a new version."""

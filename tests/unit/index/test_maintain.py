@@ -284,3 +284,26 @@ def test_an_index_that_grew_past_codes_keeps_its_leaves(made):
     grown = LeafMap.open(made.root).manifest.model_copy(update=update)
     assert not Due.of(grown, SPEC).advice()
     assert not len(Due.of(grown, SPEC).shrunk)
+
+
+def test_vectors_stay_as_they_are_whatever_searches_read(made):
+    """Searches may read them with fewer bits."""
+    spec = SPEC.model_copy(update={"search": SPEC.search.model_copy(update={"codec": "fp16"})})
+    before = {key: row["vector"] for key, row in content(LeafMap.open(made.root)).items() if key[1] == 0}
+    assert maintain(made.root, made.assign.router, spec)
+    after = {key: row["vector"] for key, row in content(LeafMap.open(made.root)).items() if key[1] == 0}
+    assert after == before
+
+
+def test_leaves_that_did_not_pay_are_passed_over(made):
+    assert maintain(made.root, made.assign.router, SPEC, skip=1_000) is None
+    assert leaf_map.versions(made.root) == [1]
+    assert maintain(made.root, made.assign.router, SPEC, skip=1)
+
+
+def test_the_router_of_another_version_is_refused(made):
+    before = LeafMap.open(made.root).manifest
+    maintained(made)
+    with pytest.raises(InputError, match="split or merged by version 2, after version 1 was read; nothing was changed"):
+        maintain(made.root, made.assign.router, SPEC, of=before)
+    assert leaf_map.versions(made.root) == [1, 2]

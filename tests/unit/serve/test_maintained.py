@@ -2,6 +2,7 @@
 
 import pytest
 
+from rayhier.index.due import Due
 from rayhier.index.maintain import maintain
 from rayhier.index.verify import verify
 from rayhier.search.model import Model
@@ -100,3 +101,18 @@ def test_maintenance_rests_so_that_changes_are_folded(server, work):
     server.client.portal.call(writer._maintain)
     assert not writer._may_be_due, "no leaf is due"
     assert newest(work).version == before
+
+
+def test_leaves_are_tried_in_turn_where_the_first_do_not_pay(server, work, monkeypatch):
+    server.put(*(doc(f"n{n}", text) for n, text in enumerate(MORE)))
+    fold_alone(server)
+    writer, tried = server.writer, []
+    writer._skipped, writer._unpaid, writer._may_be_due = 0, 0, True
+    monkeypatch.setattr("rayhier.serve.backend.writer.MAINTAINED", 1)
+    monkeypatch.setattr("rayhier.serve.backend.writer.maintain", lambda *given: tried.append(given[4]))
+    while writer._may_be_due:
+        writer._rests = 0
+        server.client.portal.call(writer._maintain)
+    due = Due.of(newest(work), current.read(work).spec)
+    assert tried == list(range(len(due.grown) + len(due.shrunk)))
+    assert len(tried) > 1
