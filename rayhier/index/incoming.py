@@ -117,7 +117,7 @@ def _check(path: Path, rows: Iterable[Entry | Rejection | None]) -> None:
 def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:
     """Return vectors [n, m] of a column of lists; InputError where they are not numbers, or of several sizes."""
     kind, rows = vectors.type, len(vectors)
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+    if not _is_list(kind):
         raise InputError(f"{path}: {VECTOR}: holds {kind}; allowed: lists of numbers")
     sizes = sorted(size for size in pc.list_value_length(vectors).unique().to_pylist() if size is not None)
     if vectors.null_count or len(sizes) != 1:
@@ -125,7 +125,9 @@ def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:
     numbers = pc.list_flatten(vectors)
     is_number = pa.types.is_floating(numbers.type) or pa.types.is_integer(numbers.type)
     if not is_number or numbers.null_count:
-        held = "numbers that are null" if is_number else f"lists of {numbers.type}"
+        held = (
+            "numbers that are null" if is_number else f"lists of {'lists' if _is_list(numbers.type) else numbers.type}"
+        )
         raise InputError(f"{path}: {VECTOR}: holds {held}; allowed: lists of numbers")
     vector_NM: Floats = numbers.to_numpy().astype(np.float32).reshape(rows, sizes[0])
     with np.errstate(over="ignore"):
@@ -136,3 +138,7 @@ def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:
             "vectors, as the encoder makes them for cosine"
         )
     return vector_NM
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
