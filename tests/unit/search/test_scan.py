@@ -164,6 +164,23 @@ def test_a_codec_takes_the_room_it_says(root, tmp_path):
     assert sizes["pq"] < sizes["fp16"] - 1.5 * M * rows
 
 
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+@pytest.mark.parametrize("codec", CODECS)
+def test_versions_that_are_open_together_find_their_own_rows(root, assign, asked, codec, order):
+    """Lists of codes are shared where rows have the same numbers; removed rows change the numbers of later ones."""
+    new = [f"n{n}" for n in range(1_500)]
+    change.add(root, assign, [(documents(new), Encoded.of(unit(5, len(new), M)))], 4)
+    change.delete(root, IDS[:900])
+    versions = {number: LeafMap.open(root, number) for number in (1, 2, 3)}
+    alone = {number: scan(LeafScan.mapped(there, codec), *asked, K) for number, there in versions.items()}
+    opened = {number: LeafScan.mapped(versions[number], codec) for number in order}
+    for _ in range(2):
+        for number in order:
+            assert scan(opened[number], *asked, K) == alone[number]
+    shared = [one.lists is other.lists for one, other in zip(opened[1].segments, opened[2].segments, strict=False)]
+    assert all(shared) == any(shared) == (codec == "pq")
+
+
 def test_what_was_made_once_is_not_read_from_storage_again(root, asked):
     first = scan(LeafScan.mapped(LeafMap.open(root), "pq"), *asked, K)
     shutil.rmtree(root / "data")
