@@ -35,27 +35,36 @@ def word_hashes(distinct: Iterable[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
 
 
+def occurrences(texts: Iterable[str], blank: Sequence[str] = ()) -> tuple[list[str], Ints, Ints, Ints]:
+    """Split texts into words: the distinct words; of each occurrence the text [t] and its word's number [t]; lengths.
+
+    Texts without a word have those of `blank`. Lengths [n] are numbers of words.
+    """
+    number, numbers, lengths = dict[str, int](), array("i"), list[int]()
+    for text in texts:
+        text_words = words(text) or blank
+        numbers.extend([number.setdefault(word, len(number)) for word in text_words])
+        lengths.append(len(text_words))
+    length_N = np.array(lengths, np.int64)
+    return list(number), np.repeat(np.arange(len(lengths)), length_N), np.frombuffer(numbers, np.int32), length_N
+
+
 def postings(texts: Sequence[str], row_N: Ints) -> pa.Table:
     """Count the words of texts: a table of `schemas.POSTINGS`, a row for each word, in the order of words.
 
     `row_N` [n], ascending, are the numbers by which the table names the texts. Texts without a word have the empty one,
     zero times: they count as documents too.
     """
-    number, numbers, length_N = dict[str, int](), array("i"), np.zeros(len(texts), np.int64)
-    for place, text in enumerate(texts):
-        text_words = words(text) or [""]
-        numbers.extend([number.setdefault(word, len(number)) for word in text_words])
-        length_N[place] = len(text_words)
-    word_T, text_T = np.frombuffer(numbers, np.int32), np.repeat(np.arange(len(texts)), length_N)
-    spelled = pa.array(list(number), pa.string())
+    distinct, text_T, word_T, _ = occurrences(texts, [""])
+    spelled = pa.array(distinct, pa.string())
     order = pc.sort_indices(spelled)
-    place_V = np.empty(len(number), np.int64)
-    place_V[order.to_numpy()] = np.arange(len(number))
+    place_V = np.empty(len(distinct), np.int64)
+    place_V[order.to_numpy()] = np.arange(len(distinct))
     pair_P, count_P = np.unique(place_V[word_T] * max(1, len(texts)) + text_T, return_counts=True)
     word_P, text_P = np.divmod(pair_P, max(1, len(texts)))
-    if "" in number:
+    if "" in distinct:
         count_P[word_P == 0] = 0  # the first of all words
-    offsets = pa.array(np.searchsorted(word_P, np.arange(len(number) + 1)), pa.int32())
+    offsets = pa.array(np.searchsorted(word_P, np.arange(len(distinct) + 1)), pa.int32())
     lists = {
         "rows": pa.ListArray.from_arrays(offsets, pa.array(np.asarray(row_N)[text_P], pa.int32())),
         "counts": pa.ListArray.from_arrays(offsets, pa.array(count_P, pa.int32())),

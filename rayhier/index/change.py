@@ -275,7 +275,7 @@ def _write_shards(
     with _writing_behind(shards) as write:
         for number, (documents, encoded) in enumerate(_checked(newest.manifest, batches)):
             named.append(_ids(documents))
-            if len(named) >= 2 * checked:  # reads the whole id column, so only after 1, 2, 4, 8 … batches
+            if len(named) >= 2 * checked:  # looks ids up in every file, so only after 1, 2, 4, 8 … batches
                 checked = check()
             table = filling.take(documents, encoded, named[-1])
             name = f"data/added-{token}-{number:05d}.parquet"

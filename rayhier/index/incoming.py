@@ -86,7 +86,7 @@ def _is_small(path: Path) -> bool:
 
 
 def _read(path: Path, rules: Rules, size: int, *, vectors: bool = True) -> Iterator[Read]:
-    """Yield the rows of a file, `size` at a time; else without vectors."""
+    """Yield the rows of a file, `size` at a time, with the vectors of a parquet file unless `vectors` is False."""
     if path.suffix != PARQUET:
         raw = lines.rows(lines.lines(path, 0, path.stat().st_size))
         rows = checked(raw, lambda line: check.document(check.json_row(line), rules))
@@ -97,9 +97,9 @@ def _read(path: Path, rules: Rules, size: int, *, vectors: bool = True) -> Itera
     parquet.check_columns("file", path, [names.id])
     wanted = [names.id, names.title, names.text, *rules.fields, *([VECTOR] if vectors else [])]
     for table in parquet.tables(path, wanted, size):
-        given = table[VECTOR] if VECTOR in table.column_names else None
-        raw = table.drop_columns([] if given is None else [VECTOR]).to_pylist()
-        yield Read(list(checked(raw, lambda row: check.document(row, rules))), given)
+        vector_column = table[VECTOR] if VECTOR in table.column_names else None
+        raw = table.drop_columns([] if vector_column is None else [VECTOR]).to_pylist()
+        yield Read(list(checked(raw, lambda row: check.document(row, rules))), vector_column)
 
 
 def _check(path: Path, rows: Iterable[Entry | Rejection | None]) -> None:
@@ -124,11 +124,11 @@ def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:
         raise InputError(f"{path}: vectors of {sizes} numbers, {vectors.null_count} rows without; allowed: one size")
     numbers = pc.list_flatten(vectors)
     is_number = pa.types.is_floating(numbers.type) or pa.types.is_integer(numbers.type)
-    if not is_number or numbers.null_count:
-        held = (
-            "numbers that are null" if is_number else f"lists of {'lists' if _is_list(numbers.type) else numbers.type}"
-        )
-        raise InputError(f"{path}: {VECTOR}: holds {held}; allowed: lists of numbers")
+    if not is_number:
+        inner = "lists" if _is_list(numbers.type) else numbers.type
+        raise InputError(f"{path}: {VECTOR}: holds lists of {inner}; allowed: lists of numbers")
+    if numbers.null_count:
+        raise InputError(f"{path}: {VECTOR}: holds numbers that are null; allowed: lists of numbers")
     vector_NM: Floats = numbers.to_numpy().astype(np.float32).reshape(rows, sizes[0])
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(vector_NM, axis=1)

@@ -6,7 +6,6 @@ Shapes: N rows, Q queries, M embedding size, K results, A rows that count, P pai
 """
 
 import threading
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, once, take
-from rayhier.dataset.words import word_hashes, words
+from rayhier.dataset.words import occurrences, word_hashes
 from rayhier.search.filter import matching
 from rayhier.search.hybrid import Lexical
 from rayhier.search.postings import Weighted
@@ -109,15 +108,10 @@ class Tail:
         self.bytes += table.nbytes
 
     def _count_words(self, texts: Sequence[str], begin: int) -> None:
-        number, numbers, length_N = dict[str, int](), array("i"), np.zeros(len(texts), np.int64)
-        for place, text in enumerate(texts):
-            text_words = words(text)
-            numbers.extend([number.setdefault(word, len(number)) for word in text_words])
-            length_N[place] = len(text_words)
-        text_T, word_T = np.repeat(np.arange(len(texts)), length_N), np.frombuffer(numbers, np.int32)
-        pair_P, count_P = np.unique(text_T * max(1, len(number)) + word_T, return_counts=True)
-        text_P, word_P = np.divmod(pair_P, max(1, len(number)))
-        self.word_hash.extend(word_hashes(number)[word_P])
+        distinct, text_T, word_T, length_N = occurrences(texts)
+        pair_P, count_P = np.unique(text_T * max(1, len(distinct)) + word_T, return_counts=True)
+        text_P, word_P = np.divmod(pair_P, max(1, len(distinct)))
+        self.word_hash.extend(word_hashes(distinct)[word_P])
         self.word_row.extend(begin + text_P)
         self.word_count.extend(count_P.astype(np.int32))
         self.length.extend(length_N.astype(np.float32))

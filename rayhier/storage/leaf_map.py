@@ -10,10 +10,9 @@ import contextlib
 import time
 import zlib
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -43,7 +42,7 @@ FEWEST_PACKED = 1_000
 """Numbers from which on a list of them is packed."""
 REMEMBERED = 8
 """Manifests that stay in memory, the last ones."""
-Stamp = tuple[str, int, int, int, int]
+Stamp = tuple[int, int, int, int]
 BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
@@ -71,12 +70,12 @@ def _packed(numbers: list[int]) -> list[int] | str:
     return base64.b64encode(zlib.compress(differences.tobytes(), 1)).decode()
 
 
-def _unpacked(given: Any, validate: Callable[[Any], list[int]]) -> list[int]:
+def _unpacked(entry: Any, validate: Callable[[Any], list[int]]) -> list[int]:
     """Return the numbers that `_packed` packed; ValueError where a text is none of these."""
-    if not isinstance(given, str):
-        return validate(given)
+    if not isinstance(entry, str):
+        return validate(entry)
     try:
-        differences = np.frombuffer(zlib.decompress(base64.b64decode(given, validate=True)), "<i4")
+        differences = np.frombuffer(zlib.decompress(base64.b64decode(entry, validate=True)), "<i4")
     except (ValueError, zlib.error) as error:
         raise ValueError(f"numbers: {error}") from None
     numbers: list[int] = np.cumsum(differences, dtype=np.int64).tolist()
@@ -422,10 +421,7 @@ def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
 def publish(root: Location, manifest: Manifest) -> bool:
     """Publish a version by writing its manifest; returns False where another writer took the version's number."""
     path = root / MANIFESTS / _name(manifest.version)
-    is_mine = files.create(path, seal(manifest.model_dump(mode="json")))
-    if is_mine and (stamp := _stamp(path)) is not None:
-        _remember(stamp, manifest)
-    return is_mine
+    return files.create(path, seal(manifest.model_dump(mode="json")))
 
 
 def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
@@ -504,36 +500,25 @@ def remove_version(root: Location, version: int) -> None:
     (root / MANIFESTS / _name(version)).unlink(missing_ok=True)
 
 
-_manifests: OrderedDict[Stamp, Manifest] = OrderedDict()
-"""Manifests that were read or written last: those of large indexes have megabytes, and one change reads them often."""
-
-
 def _stamp(path: Location) -> Stamp | None:
-    """Return a local file's path, inode, size and times, by which a change is noticed; None where it is missing."""
+    """Return a local file's inode, size and times, by which a change is noticed; None where it is missing."""
     if isinstance(path, Remote):
         return None
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
-        return str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     return None
-
-
-def _remember(stamp: Stamp, manifest: Manifest) -> None:
-    _manifests[stamp] = manifest
-    while len(_manifests) > REMEMBERED:
-        with contextlib.suppress(KeyError):  # another thread may have been faster
-            _manifests.popitem(last=False)
 
 
 def _read(path: Location) -> Manifest:
     stamp = _stamp(path)
-    known = None if stamp is None else _manifests.get(stamp)
-    if known is not None:
-        return known
-    manifest = _parsed(path)
-    if stamp is not None and stamp == _stamp(path):
-        _remember(stamp, manifest)
-    return manifest
+    return _parsed(path) if stamp is None else _parsed_once(path, stamp)
+
+
+@lru_cache(REMEMBERED)
+def _parsed_once(path: Location, _: Stamp) -> Manifest:
+    """Read a manifest, unless the same file was read lately: large indexes' are long, and a change reads them often."""
+    return _parsed(path)
 
 
 def _parsed(path: Location) -> Manifest:

@@ -534,8 +534,8 @@ class Writer:
         if not self._may_be_due:
             return
         try:
-            more = self._root, router, spec, MAINTAINED, self._skipped, manifest
-            if await self._in("fold", maintain, *more) is None:
+            work = partial(maintain, self._root, router, spec, MAINTAINED, self._skipped, manifest)
+            if await self._in("fold", work) is None:
                 self._skipped += leaves_at_once(due, MAINTAINED)  # others may pay
             if self._skipped >= len(due.grown) + len(due.shrunk):
                 self._unpaid, self._skipped = manifest.rows, 0

@@ -1,6 +1,5 @@
 """Readers open the newest manifest; a version number is taken once."""
 
-from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -135,7 +134,7 @@ def test_a_damaged_manifest_is_named(folder, data, said):
         LeafMap.open(folder)
 
 
-def test_many_leaves_take_little_room_in_a_manifest(folder, monkeypatch):
+def test_many_leaves_take_little_room_in_a_manifest(folder):
     """Those that lists of numbers were written for are read as before."""
     manifest, leaves = write(folder), list(range(0, 40_000, 3))
     many = manifest.shards[0].model_copy(update={"leaves": leaves, "offsets": [*range(len(leaves)), 70_000]})
@@ -143,7 +142,7 @@ def test_many_leaves_take_little_room_in_a_manifest(folder, monkeypatch):
     publish(folder, wide)
     path = folder / "manifests/v000001.json"
     assert len(path.read_bytes()) < 3_000
-    forget(monkeypatch)
+    forget()
     read = LeafMap.open(folder).manifest
     assert read == wide
     assert read.shards[0].within(range(3, 9)) == (1, 3)
@@ -153,7 +152,7 @@ def test_many_leaves_take_little_room_in_a_manifest(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["AAAA", "-", ""])
-def test_packed_numbers_that_are_none_are_refused(folder, text, monkeypatch):
+def test_packed_numbers_that_are_none_are_refused(folder, text):
     manifest = write(folder)
     saved = manifest.model_dump(mode="json")
     saved["shards"][0]["leaves"] = text
@@ -173,6 +172,6 @@ def test_a_manifest_that_changes_is_read_again(folder):
     assert LeafMap.open(folder).manifest.model == "n" * 12
 
 
-def forget(monkeypatch):
+def forget():
     """As in another process."""
-    monkeypatch.setattr(leaf_map, "_manifests", OrderedDict())
+    leaf_map._parsed_once.cache_clear()
