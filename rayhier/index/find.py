@@ -6,7 +6,6 @@ to an index of millions is compared with no id.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,21 +39,13 @@ def find(leaf_map: LeafMap, ids: pa.Array) -> pa.Table:
 
     Memory holds the ids of one shard at a time.
     """
-    hash_X = np.sort(word_hashes(ids.to_pylist()))
-    shards = [shard for shard in leaf_map.manifest.shards if shard.rows and _may_have(leaf_map, shard, hash_X)]
-    none = pa.table([[], [], []], schema=FOUND)
-    return pa.concat_tables([none, *(table.filter(pc.is_in(table["id"], ids)) for table in _read(leaf_map, shards))])
-
-
-def scan(leaf_map: LeafMap) -> Iterator[pa.Table]:
-    """Yield the rows of all documents, columns `id`, `leaf` and `rank`, shard by shard; empty shards are left out."""
-    return _read(leaf_map, [shard for shard in leaf_map.manifest.shards if shard.rows])
-
-
-def _read(leaf_map: LeafMap, shards: Sequence[Shard]) -> Iterator[pa.Table]:
-    for shard in shards:
-        table = leaf_map.read(shard, [leaf_map.key(shard), "leaf", "rank"], verify=False)
-        yield table.rename_columns(FOUND.names)
+    hash_X, tables = np.sort(word_hashes(ids.to_pylist())), [pa.table([[], [], []], schema=FOUND)]
+    for shard in leaf_map.manifest.shards:
+        if shard.rows and _may_have(leaf_map, shard, hash_X):
+            table = leaf_map.read(shard, [leaf_map.key(shard), "leaf", "rank"], verify=False)
+            table = table.rename_columns(FOUND.names)
+            tables.append(table.filter(pc.is_in(table["id"], ids)))
+    return pa.concat_tables(tables)
 
 
 def _may_have(leaf_map: LeafMap, shard: Shard, hash_X: Hashes) -> bool:
