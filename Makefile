@@ -59,7 +59,7 @@ fuzz-http: setup  ## thousands of requests that schemathesis makes from the sche
 	@$(PIP) -e '.[fuzz]'
 	$(BIN)/python -m benchmarks.fuzz_http
 
-check-history: setup  ## 200,000 changes and reads by 8 clients, 300 kills, 40 swaps, a disk that fails, and a proof that nothing is lost
+check-history: setup  ## 200,000 changes and reads in two histories of 8 clients, 300 kills, 40 swaps, disks that fail, and a proof that nothing is lost
 	$(BIN)/python -m benchmarks.history
 
 check: setup  ## format, lint, types, layers

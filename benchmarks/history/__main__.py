@@ -1,61 +1,59 @@
-"""Run a history and check it: `make check-history`, or a smaller one with `--operations` and `--kills`."""
+"""Run histories and check them: `make check-history`, or smaller ones with `--operations` and `--kills`.
+
+A server keeps one processor busy: two histories run at once, each of an index, a seed and clients of its own.
+"""
 
 import secrets
-import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 
-from benchmarks.commands import Options, clock, count
-from benchmarks.history.checker import WANTED, check
-from benchmarks.history.driver import Plan, drive
-
-SHOWN = 20
-"""Violations that are printed."""
+from benchmarks.commands import Options, count
+from benchmarks.history.driver import Plan
+from benchmarks.history.together import together
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Drive, check, print; returns 1 where there is a violation."""
-    parser = Options("Changes and reads of a server that is killed, and a proof that nothing is lost.", "history")
+    parser = Options("Changes and reads of servers that are killed, and a proof that nothing is lost.", "history")
+    parser.add_argument("--histories", type=count, default=2, help="at once, each with its share of what follows")
     parser.add_argument("--operations", type=count, default=200_000)
     parser.add_argument("--kills", type=count, default=300)
     parser.add_argument("--swaps", type=count, default=40)
-    parser.add_argument("--clients", type=count, default=8)
+    parser.add_argument("--clients", type=count, default=Plan.clients, help="of each history (default 8)")
     parser.add_argument("--fold-documents", type=count, default=Plan.fold_documents, help="writes.fold_documents")
-    parser.add_argument("--seed", type=int, help="default: a random one, which is printed")
+    parser.add_argument("--seed", type=int, help="of the first history, one more of each next; default: at random")
     parser.add_argument("--no-late", action="store_true", help="send no change again long after its answer")
     parser.add_argument("--no-mounts", action="store_true", help="no tmpfs: the server's files are limited in size")
     options = parser.parse_args(arguments)
-    plan = Plan(
-        options.operations,
-        options.kills,
-        options.swaps,
-        secrets.randbelow(1 << 31) if options.seed is None else options.seed,
-        options.clients,
-        options.fold_documents,
-        late=not options.no_late,
-        mounts=not options.no_mounts,
-    )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that server and disk end with this process
-    report, began = clock(), time.monotonic()
-    path = drive(plan, options.workdir, report)
-    seconds = time.monotonic() - began
-    with path.open() as lines:
-        checked = check(lines)
-    report("checked")
-    for name, number in checked.counts.items():
-        print(f"{number:9,}  {name}")
-    for violation in checked.violations[:SHOWN]:
-        print(f"\n{violation}")
-    rate = checked.counts["operations"] / seconds
-    said = f"{rate:,.0f} operations a second, {seconds / 60:.1f} minutes; {path}"
-    print(f"\nseed {plan.seed}: {len(checked.violations)} violations; {said}")
-    missing = [change for change in WANTED if not checked.counts[f"{change}: versions seen"]]
-    if plan.swaps and checked.counts["models seen"] < 2:
-        missing.append("swap")
-    if missing:
-        print(f"no answer comes after a {' or a '.join(missing)}: nothing is proved of it")
-    return 1 if checked.violations or missing else 0
+    first = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    plans = [
+        Plan(
+            *(_share(whole, number, options.histories) for whole in (options.operations, options.kills, options.swaps)),
+            first + number,
+            options.clients,
+            options.fold_documents,
+            late=not options.no_late,
+            mounts=not options.no_mounts,
+        )
+        for number in range(options.histories)
+    ]
+    folders, began = [options.workdir / str(plan.seed) for plan in plans], time.monotonic()
+    told = together(plans, folders)
+    counts: Counter[str] = sum((Counter(each.counts) for each in told), Counter())
+    for name in dict.fromkeys(name for each in told for name in each.counts):
+        print(f"{counts[name]:9,}  {name}")
+    wrong = [line for each in told for line in each.wrong]
+    print("".join(f"\n{line}\n" for line in wrong))
+    seconds, violations = time.monotonic() - began, sum(each.violations for each in told)
+    said = f"{counts['operations'] / seconds:,.0f} operations a second, {seconds / 60:.1f} minutes; {options.workdir}"
+    print(f"seed {' and '.join(str(plan.seed) for plan in plans)}: {violations} violations; {said}")
+    return int(bool(wrong))
+
+
+def _share(whole: int, number: int, parts: int) -> int:
+    return whole // parts + (number < whole % parts)
 
 
 if __name__ == "__main__":

@@ -600,7 +600,7 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
         workdir = Workdir(work / "work")
         log.event("begin", seed=plan.seed, model=workdir.model, documents=toy_index.documents())
         say(
-            f"seed {plan.seed}: {plan.operations:,} operations, {plan.clients} clients, {plan.kills} kills, "
+            f"{plan.operations:,} operations, {plan.clients} clients, {plan.kills} kills, "
             f"{plan.swaps} swaps; {disk.name}"
         )
         try:

@@ -1,0 +1,68 @@
+"""Several histories at once, each driven and checked in a process of its own."""
+
+import json
+import multiprocessing
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.commands import clock
+from benchmarks.history.checker import WANTED, Report, check
+from benchmarks.history.driver import Plan, drive
+
+SHOWN = 20
+"""Violations of a history that are told."""
+TOLD = "told.json"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a check counted, how many violations there are, and lines that tell these and what is not proved."""
+
+    counts: dict[str, int]
+    violations: int
+    wrong: list[str]
+
+
+def together(plans: Sequence[Plan], folders: Sequence[Path]) -> list[Told]:
+    """Do what each plan says below its folder, all at once, and check each history; RuntimeError where one breaks off.
+
+    SIGTERM ends all, with their servers and disks.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=_checked, args=each) for each in zip(plans, folders, strict=True)]
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    finally:
+        for process in processes:
+            process.terminate()
+    if any(process.exitcode for process in processes):
+        raise RuntimeError("a history broke off: what it printed says why")
+    return [Told(**json.loads((folder / TOLD).read_text())) for folder in folders]
+
+
+def _checked(plan: Plan, folder: Path) -> None:
+    """Drive and check a history, and write what is to be told of it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    report = clock()
+    with drive(plan, folder, lambda text: report(f"seed {plan.seed}: {text}")).open() as lines:
+        checked = check(lines)
+    told = Told(checked.counts, len(checked.violations), list(_wrong(plan, checked)))
+    (folder / TOLD).write_text(json.dumps(asdict(told)))
+    report(f"seed {plan.seed}: checked")
+
+
+def _wrong(plan: Plan, report: Report) -> Iterator[str]:
+    for violation in report.violations[:SHOWN]:
+        yield f"seed {plan.seed}: {violation}"
+    missing = [change for change in WANTED if not report.counts[f"{change}: versions seen"]]
+    if plan.swaps and report.counts["models seen"] < 2:
+        missing.append("swap")
+    if missing:
+        yield f"seed {plan.seed}: no answer comes after a {' or a '.join(missing)}: nothing is proved of it"
