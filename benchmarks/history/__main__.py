@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     plans = [
         Plan(
-            *(_share(whole, number, options.histories) for whole in (options.operations, options.kills, options.swaps)),
+            _share(options.operations, number, options.histories),
+            _share(options.kills, number, options.histories),
+            _share(options.swaps, number, options.histories),
             first + number,
             options.clients,
             options.fold_documents,

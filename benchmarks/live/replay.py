@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from benchmarks.commands import Options, absolute, clock, count
 from benchmarks.live.ingest import copied, serving
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.queries import Queries, load_queries
+from rayhier.search.index import open_leaf_map
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.serve.args import ServeArgs
@@ -116,6 +117,10 @@ class Agreement:
     p99: float = 0.0
     p99_swap: float = 0.0
     """Milliseconds of searches, all, and those beside swaps of the model."""
+    index: str = ""
+    """Name of the index's spec."""
+    documents: int = 0
+    """Number of documents at the start."""
 
 
 class Recording:
@@ -323,9 +328,11 @@ def lines(workdir: Path) -> list[str]:
     if not path.exists():
         return []
     told = Agreement(**json.loads(path.read_text()))
-    seen = f"{told.versions} versions, {told.states:,} states and {told.models} model{'s' if told.models > 1 else ''}"
+    models = f"{told.models} model{'s' if told.models > 1 else ''}"
+    seen = f"{told.versions} versions, {told.states:,} states and {models} of {told.index}"
     same = f"{told.same:,} have the same ids in the same order when replayed, {told.tied:,} but for ties"
-    lines = [f"{told.answers:,} answers over {seen}: {same}. Largest difference of a score: {told.furthest:.1e}."]
+    over = f"{told.answers:,} answers over {seen} ({told.documents:,} documents at first)"
+    lines = [f"{over}: {same}. Largest difference of a score: {told.furthest:.1e}."]
     if told.models > 1:
         swaps = f"{told.models - 1} swaps of the model and {told.rollbacks} rollbacks"
         times = f"their 99% took {told.p99_swap:,.0f} ms beside a swap of the model, {told.p99:,.0f} ms of all"
@@ -347,6 +354,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     now = current.read(place)
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
     dev = load_queries(corpus, vectors, "dev")
+    documents = open_leaf_map(place, now).manifest.documents
     model = Model.of_workdir(place, now)
     vector_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
     queries = dev.with_vectors(vector_QM)
@@ -355,7 +363,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         recording = Recording(url, token, work, queries, texts)
         recorded = asyncio.run(recording(options.answers, options.versions, options.models))
     report(f"{len(recorded.answers):,} answers; {len(recorded.failed)} failed: {recorded.failed[:3]}")
-    told = compare(work, recorded, queries)
+    told = replace(compare(work, recorded, queries), index=now.spec.name, documents=documents)
     (options.workdir / FIGURES).write_text(json.dumps(asdict(told), indent=1))
     report("replayed")
     print("\n".join(lines(options.workdir)))

@@ -84,6 +84,19 @@ class RolledBack:
     documents: int
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """A change that a request asks for."""
+
+    kind: Kind
+    table: pa.Table
+    ids: Sequence[str]
+    key: str | None
+    body: str
+    placed: Assigner | None = None
+    """What placed the documents written in leaves; None: some are deleted."""
+
+
 class MovedError(Exception):
     """A change was not made: another index is served by now, whose Writer makes it."""
 
@@ -119,6 +132,7 @@ class Writer:
         self._threads["embed"] = ThreadPoolExecutor(1, "embed", _yield_to_others)
         self._embedding: Embedding | None = None
         self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._made, TOGETHER, "put", metrics)
+        self._changes: Batches[_Wanted, Written | Exception] = Batches(self._change, TOGETHER, "change", metrics)
 
     def close(self) -> None:
         """Give the lease back."""
@@ -194,7 +208,10 @@ class Writer:
             there = await self._present([name for names in ids.values() for name in names], self.seen)
             for made in changes:
                 anew = made if made.rows is None else replace(made, table=next(tables), router=router)
-                if not await self._durable(anew):
+                appended, refused = await self._durable([anew])
+                if refused is not None:
+                    raise refused
+                if not appended:
                     raise InputError(f"{self._root}: another process appends to its log; allowed: one writer at a time")
                 names = ids[made.number]
                 self._follower.apply(anew, Counter({name: there[name] for name in names}))
@@ -248,7 +265,7 @@ class Writer:
         table, _ = await self._batches(made, len(made.table), made.vector_NM is None)
         if isinstance(table, InputError):
             raise table
-        return await self._alone("put", table, made.ids, key, body, placed)
+        return await self._made_durable(_Wanted("put", table, made.ids, key, body, placed))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         """Delete documents; ApiError 404 where an id is not there, and as `put`. Nothing is changed then."""
@@ -257,22 +274,14 @@ class Writer:
         names = list(dict.fromkeys(ids))
         self._check_room()
         table = pa.table({"doc_id": pa.array(names, pa.string())})
-        return await self._alone("delete", table, names, key, body)
+        return await self._made_durable(_Wanted("delete", table, names, key, body))
 
-    async def _alone(
-        self,
-        kind: Kind,
-        table: pa.Table,
-        ids: Sequence[str],
-        key: str | None,
-        body: str,
-        placed: Assigner | None = None,
-    ) -> Written:
-        """Make a change, one at a time; it goes on where the request ends before, by its time limit for instance.
-
-        Rows of the leaf map were `placed` by this router, or a later one.
-        """
-        return await self._to_its_end(self._change(kind, table, ids, key, body, placed))
+    async def _made_durable(self, wanted: _Wanted) -> Written:
+        """Make a change, together with others that wait; it goes on where the request ends once they have begun."""
+        outcome, _ = await self._changes(wanted, len(wanted.ids))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:
         """Publish the content of an older version as the newest one, and serve it; the log's tail is left behind.
@@ -294,36 +303,77 @@ class Writer:
         if not task.cancelled():
             task.exception()  # whoever waited has it; nobody may have
 
-    async def _change(
-        self,
-        kind: Kind,
-        table: pa.Table,
-        ids: Sequence[str],
-        key: str | None,
-        body: str,
-        placed: Assigner | None,
-    ) -> Written:
+    async def _change(self, wanted: Sequence[_Wanted]) -> list[Written | Exception]:
+        """Make changes one after another, an object of the log each; of one that is refused the error."""
+        outcomes: list[Written | Exception | None] = [None] * len(wanted)
         async with self._lock:
-            while True:
-                if self._moved:
-                    raise MovedError
-                if (again := self._again(key, body)) is not None:
-                    return again
-                self._check_room()  # other changes came before
-                there = await self._present(ids, self.seen)
-                if kind == "delete" and (missing := [name for name in ids if name not in there]):
-                    message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
-                    raise ApiError(404, "no_document", f"{message}; allowed: ids of documents in the index")
-                if kind == "put" and (assign := self._assign) is not placed:  # leaves were split, or others served
-                    table, placed = await self._in("encode", assign.again, table), assign
-                replaced = len(there) if kind == "put" else 0
-                router = self._follower.manifest.router
-                made = Change(self.seen.log + 1, kind, table, key, body, len(ids), replaced, router)
-                if await self._durable(made):
-                    self._follower.apply(made, there)
-                    self._check_lease()  # a Writer that has taken over may have read the log before
-                    return Written(self.seen, made.documents, made.replaced)
-                await self._catch_up()  # another process took the number
+            while None in outcomes:
+                try:
+                    await self._change_some(wanted, outcomes)
+                except (ApiError, InputError, LostError, MovedError) as error:
+                    outcomes = [error if outcome is None else outcome for outcome in outcomes]
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    async def _change_some(self, wanted: Sequence[_Wanted], outcomes: list[Written | Exception | None]) -> None:
+        """Make the changes that have no outcome yet, but for those that must come later; what it raises concerns all.
+
+        Later come changes whose key another of them has, and those whose number another process took.
+        """
+        if self._moved:
+            raise MovedError
+        left = [place for place, outcome in enumerate(outcomes) if outcome is None]
+        there = await self._present(list({name for place in left for name in wanted[place].ids}), self.seen)
+        made, keys = list[tuple[int, Change, Counter[str]]](), set[str]()
+        for place in left:
+            each = wanted[place]
+            if each.key in keys:
+                continue
+            try:
+                again = self._again(each.key, each.body)
+                if again is None:
+                    change = await self._checked(each, there, [change for _, change, _ in made])
+            except (ApiError, InputError) as error:
+                outcomes[place] = error
+                continue
+            if again is not None:
+                outcomes[place] = again
+                continue
+            made.append((place, change, Counter({name: there[name] for name in each.ids})))
+            written = _counted(change)
+            there.update({name: written[name] - there[name] for name in each.ids})
+            keys |= set() if each.key is None else {each.key}
+        appended, refused = await self._durable([change for _, change, _ in made])
+        for place, change, before in made[:appended]:
+            self._follower.apply(change, before)
+            outcomes[place] = Written(self.seen, change.documents, change.replaced)
+        if appended:
+            try:
+                self._check_lease()  # a Writer that has taken over may have read the log before
+            except ApiError as error:
+                for place, _, _ in made[:appended]:
+                    outcomes[place] = error
+        if refused is not None:
+            raise refused
+        if appended < len(made):
+            await self._catch_up()
+
+    async def _checked(self, wanted: _Wanted, there: Counter[str], ahead: Sequence[Change]) -> Change:
+        """Return a change as the log has it after those `ahead`, of whose documents some are `there` by then.
+
+        ApiError where it is refused.
+        """
+        self._check_room(ahead)  # other changes came before
+        ids, table, router = wanted.ids, wanted.table, self._follower.manifest.router
+        if wanted.kind == "delete" and (missing := [name for name in ids if not there[name]]):
+            message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
+            raise ApiError(404, "no_document", f"{message}; allowed: ids of documents in the index")
+        if (
+            wanted.kind == "put" and (assign := self._assign) is not wanted.placed
+        ):  # leaves were split, or others served
+            table = await self._in("encode", assign.again, table)
+        replaced = sum(there[name] > 0 for name in ids) if wanted.kind == "put" else 0
+        number = self.seen.log + len(ahead) + 1
+        return Change(number, wanted.kind, table, wanted.key, wanted.body, len(ids), replaced, router)
 
     async def _roll_back(self, number: int, key: str | None) -> RolledBack:
         async with self._publishing:
@@ -375,21 +425,33 @@ class Writer:
         newest = () if key is None else leaf_map.newest_first(self._root, None, ROLLBACKS_READ)
         return next((manifest for manifest in newest if manifest.key == key), None)
 
-    async def _durable(self, made: Change) -> bool:
-        """Append a change; returns False where its number is taken. ApiError 503 where storage refuses it."""
-        try:
-            appended: bool = await self._in("append", self._log.append, made)
-        except OSError as error:
-            log.warning("the log cannot be written: %s", error)
-            with contextlib.suppress(OSError, InputError):  # an error may hide that the object was written
-                (there,) = await self._in("append", lambda: list(self._log.after(made.number - 1, made.number))) or [
-                    None
-                ]
-                if there is not None and there.packed() == made.packed():
-                    return True
-            message = f"storage refuses changes: {error.strerror or error}; nothing was changed; retry later"
-            raise ApiError(503, "storage", message, RETRY) from None
-        return appended
+    async def _durable(self, changes: Sequence[Change]) -> tuple[int, ApiError | None]:
+        """Append changes; returns how many, and the error where storage refuses the next.
+
+        Without an error, the number of the next is taken.
+        """
+        appended, error = await self._in("append", self._append, changes)
+        if error is None:
+            return appended, None
+        log.warning("the log cannot be written: %s", error)
+        message = f"storage refuses changes: {error.strerror or error}; nothing was changed; retry later"
+        return appended, ApiError(503, "storage", message, RETRY)
+
+    def _append(self, changes: Sequence[Change]) -> tuple[int, OSError | None]:
+        for place, made in enumerate(changes):
+            try:
+                if not self._log.append(made):
+                    return place, None
+            except OSError as error:
+                if not self._is_there(made):
+                    return place, error
+        return len(changes), None
+
+    def _is_there(self, made: Change) -> bool:
+        """Return True where storage has a change though it answered with an error."""
+        with contextlib.suppress(OSError, InputError):
+            return [there.packed() for there in self._log.after(made.number - 1, made.number)] == [made.packed()]
+        return False
 
     async def _present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
         """Count the rows of documents with some ids; ApiError 503 where a shard group does not answer."""
@@ -410,16 +472,15 @@ class Writer:
         self._check_lease()
         return written
 
-    def _check_room(self) -> None:
+    def _check_room(self, ahead: Sequence[Change] = ()) -> None:
         if (damage := self._follower.damage) is not None:
             raise ApiError(503, "log_damaged", f"{damage}; nothing can be written until it is mended")
         self._check_lease()
-        limits = self._limits
-        if self._tail_documents >= limits.max_tail_documents or self._tail_bytes >= limits.max_tail_bytes:
-            raise overloaded(
-                f"{self._tail_documents} documents of {self._tail_bytes} bytes wait to be folded into leaf files; "
-                "retry in a second"
-            )
+        documents = self._tail_documents + sum(made.documents for made in ahead)
+        size = self._tail_bytes + sum(made.table.nbytes for made in ahead)
+        if documents >= self._limits.max_tail_documents or size >= self._limits.max_tail_bytes:
+            message = f"{documents} documents of {size} bytes wait to be folded into leaf files; retry in a second"
+            raise overloaded(message)
 
     async def _made(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
         """Make rows of the leaf map of several requests, all with vectors or all without."""

@@ -1,5 +1,6 @@
 """Changes over HTTP: durable before they are answered, seen at once, folded into leaf files, never lost or doubled."""
 
+import asyncio
 import errno
 import json
 import os
@@ -503,6 +504,94 @@ def test_storage_that_refuses_loses_nothing_and_recovers(open_server, monkeypatc
     assert server.put(doc("b"))["log"] == 2
     server.fold()
     assert {"a", "b"} <= set(server.ids(OPEN, 50))
+
+
+def at_once(server, *changes):
+    """Outcomes of changes that wait, in this order, while an earlier one is at work; they are made together."""
+    writer = server.writer
+
+    async def gathered():
+        async with writer._lock:
+            tasks = [asyncio.create_task(writer.delete(["d0"]))]
+            for place, (kind, *arguments) in enumerate(changes):
+                tasks.append(asyncio.create_task(getattr(writer, kind)(*arguments)))
+                while writer._changes.waiting <= place and not tasks[-1].done():
+                    await asyncio.sleep(0.001)
+        return (await asyncio.gather(*tasks, return_exceptions=True))[1:]
+
+    outcomes = server.client.portal.call(gathered)
+    assert writer._changes.sizes[-1] == len(changes)
+    return outcomes
+
+
+def test_changes_that_wait_are_made_together_each_as_if_alone(server, published):
+    first, *others = at_once(
+        server,
+        ("put", [doc("a")]),
+        ("put", [doc("a", "closed quagga")]),
+        ("delete", ["a"]),
+        ("delete", ["a"]),
+        ("put", [doc("b")], "key", "body"),
+        ("put", [doc("b")], "key", "body"),
+        ("put", [doc("c")], "key", "another"),
+        ("delete", ["d1"]),
+        ("put", [doc("a")]),
+    )
+    again, gone, missing, keyed, same, reused, deleted, last = others
+    assert [each.seen.log for each in (first, again, gone, keyed, deleted, last)] == [2, 3, 4, 5, 6, 7]
+    assert [each.replaced for each in (first, again, last)] == [0, 1, 0]
+    assert missing.code == "no_document"
+    assert same == keyed
+    assert reused.code == "key_reused"
+    assert {"a", "b"} <= set(server.all_ids())
+    assert not {"c", "d0", "d1"} & set(server.all_ids())
+    assert server.index()["documents"] == N
+    assert [made.number for made in ChangeLog(root_of(published)).after(0)] == [1, 2, 3, 4, 5, 6, 7]
+    server.fold()
+    assert server.index()["documents"] == N
+
+
+def test_of_changes_made_together_those_before_a_full_disk_stay(server, published, monkeypatch):
+    plain, appended = ChangeLog.append, []
+
+    def refuse(log, made):
+        appended.append(made.number)
+        if made.number == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return plain(log, made)
+
+    monkeypatch.setattr(ChangeLog, "append", refuse)
+    a, b, c = at_once(server, *(("put", [doc(name)]) for name in "abc"))
+    assert appended == [1, 2, 3]
+    assert a.seen.log == 2
+    assert (b.code, c.code) == ("storage", "storage")
+    assert set("abc") & set(server.all_ids()) == {"a"}
+    monkeypatch.setattr(ChangeLog, "append", plain)
+    assert server.put(doc("c"))["log"] == 3
+
+
+def test_of_changes_made_together_those_beyond_a_full_tail_wait(open_server):
+    server = open_server(writes={"max_tail_documents": 3, "fold_documents": 100})
+    a, b, c = at_once(server, *(("put", [doc(name)]) for name in "abc"))
+    assert (a.seen.log, b.seen.log) == (2, 3)
+    assert c.code == "overloaded"
+
+
+def test_changes_made_together_go_on_after_a_number_that_another_process_took(server, published, monkeypatch):
+    plain = ChangeLog.append
+
+    def taken(log, made):
+        if made.number == 3 and made.kind == "put":
+            monkeypatch.setattr(ChangeLog, "append", plain)
+            append(published, "delete", pa.table({"doc_id": ["d5"]}))
+        return plain(log, made)
+
+    monkeypatch.setattr(ChangeLog, "append", taken)
+    a, b = at_once(server, *(("put", [doc(name)]) for name in "ab"))
+    assert (a.seen.log, b.seen.log) == (2, 4)
+    assert {"a", "b"} <= set(server.all_ids())
+    assert not {"d0", "d5"} & set(server.all_ids())
+    assert server.index()["documents"] == N
 
 
 def test_a_damaged_change_is_named_and_what_came_before_is_served(server, open_server, published):
