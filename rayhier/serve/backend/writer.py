@@ -23,10 +23,8 @@ from rayhier.dataset.documents import document_texts
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.compact import compact_here
-from rayhier.index.due import Due
 from rayhier.index.embed_carried import Embedding
 from rayhier.index.given import GivenDocuments, given_documents
-from rayhier.index.maintain import can_maintain, leaves_at_once, maintain
 from rayhier.index.pack import pack
 from rayhier.index.stats import Stats
 from rayhier.index.vacuum import vacuum
@@ -36,6 +34,7 @@ from rayhier.search.model import Model
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.follower import Follower
+from rayhier.serve.backend.maintenance import Maintenance
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded
 from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError, JobSpec
@@ -53,11 +52,6 @@ KEYS = 10_000
 ROLLBACKS_READ = 100
 """Versions, the newest, among which the one that an idempotency key published is looked for."""
 REUSED = "Idempotency-Key: was used with another body; allowed: a new key for each change"
-SETTLED = 0.05
-"""Share of rows that must come or go before leaves are tried again whose splitting did not pay."""
-MAINTAINED, BUSY = 5_000, 0.25
-"""Documents, about, that are read where leaves are split, so that the tail waits for seconds only; and the share of the
-time that this may take."""
 VOID = 0.5
 """Share of rows of removed documents above which all files are written anew."""
 AGAIN_SECONDS = 1.0
@@ -125,7 +119,7 @@ class Writer:
         self._tail_documents, self._tail_bytes, self._oldest = 0, 0, time.monotonic()
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
         self._tasks, self._moved = set[asyncio.Task[Any]](), False
-        self._may_be_due, self._unpaid, self._skipped, self._rests = False, 0, 0, 0.0
+        self._maintenance = Maintenance(follower.root)
         self._lease = contextlib.ExitStack()
         self._may_write = self._lease.enter_context(leased(follower.root))
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold", "tidy")}
@@ -558,7 +552,7 @@ class Writer:
                     await self.fold()
                 elif self._follower.manifest.carried and self._may_write():
                     await self.embed()
-                elif self._may_be_due and self._may_write():
+                elif self._maintenance.may_be_due and self._may_write():
                     async with self._publishing:
                         await self._serve_newest()
                         await self._maintain()
@@ -577,35 +571,22 @@ class Writer:
             await self._serve_newest()  # one that nobody serves yet may have another router
             await self._in("fold", change.fold, self._root, self._assign, factor)
             await self._serve_newest()
-            self._may_be_due = True
+            self._maintenance.may_be_due = True
             await self._maintain()
         if not self._is_tidying:
             self._begin(self._tidy())
 
     async def _maintain(self) -> None:
-        """Split some of the leaves that grew, where it pays; where it did not, it is tried again with more rows.
-
-        The caller holds `_publishing`. Does nothing while it rests from the last leaves.
-        """
-        manifest, router, spec, began = self._follower.manifest, self._model.trained, self._spec, time.monotonic()
-        if began < self._rests or self._moved:
+        """Split some of the leaves that grew, where it pays; the caller holds `_publishing`."""
+        step = self._maintenance.next(self._follower.manifest, self._model.trained, self._spec)
+        if step is None or self._moved:
             return
-        due, is_due = Due.of(manifest, spec), not manifest.carried and can_maintain(router, spec)
-        self._may_be_due = is_due and bool(due.advice()) and abs(manifest.rows - self._unpaid) > SETTLED * manifest.rows
-        if not self._may_be_due:
-            return
-        try:
-            work = partial(maintain, self._root, router, spec, MAINTAINED, self._skipped, manifest)
-            if await self._in("fold", work) is None:
-                self._skipped += leaves_at_once(due, MAINTAINED)  # others may pay
-            if self._skipped >= len(due.grown) + len(due.shrunk):
-                self._unpaid, self._skipped = manifest.rows, 0
-            await self._serve_newest()
-        except (InputError, OSError):
-            log.exception("leaves cannot be split; it is tried again")
-        finally:
-            now = time.monotonic()
-            self._rests = now + (now - began) * (1 / BUSY - 1)
+        with self._maintenance.resting():
+            try:
+                await self._in("fold", step)
+                await self._serve_newest()
+            except (InputError, OSError):
+                log.exception("leaves cannot be split; it is tried again")
 
     async def embed(self) -> None:
         """Encode some documents whose vectors were carried from another model, as a new version."""

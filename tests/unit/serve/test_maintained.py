@@ -41,7 +41,7 @@ def grow(server, work):
 
 def fold_alone(server):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayhier.serve.backend.writer.maintain", lambda *_: None)
+        patch.setattr("rayhier.serve.backend.maintenance.maintain", lambda *_: None)
         server.fold()
 
 
@@ -94,12 +94,12 @@ def test_a_fold_places_documents_by_leaves_that_nobody_serves_yet(server, work):
 def test_maintenance_rests_so_that_changes_are_folded(server, work):
     grow(server, work)
     writer, before = server.writer, newest(work).version
-    assert writer._may_be_due
+    assert writer._maintenance.may_be_due
     server.client.portal.call(writer._maintain)
-    assert writer._may_be_due, "it rests"
-    writer._rests = 0
+    assert writer._maintenance.may_be_due, "it rests"
+    writer._maintenance._rests = 0
     server.client.portal.call(writer._maintain)
-    assert not writer._may_be_due, "no leaf is due"
+    assert not writer._maintenance.may_be_due, "no leaf is due"
     assert newest(work).version == before
 
 
@@ -107,11 +107,11 @@ def test_leaves_are_tried_in_turn_where_the_first_do_not_pay(server, work, monke
     server.put(*(doc(f"n{n}", text) for n, text in enumerate(MORE)))
     fold_alone(server)
     writer, tried = server.writer, []
-    writer._skipped, writer._unpaid, writer._may_be_due = 0, 0, True
-    monkeypatch.setattr("rayhier.serve.backend.writer.MAINTAINED", 1)
-    monkeypatch.setattr("rayhier.serve.backend.writer.maintain", lambda *given: tried.append(given[4]))
-    while writer._may_be_due:
-        writer._rests = 0
+    writer._maintenance._skipped, writer._maintenance._unpaid, writer._maintenance.may_be_due = 0, 0, True
+    monkeypatch.setattr("rayhier.serve.backend.maintenance.MAINTAINED", 1)
+    monkeypatch.setattr("rayhier.serve.backend.maintenance.maintain", lambda *given: tried.append(given[4]))
+    while writer._maintenance.may_be_due:
+        writer._maintenance._rests = 0
         server.client.portal.call(writer._maintain)
     due = Due.of(newest(work), current.read(work).spec)
     assert tried == list(range(len(due.grown) + len(due.shrunk)))
