@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from benchmarks.commands import Options, count
 from benchmarks.history.driver import Plan
-from benchmarks.history.together import together
+from benchmarks.history.together import Told, together
+from benchmarks.live.page import Figures
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,10 +49,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{counts[name]:9,}  {name}")
     wrong = [line for each in told for line in each.wrong]
     print("".join(f"\n{line}\n" for line in wrong))
-    seconds, violations = time.monotonic() - began, sum(each.violations for each in told)
-    said = f"{counts['operations'] / seconds:,.0f} operations a second, {seconds / 60:.1f} minutes; {options.workdir}"
-    print(f"seed {' and '.join(str(plan.seed) for plan in plans)}: {violations} violations; {said}")
+    seeds, seconds = " and ".join(str(plan.seed) for plan in plans), time.monotonic() - began
+    figures(told, seeds, options.clients, seconds).write(options.workdir, "history")
+    rate, violations = counts["operations"] / seconds, sum(each.violations for each in told)
+    print(f"seed {seeds}: {violations} violations; {rate:,.0f} operations a second, {seconds / 60:.1f} minutes")
     return int(bool(wrong))
+
+
+def figures(told: Sequence[Told], seeds: str, clients: int, seconds: float) -> Figures:
+    """What docs/live.md says of histories."""
+    counts: Counter[str] = sum((Counter(each.counts) for each in told), Counter())
+    text = (
+        f"{counts['operations']:,} operations in {len(told)} histories at once, {clients} clients each (seed {seeds}): "
+        f"{sum(each.violations for each in told)} violations in {seconds / 60:.1f} minutes. Killed {counts['killed']} "
+        f"times, refused by the disk {counts['refuses']}, damaged in the log {counts['damaged']}, swapped to another "
+        f"model {counts['swap']}; {counts['answers lost, change made']} changes were made whose answers a kill cut."
+    )
+    made = [name.split(":")[0] for name in told[0].counts if name.endswith(": versions made")]
+    head = ["versions by", *made]
+    kinds = ("made", "seen")
+    return Figures(
+        text, head, [[kind, *(f"{counts[f'{name}: versions {kind}']:,}" for name in made)] for kind in kinds]
+    )
 
 
 def _share(whole: int, number: int, parts: int) -> int:

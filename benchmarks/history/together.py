@@ -27,24 +27,32 @@ class Told:
 
 
 def together(plans: Sequence[Plan], folders: Sequence[Path]) -> list[Told]:
-    """Do what each plan says below its folder, all at once, and check each history; RuntimeError where one breaks off.
+    """Do what each plan says below its folder, all at once, and check each history.
 
     SIGTERM ends all, with their servers and disks.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     spawn = multiprocessing.get_context("spawn")
     processes = [spawn.Process(target=_checked, args=each) for each in zip(plans, folders, strict=True)]
+    for process in processes:
+        process.start()
     try:
         for process in processes:
-            process.start()
+            process.join()
+    except KeyboardInterrupt:  # which they have, too
         for process in processes:
             process.join()
+        raise
     finally:
         for process in processes:
             process.terminate()
-    if any(process.exitcode for process in processes):
-        raise RuntimeError("a history broke off: what it printed says why")
-    return [Told(**json.loads((folder / TOLD).read_text())) for folder in folders]
+    each = zip(plans, folders, processes, strict=True)
+    return [
+        Told({}, 0, [f"seed {plan.seed}: broke off; what it printed says why"])
+        if process.exitcode
+        else Told(**json.loads((folder / TOLD).read_text()))
+        for plan, folder, process in each
+    ]
 
 
 def _checked(plan: Plan, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Writes docs/live.md and its plots from the figures below a workdir; what was not measured is left out.
 
-Other commands leave figures of their own below the workdir: `growth.json` and `new_model.json`, each a
+Other commands leave figures of their own below the workdir: `history.json`, `growth.json` and `new_model.json`, each a
 table with a text before it, and curves where there are some.
 """
 
@@ -18,6 +18,7 @@ from benchmarks.tables import table
 WINDOW = 50
 """Searches of which a point of the plot is the 95th percentile."""
 OTHERS = {
+    "history": "A checked history, beside kills",
     "growth": "Growth, with maintenance and without",
     "new_model": "A new model at once",
 }

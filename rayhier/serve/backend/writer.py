@@ -7,10 +7,10 @@ import logging
 import os
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -46,11 +46,14 @@ from rayhier.storage.paths import locate
 from rayhier.storage.writer_lease import leased
 
 TOGETHER = 64
-"""Documents of several requests that are encoded together, at most."""
+"""Documents of several requests that are encoded together, and looked up together, at most."""
+APPENDED_SECONDS = 0.02
+"""Seconds after which changes that were appended are answered before others are."""
 KEYS = 10_000
 """Idempotency keys that are remembered, the newest."""
 ROLLBACKS_READ = 100
 """Versions, the newest, among which the one that an idempotency key published is looked for."""
+ENDS = "the server ends; the change is there or not: send it again"
 REUSED = "Idempotency-Key: was used with another body; allowed: a new key for each change"
 VOID = 0.5
 """Share of rows of removed documents above which all files are written anew."""
@@ -78,9 +81,9 @@ class RolledBack:
     documents: int
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Wanted:
-    """A change that a request asks for."""
+    """A change that a request asks for, and what comes of it."""
 
     kind: Kind
     table: pa.Table
@@ -89,6 +92,25 @@ class _Wanted:
     body: str
     placed: Assigner | None = None
     """What placed the documents written in leaves; None: some are deleted."""
+    outcome: "asyncio.Future[Written]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def ends(self, outcome: Written | Exception) -> None:
+        """Answer the request, unless it ended before."""
+        if self.outcome.done():
+            return
+        if isinstance(outcome, Exception):
+            self.outcome.set_exception(outcome)
+        else:
+            self.outcome.set_result(outcome)
+
+
+@dataclass(frozen=True)
+class _Next:
+    """A change that comes next in the log, of whose documents, or their passages, some are there before it."""
+
+    wanted: _Wanted
+    change: Change
+    before: Counter[str]
 
 
 class MovedError(Exception):
@@ -96,7 +118,7 @@ class MovedError(Exception):
 
 
 class Writer:
-    """Appends changes to the log of an index, one at a time; an engine's requests see them by a follower."""
+    """Appends changes to the log of an index, one after another; an engine's requests see them by a follower."""
 
     def __init__(
         self,
@@ -125,8 +147,8 @@ class Writer:
         self._threads = {name: ThreadPoolExecutor(1, name) for name in ("check", "encode", "append", "fold", "tidy")}
         self._threads["embed"] = ThreadPoolExecutor(1, "embed", _yield_to_others)
         self._embedding: Embedding | None = None
-        self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._made, TOGETHER, "put", metrics)
-        self._changes: Batches[_Wanted, Written | Exception] = Batches(self._change, TOGETHER, "change", metrics)
+        self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._placed, TOGETHER, "put", metrics)
+        self._wanted, self._is_changing = deque[_Wanted](), False
 
     def close(self) -> None:
         """Give the lease back."""
@@ -202,10 +224,7 @@ class Writer:
             there = await self._present([name for names in ids.values() for name in names], self.seen)
             for made in changes:
                 anew = made if made.rows is None else replace(made, table=next(tables), router=router)
-                appended, refused = await self._durable([anew])
-                if refused is not None:
-                    raise refused
-                if not appended:
+                if not await self._durable([anew]):
                     raise InputError(f"{self._root}: another process appends to its log; allowed: one writer at a time")
                 names = ids[made.number]
                 self._follower.apply(anew, Counter({name: there[name] for name in names}))
@@ -259,7 +278,7 @@ class Writer:
         table, _ = await self._batches(made, len(made.table), made.vector_NM is None)
         if isinstance(table, InputError):
             raise table
-        return await self._made_durable(_Wanted("put", table, made.ids, key, body, placed))
+        return await self._made(_Wanted("put", table, made.ids, key, body, placed))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         """Delete documents; ApiError 404 where an id is not there, and as `put`. Nothing is changed then."""
@@ -268,14 +287,33 @@ class Writer:
         names = list(dict.fromkeys(ids))
         self._check_room()
         table = pa.table({"doc_id": pa.array(names, pa.string())})
-        return await self._made_durable(_Wanted("delete", table, names, key, body))
+        return await self._made(_Wanted("delete", table, names, key, body))
 
-    async def _made_durable(self, wanted: _Wanted) -> Written:
-        """Make a change, together with others that wait; it goes on where the request ends once they have begun."""
-        outcome, _ = await self._changes(wanted, len(wanted.ids))
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+    async def _made(self, wanted: _Wanted) -> Written:
+        """Make a change after those that wait; once it has begun, it goes on where the request ends before."""
+        self._wanted.append(wanted)
+        if not self._is_changing:
+            self._is_changing = True
+            self._begin(self._change_waiting())
+        return await wanted.outcome
+
+    async def _change_waiting(self) -> None:
+        try:
+            while self._wanted:
+                async with self._lock:
+                    await self._change(self._taken())
+        finally:
+            self._is_changing = False
+
+    def _taken(self) -> list[_Wanted]:
+        """Take the first changes that wait, but for those whose requests ended."""
+        taken, documents = list[_Wanted](), 0
+        while self._wanted and (not taken or documents + len(self._wanted[0].ids) <= TOGETHER):
+            wanted = self._wanted.popleft()
+            if not wanted.outcome.done():
+                taken.append(wanted)
+                documents += len(wanted.ids)
+        return taken
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:
         """Publish the content of an older version as the newest one, and serve it; the log's tail is left behind.
@@ -297,66 +335,79 @@ class Writer:
         if not task.cancelled():
             task.exception()  # whoever waited has it; nobody may have
 
-    async def _change(self, wanted: Sequence[_Wanted]) -> list[Written | Exception]:
-        """Make changes one after another, an object of the log each; of one that is refused the error."""
-        outcomes: list[Written | Exception | None] = [None] * len(wanted)
-        async with self._lock:
-            while None in outcomes:
-                try:
-                    await self._change_some(wanted, outcomes)
-                except (ApiError, InputError, LostError, MovedError) as error:
-                    outcomes = [error if outcome is None else outcome for outcome in outcomes]
-        return [outcome for outcome in outcomes if outcome is not None]
+    async def _change(self, wanted: Sequence[_Wanted]) -> None:
+        """Make changes one after another, an object of the log each; one that is refused changes nothing."""
+        while left := [each for each in wanted if not each.outcome.done()]:
+            try:
+                await self._change_some(left)
+            except Exception as error:  # noqa: BLE001  every request gets it
+                for each in left:
+                    self._end_again(each)
+                    each.ends(error)
+            except asyncio.CancelledError:
+                for each in left:
+                    each.ends(overloaded(ENDS))
+                raise
 
-    async def _change_some(self, wanted: Sequence[_Wanted], outcomes: list[Written | Exception | None]) -> None:
-        """Make the changes that have no outcome yet, but for those that must come later; what it raises concerns all.
+    async def _change_some(self, wanted: Sequence[_Wanted]) -> None:
+        """Make changes, but for those that must come later; an error that it raises concerns all that are not made.
 
-        Later come changes whose key another of them has, and those whose number another process took.
+        Later come a change whose key an earlier one has, and all from one on whose number another process took.
         """
         if self._moved:
             raise MovedError
-        left = [place for place, outcome in enumerate(outcomes) if outcome is None]
-        there = await self._present(list({name for place in left for name in wanted[place].ids}), self.seen)
-        made, keys = list[tuple[int, Change, Counter[str]]](), set[str]()
-        for place in left:
-            each = wanted[place]
-            if each.key in keys:
+        there = await self._present(list({name for each in wanted for name in each.ids}), self.seen)
+        nexts, keys, documents, size = list[_Next](), set[str](), 0, 0
+        for each in wanted:
+            if each.key in keys or self._end_again(each):
                 continue
             try:
-                again = self._again(each.key, each.body)
-                if again is None:
-                    change = await self._checked(each, there, [change for _, change, _ in made])
+                self._check_room(documents, size)  # other changes came before
+                made = await self._made_of(each, there, self.seen.log + len(nexts) + 1)
             except (ApiError, InputError) as error:
-                outcomes[place] = error
+                each.ends(error)
                 continue
-            if again is not None:
-                outcomes[place] = again
-                continue
-            made.append((place, change, Counter({name: there[name] for name in each.ids})))
-            written = _counted(change)
+            nexts.append(_Next(each, made, Counter({name: there[name] for name in each.ids})))
+            written, documents, size = _counted(made), documents + made.documents, size + made.table.nbytes
             there.update({name: written[name] - there[name] for name in each.ids})
             keys |= set() if each.key is None else {each.key}
-        appended, refused = await self._durable([change for _, change, _ in made])
-        for place, change, before in made[:appended]:
-            self._follower.apply(change, before)
-            outcomes[place] = Written(self.seen, change.documents, change.replaced)
-        if appended:
-            try:
-                self._check_lease()  # a Writer that has taken over may have read the log before
-            except ApiError as error:
-                for place, _, _ in made[:appended]:
-                    outcomes[place] = error
-        if refused is not None:
-            raise refused
-        if appended < len(made):
-            await self._catch_up()
+        while nexts:
+            appended = await self._durable([each.change for each in nexts])
+            if not appended:
+                await self._catch_up()
+                return
+            for entry in nexts[:appended]:
+                self._follower.apply(entry.change, entry.before)
+            if not self._end_appended(nexts[:appended]):
+                return
+            nexts = nexts[appended:]
 
-    async def _checked(self, wanted: _Wanted, there: Counter[str], ahead: Sequence[Change]) -> Change:
-        """Return a change as the log has it after those `ahead`, of whose documents some are `there` by then.
+    def _end_appended(self, appended: Sequence[_Next]) -> bool:
+        """Answer requests whose changes are in the log; returns False where another Writer may have read it before."""
+        try:
+            self._check_lease()
+        except ApiError as error:
+            for each in appended:
+                each.wanted.ends(error)
+            return False
+        for each in appended:
+            seen = replace(self.seen, log=each.change.number)
+            each.wanted.ends(Written(seen, each.change.documents, each.change.replaced))
+        return True
 
-        ApiError where it is refused.
-        """
-        self._check_room(ahead)  # other changes came before
+    def _end_again(self, wanted: _Wanted) -> bool:
+        """Answer a request whose key an earlier one had; returns False where there is none."""
+        try:
+            again = self._again(wanted.key, wanted.body)
+        except ApiError as error:
+            wanted.ends(error)
+            return True
+        if again is not None:
+            wanted.ends(again)
+        return again is not None
+
+    async def _made_of(self, wanted: _Wanted, there: Counter[str], number: int) -> Change:
+        """Make a change of this number; `there` counts its documents before it; ApiError 404 where one is missing."""
         ids, table, router = wanted.ids, wanted.table, self._follower.manifest.router
         if wanted.kind == "delete" and (missing := [name for name in ids if not there[name]]):
             message = f"ids: {len(missing)} not in the index: {missing[0]!r:.80}; nothing was changed"
@@ -366,7 +417,6 @@ class Writer:
         ):  # leaves were split, or others served
             table = await self._in("encode", assign.again, table)
         replaced = sum(there[name] > 0 for name in ids) if wanted.kind == "put" else 0
-        number = self.seen.log + len(ahead) + 1
         return Change(number, wanted.kind, table, wanted.key, wanted.body, len(ids), replaced, router)
 
     async def _roll_back(self, number: int, key: str | None) -> RolledBack:
@@ -419,26 +469,29 @@ class Writer:
         newest = () if key is None else leaf_map.newest_first(self._root, None, ROLLBACKS_READ)
         return next((manifest for manifest in newest if manifest.key == key), None)
 
-    async def _durable(self, changes: Sequence[Change]) -> tuple[int, ApiError | None]:
-        """Append changes; returns how many, and the error where storage refuses the next.
+    async def _durable(self, changes: Sequence[Change]) -> int:
+        """Append the first of some changes; returns how many, 0 where the number of the first is taken.
 
-        Without an error, the number of the next is taken.
+        ApiError 503 where storage refuses the first.
         """
         appended, error = await self._in("append", self._append, changes)
         if error is None:
-            return appended, None
+            return int(appended)
         log.warning("the log cannot be written: %s", error)
         message = f"storage refuses changes: {error.strerror or error}; nothing was changed; retry later"
-        return appended, ApiError(503, "storage", message, RETRY)
+        raise ApiError(503, "storage", message, RETRY)
 
     def _append(self, changes: Sequence[Change]) -> tuple[int, OSError | None]:
+        began = time.monotonic()
         for place, made in enumerate(changes):
+            if place and (time.monotonic() - began > APPENDED_SECONDS or not self._may_write()):
+                return place, None
             try:
                 if not self._log.append(made):
                     return place, None
             except OSError as error:
                 if not self._is_there(made):
-                    return place, error
+                    return place, None if place else error  # the next call says it
         return len(changes), None
 
     def _is_there(self, made: Change) -> bool:
@@ -466,17 +519,17 @@ class Writer:
         self._check_lease()
         return written
 
-    def _check_room(self, ahead: Sequence[Change] = ()) -> None:
+    def _check_room(self, documents: int = 0, size: int = 0) -> None:
+        """Raise ApiError 503 unless a change may be appended after so many further documents and bytes."""
         if (damage := self._follower.damage) is not None:
             raise ApiError(503, "log_damaged", f"{damage}; nothing can be written until it is mended")
         self._check_lease()
-        documents = self._tail_documents + sum(made.documents for made in ahead)
-        size = self._tail_bytes + sum(made.table.nbytes for made in ahead)
+        documents, size = documents + self._tail_documents, size + self._tail_bytes
         if documents >= self._limits.max_tail_documents or size >= self._limits.max_tail_bytes:
             message = f"{documents} documents of {size} bytes wait to be folded into leaf files; retry in a second"
             raise overloaded(message)
 
-    async def _made(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
+    async def _placed(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
         """Make rows of the leaf map of several requests, all with vectors or all without."""
         rows: list[pa.Table | InputError] = await self._in("encode", self._rows, requests)
         return rows
@@ -577,7 +630,7 @@ class Writer:
             self._begin(self._tidy())
 
     async def _maintain(self) -> None:
-        """Split some of the leaves that grew, where it pays; the caller holds `_publishing`."""
+        """Split some leaves that grew, and give small ones up, where it pays; the caller holds `_publishing`."""
         step = self._maintenance.next(self._follower.manifest, self._model.trained, self._spec)
         if step is None or self._moved:
             return
@@ -649,8 +702,8 @@ def _counted(made: Change) -> Counter[str]:
     """Count the documents, or passages, that a change wrote, by id."""
     if made.rows is None:
         return Counter()
-    first = made.rows.filter(pc.equal(made.rows["rank"], 0))
-    return Counter(first[key_of(first.column_names)].to_pylist())
+    ids = made.rows[key_of(made.rows.column_names)]
+    return Counter(ids.filter(pc.equal(made.rows["rank"], 0)).to_pylist())
 
 
 def _yield_to_others() -> None:

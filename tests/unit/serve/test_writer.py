@@ -507,25 +507,32 @@ def test_storage_that_refuses_loses_nothing_and_recovers(open_server, monkeypatc
 
 
 def at_once(server, *changes):
-    """Outcomes of changes that wait, in this order, while an earlier one is at work; they are made together."""
-    writer = server.writer
+    """Outcomes of changes that wait, in this order after a delete of d0, and are then made together."""
+    writer, looked_up = server.writer, []
+    present = writer._present
+
+    async def counted(ids, seen):
+        looked_up.append(len(ids))
+        return await present(ids, seen)
 
     async def gathered():
+        tasks = list[asyncio.Task]()
         async with writer._lock:
-            tasks = [asyncio.create_task(writer.delete(["d0"]))]
-            for place, (kind, *arguments) in enumerate(changes):
+            for kind, *arguments in [("delete", ["d0"]), *changes]:
                 tasks.append(asyncio.create_task(getattr(writer, kind)(*arguments)))
-                while writer._changes.waiting <= place and not tasks[-1].done():
-                    await asyncio.sleep(0.001)
+                async with asyncio.timeout(20):
+                    while len(writer._wanted) < len(tasks):
+                        await asyncio.sleep(0.001)
         return (await asyncio.gather(*tasks, return_exceptions=True))[1:]
 
+    writer._present = counted
     outcomes = server.client.portal.call(gathered)
-    assert writer._changes.sizes[-1] == len(changes)
-    return outcomes
+    writer._present = present
+    return outcomes, looked_up
 
 
 def test_changes_that_wait_are_made_together_each_as_if_alone(server, published):
-    first, *others = at_once(
+    (first, *others), looked_up = at_once(
         server,
         ("put", [doc("a")]),
         ("put", [doc("a", "closed quagga")]),
@@ -538,6 +545,7 @@ def test_changes_that_wait_are_made_together_each_as_if_alone(server, published)
         ("put", [doc("a")]),
     )
     again, gone, missing, keyed, same, reused, deleted, last = others
+    assert looked_up == [5, 2], "at once, but for those whose key waits for another's"
     assert [each.seen.log for each in (first, again, gone, keyed, deleted, last)] == [2, 3, 4, 5, 6, 7]
     assert [each.replaced for each in (first, again, last)] == [0, 1, 0]
     assert missing.code == "no_document"
@@ -561,8 +569,9 @@ def test_of_changes_made_together_those_before_a_full_disk_stay(server, publishe
         return plain(log, made)
 
     monkeypatch.setattr(ChangeLog, "append", refuse)
-    a, b, c = at_once(server, *(("put", [doc(name)]) for name in "abc"))
-    assert appended == [1, 2, 3]
+    (a, b, c), looked_up = at_once(server, *(("put", [doc(name)]) for name in "abc"))
+    assert looked_up == [4]
+    assert sorted(set(appended)) == [1, 2, 3], "c is not tried"
     assert a.seen.log == 2
     assert (b.code, c.code) == ("storage", "storage")
     assert set("abc") & set(server.all_ids()) == {"a"}
@@ -570,11 +579,39 @@ def test_of_changes_made_together_those_before_a_full_disk_stay(server, publishe
     assert server.put(doc("c"))["log"] == 3
 
 
-def test_of_changes_made_together_those_beyond_a_full_tail_wait(open_server):
+def test_of_changes_made_together_those_beyond_a_full_tail_are_refused(open_server):
     server = open_server(writes={"max_tail_documents": 3, "fold_documents": 100})
-    a, b, c = at_once(server, *(("put", [doc(name)]) for name in "abc"))
+    (a, b, c), looked_up = at_once(server, *(("put", [doc(name)]) for name in "abc"))
+    assert looked_up == [4]
     assert (a.seen.log, b.seen.log) == (2, 3)
     assert c.code == "overloaded"
+
+
+def test_changes_made_together_are_refused_from_the_one_on_at_which_the_lease_is_over(server, published):
+    may_write, log = server.writer._may_write, ChangeLog(root_of(published))
+    server.writer._may_write = lambda: log.last() < 2
+    (a, b, c), _ = at_once(server, *(("put", [doc(name)]) for name in "abc"))
+    assert {each.code for each in (a, b, c)} == {"not_the_writer"}
+    assert log.last() == 2, "a was appended before, and b after it was not"
+    server.writer._may_write = may_write
+    assert server.put(doc("b"))["log"] == 3
+
+
+def test_a_change_whose_request_ended_before_it_began_is_not_made(server, published):
+    writer = server.writer
+
+    async def left():
+        async with writer._lock:
+            tasks = [asyncio.create_task(writer.delete([name])) for name in ("d0", "d1", "d2")]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+            await asyncio.sleep(0)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, ended, last = server.client.portal.call(left)
+    assert (first.seen.log, last.seen.log) == (1, 2)
+    assert isinstance(ended, asyncio.CancelledError)
+    assert "d1" in server.all_ids()
 
 
 def test_changes_made_together_go_on_after_a_number_that_another_process_took(server, published, monkeypatch):
@@ -587,7 +624,8 @@ def test_changes_made_together_go_on_after_a_number_that_another_process_took(se
         return plain(log, made)
 
     monkeypatch.setattr(ChangeLog, "append", taken)
-    a, b = at_once(server, *(("put", [doc(name)]) for name in "ab"))
+    (a, b), looked_up = at_once(server, *(("put", [doc(name)]) for name in "ab"))
+    assert looked_up == [3, 1]
     assert (a.seen.log, b.seen.log) == (2, 4)
     assert {"a", "b"} <= set(server.all_ids())
     assert not {"d0", "d5"} & set(server.all_ids())
