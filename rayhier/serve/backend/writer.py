@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.dataset.documents import document_texts
+from rayhier.embed.encode import TextEncoder
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.compact import compact_here
@@ -29,6 +30,7 @@ from rayhier.index.pack import pack
 from rayhier.index.stats import Stats
 from rayhier.index.vacuum import vacuum
 from rayhier.model.encoded import Encoded
+from rayhier.model.precision import resolve
 from rayhier.search.live import Seen
 from rayhier.search.model import Model
 from rayhier.serve.args import WriteLimits
@@ -162,6 +164,13 @@ class Writer:
     def _model(self) -> Model:
         return self._follower.engine.view.model
 
+    @cached_property
+    def _encoder(self) -> TextEncoder:
+        """Encodes documents in the number format in which an index is built, which need not be that of queries."""
+        encoder = self._model.text_encoder
+        is_same = resolve(self._spec.encoder.precision, encoder.device) == encoder.dtype
+        return encoder if is_same else self._follower.version.model().text_encoder
+
     @property
     def _assign(self) -> Assigner:
         """Places documents by the router of the version that requests read."""
@@ -185,6 +194,7 @@ class Writer:
                 self._remember(key, body, written)
         for made in await self._in("append", self._follower.begin):
             self._note(made)
+        await self._in("encode", lambda: self._encoder)  # the first document does not wait for it
         if self._follower.damage is not None:
             log.error("%s", self._follower.damage)
         await self._serve_newest()  # an earlier Writer may have published it before it gave the lease back
@@ -543,7 +553,8 @@ class Writer:
         if vectors:
             encoded = Encoded.of(np.concatenate(vectors))
         else:
-            encoded = self._model.encode([text for made in requests for text in document_texts(made.table)])
+            texts = [text for made in requests for text in document_texts(made.table)]
+            encoded = self._encoder.encode_for(self._model.router.reader, texts)
         rows, end, assign = list[pa.Table | InputError](), 0, self._assign
         for made in requests:
             begin, end = end, end + len(made.table)

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from fastapi.testclient import TestClient
 
 import rayhier
+from rayhier.embed.encode import TextEncoder
 from rayhier.index import change
 from rayhier.index.__main__ import main
 from rayhier.index.verify import verify
@@ -27,7 +29,7 @@ from rayhier.serve.errors import LostError
 from rayhier.serve.http.packed import pack
 from rayhier.spec import InputError
 from rayhier.spec.search import SearchSpec
-from rayhier.storage import current, files, leaf_map
+from rayhier.storage import columns, current, files, leaf_map
 from rayhier.storage.change_log import LOG, Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import leased
@@ -396,6 +398,27 @@ def test_a_text_that_is_no_vector_is_refused(open_server, text, said):
     server = open_server()
     assert said in server.put(doc("a", vector=text), status=422)["error"]["message"]
     assert server.index()["log"] == 0
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_the_server(
+    open_server, published, precision
+):
+    now = current.read(published)
+    encoder = now.spec.encoder.model_copy(update={"precision": precision})
+    spec = now.spec.model_copy(update={"encoder": encoder})
+    current.write(published, current.Current(spec=spec, artifacts=now.artifacts))
+    server = open_server()
+    server.put(doc("a"))
+    (made,) = ChangeLog(root_of(published)).after(0)
+    stored, queries = TextEncoder(Path(encoder.model), encoder), server.embedded._served.engine.view.model.text_encoder
+    vector_NM = columns.matrix(made.table["vector"])
+    rounded = [encoder.encode([OPEN])[0].astype(np.float16) for encoder in (stored, queries)]
+    np.testing.assert_array_equal(vector_NM[0], rounded[0])
+    assert queries.dtype == torch.float32
+    assert (vector_NM[0] == rounded[1]).all() == (precision == "float32")
+    assert (server.writer._encoder is queries) == (precision == "float32")
+    assert "a" in server.ids(OPEN)
 
 
 def test_small_files_are_packed_and_old_versions_go(open_server, published):
