@@ -31,6 +31,8 @@ from rayhier.search.visited import Places, Repeats
 FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 16
 """Fewest queries that each of several threads scans; of codes more, since a thread reads a list once for all of its
 queries."""
+FEW = 32
+"""Leaves of a file that are looked up first in all layers: nearly every layer has one of them."""
 OFFSET = (1 << 32) - 1
 """Bits of a faiss label that are the row's place in its list; the bits above are the list."""
 
@@ -337,16 +339,17 @@ def _layers(leaf_L: Ints, in_range_L: Bools, first_F: Ints) -> list[Places]:
     The files of a build are one layer; a file of documents that were added later has rows of any leaf.
     """
     layers: list[list[Ints]] = []
-    taken: list[set[int]] = []
+    taken_YL = np.zeros((len(first_F), int(leaf_L.max(initial=-1)) + 1), bool)
     for first, last in zip(first_F[:-1].tolist(), first_F[1:].tolist(), strict=True):
         list_A = first + np.flatnonzero(in_range_L[first:last])
-        held_leaves = set(leaf_L[list_A].tolist())
-        number = next((number for number, leaves in enumerate(taken) if not leaves & held_leaves), len(taken))
-        if number == len(taken):
+        leaf_A = leaf_L[list_A]
+        free_Y = np.flatnonzero(~taken_YL[: len(layers), leaf_A[:FEW]].any(axis=1))  # few layers are left to look at
+        free_Y = free_Y[~taken_YL[free_Y[:, None], leaf_A].any(axis=1)]
+        number = int(free_Y[0]) if len(free_Y) else len(layers)
+        if number == len(layers):
             layers.append([])
-            taken.append(set())
         layers[number].append(list_A)
-        taken[number] |= held_leaves
+        taken_YL[number, leaf_A] = True
     places = []
     for parts in layers:
         list_A = np.concatenate(parts)

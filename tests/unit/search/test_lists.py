@@ -1,11 +1,12 @@
 """Leaf lists at their edges; what they find is in tests/oracles/test_faiss_scan.py."""
 
 import gc
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from rayhier.search.lists import LeafLists
+from rayhier.search.lists import LeafLists, _layers
 
 # Five documents: two in leaf 0, none in leaf 1, three in leaf 2, none in leaf 3.
 VECTORS = np.array([[1, 0], [0, 1], [0.6, 0.8], [0.8, 0.6], [-1, 0]], np.float32)
@@ -72,3 +73,23 @@ def test_the_given_arrays_may_go(lists):
     del vectors, leaves
     gc.collect()
     assert search(made, [0, 2]) == search(lists, [0, 2])
+
+
+@pytest.mark.parametrize(("files", "leaves", "share"), [(40, 300, 0.5), (40, 300, 0.02), (5, 10, 0.4), (3, 4, 0.0)])
+def test_a_file_is_in_the_first_layer_that_has_none_of_its_leaves(files, leaves, share):
+    draw = np.random.default_rng(files)
+    leaves_F = [np.flatnonzero(draw.random(leaves) < share * draw.random()) for _ in range(files)]
+    leaf_L, first_F = np.concatenate(leaves_F), np.cumsum([0, *map(len, leaves_F)])
+    in_range_L = draw.random(len(leaf_L)) < 0.9
+    taken, wanted = [], []
+    for first, last in pairwise(first_F.tolist()):
+        places = {int(leaf_L[place]): place for place in range(first, last) if in_range_L[place]}
+        number = next((number for number, layer in enumerate(taken) if not layer & places.keys()), len(taken))
+        if number == len(taken):
+            taken.append(set())
+            wanted.append({})
+        taken[number] |= places.keys()
+        wanted[number] |= places
+    layers = [layer(np.arange(leaves)) for layer in _layers(leaf_L, in_range_L, first_F)]
+    got = [{leaf: place for leaf, place in enumerate(layer.tolist()) if place >= 0} for layer in layers]
+    assert got == wanted
