@@ -33,7 +33,10 @@ def _print(lines: Iterable[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="rayhier index", description="Change, check and export a built index.", allow_abbrev=False
+        prog="rayhier index",
+        description="Change, check and export a built index.",
+        epilog="add, delete, get and list take the address of a server, http://…, in place of WORKDIR.",
+        allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

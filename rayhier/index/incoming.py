@@ -1,8 +1,6 @@
 """Read documents to add from a user's file, check them like a corpus, and encode them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats
-from rayhier.corpus import check, lines, parquet
-from rayhier.corpus.check import Entry, Rejection, Rules
+from rayhier.corpus import parquet
+from rayhier.corpus.check import Entry, Rules
+from rayhier.corpus.document_file import VECTOR, Read, check_rows, read
 from rayhier.corpus.passages import DocumentLayout
-from rayhier.corpus.rows import checked
 from rayhier.dataset.documents import document_texts
 from rayhier.index.change import Batch
 from rayhier.model.encoded import Encoded
@@ -26,22 +24,11 @@ BATCH = 16_384
 SMALL, FEW = 64 << 20, 4 * BATCH
 """Bytes, uncompressed, and rows of a file up to which all of its documents are in memory, and it is read once: checked,
 then added."""
-REASONS_SHOWN = 3
-VECTOR = "vector"
 LENGTH = 0.01
 """Most by which a unit vector's length may differ from 1, as rounding to float16 can make it."""
 
 Encode = Callable[[Sequence[str]], Encoded]
 """Function that encodes texts by the trained encoder."""
-
-
-@dataclass(frozen=True)
-class Read:
-    """Rows of a file, checked: documents, and their vectors where the file has a column of these."""
-
-    rows: list[Entry | Rejection | None]
-    """None stands for a blank line."""
-    vectors: pa.ChunkedArray | None
 
 
 def batches(
@@ -59,9 +46,9 @@ def batches(
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     is_small = _is_small(path)
-    parts: Iterable[Read] = list(_read(path, rules, size)) if is_small else _read(path, rules, size, vectors=False)
-    _check(path, (row for part in parts for row in part.rows))
-    for part in parts if is_small else _read(path, rules, size):
+    parts: Iterable[Read] = list(read(path, rules, size)) if is_small else read(path, rules, size, vectors=False)
+    check_rows(path, (row for part in parts for row in part.rows))
+    for part in parts if is_small else read(path, rules, size):
         table = layout.table([row for row in part.rows if isinstance(row, Entry)])
         vectors = part.vectors
         if vectors is not None and len(vectors) != len(table) and layout.passages is None:
@@ -83,35 +70,6 @@ def _is_small(path: Path) -> bool:
         return path.stat().st_size <= SMALL
     rows, size = parquet.extent(path)
     return rows <= FEW and size <= SMALL
-
-
-def _read(path: Path, rules: Rules, size: int, *, vectors: bool = True) -> Iterator[Read]:
-    """Yield the rows of a file, `size` at a time, with the vectors of a parquet file unless `vectors` is False."""
-    if path.suffix != PARQUET:
-        raw = lines.rows(lines.lines(path, 0, path.stat().st_size))
-        rows = checked(raw, lambda line: check.document(check.json_row(line), rules))
-        while part := list(islice(rows, size)):
-            yield Read(part, None)
-        return
-    names = rules.columns
-    parquet.check_columns("file", path, [names.id])
-    wanted = [names.id, names.title, names.text, *rules.fields, *([VECTOR] if vectors else [])]
-    for table in parquet.tables(path, wanted, size):
-        vector_column = table[VECTOR] if VECTOR in table.column_names else None
-        raw = table.drop_columns([] if vector_column is None else [VECTOR]).to_pylist()
-        yield Read(list(checked(raw, lambda row: check.document(row, rules))), vector_column)
-
-
-def _check(path: Path, rows: Iterable[Entry | Rejection | None]) -> None:
-    """Check all rows before the first is encoded; InputError where a row is refused."""
-    bad, reasons = 0, []
-    for number, row in enumerate(rows, 1):
-        if isinstance(row, Rejection):
-            bad += 1
-            reasons += [f"row {number}: {row.reason}"] if bad <= REASONS_SHOWN else []
-    if bad:
-        more = f" and {bad - REASONS_SHOWN} more" if bad > REASONS_SHOWN else ""
-        raise InputError(f"{path}: {'; '.join(reasons)}{more}; allowed: rows as in the corpus; nothing was changed")
 
 
 def _matrix(path: Path, vectors: pa.ChunkedArray, *, unit: bool) -> Floats:

@@ -10,8 +10,12 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import rayhier
+from rayhier.__main__ import main
 from rayhier.search.searcher import Searcher
 
 from .conformance import TOKEN, WRITE_TOKEN, conforms, writes
@@ -59,6 +63,71 @@ def test_it_ends_with_0_where_it_is_told_to(process: subprocess.Popen[str]) -> N
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in said
+
+
+def test_the_shell_changes_and_reads_its_documents(
+    process: subprocess.Popen[str],
+    work: Path,
+    port: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hints = list[str]()
+    monkeypatch.setattr("rayhier.serve.shell.say", hints.append)
+    url = f"http://127.0.0.1:{port}"
+    with rayhier.open(work) as index:
+        fields, vector_NM = index.spec.corpus.fields, index.encode(["quagga one", "quagga two"])
+
+    def shell(command: str, *arguments: object, token: str = "write", address: str = url) -> tuple[int, list[str], str]:
+        token_file = ["--token-file", str(tmp_path / token)] if token else []
+        code = main(["index", command, address, *map(str, arguments), *token_file])
+        printed = capsys.readouterr()
+        return code, printed.out.splitlines(), printed.err
+
+    texts = {f"new{n:04d}": f"quagga number {n}" for n in range(1_100)}
+    rows = [{"key": name, "text": text, "unknown": 1} for name, text in texts.items()]
+    (tmp_path / "new.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert shell("add", tmp_path / "new.jsonl", "--id", "key")[:2] == (
+        0,
+        ["log 3: 1,100 documents written, 0 of them in place of others"],
+    )
+    vectors = pa.array(vector_NM.tolist(), pa.list_(pa.float32()))
+    table = pa.table({"id": ["new0001", "given"], "text": ["quagga one", "quagga two"], "vector": vectors})
+    pq.write_table(table, tmp_path / "given.parquet")
+    assert shell("add", tmp_path / "given.parquet")[:2] == (
+        0,
+        ["log 4: 2 documents written, 1 of them in place of others"],
+    )
+    code, (first, second), _ = shell("get", "given", "new0001", token="token")
+    assert (code, json.loads(first)["text"], json.loads(second)["text"]) == (0, "quagga two", "quagga one")
+    assert set(json.loads(first)["fields"]) == set(fields)
+    code, listed, _ = shell("list", "--after", "given", "--limit", 1_050, token="token")
+    after = [json.loads(line)["id"] for line in listed]
+    assert (code, len(after), after == sorted(after)) == (0, 1_050, True)
+    assert hints == [f"1,050 documents; others follow: give --limit, or --after {after[-1]}"]
+    (tmp_path / "ids").write_text("\n".join(texts))
+    assert shell("delete", "given", "--file", tmp_path / "ids")[:2] == (0, ["log 6: 1,101 documents deleted"])
+
+    (tmp_path / "bad.jsonl").write_text('{"id": "a", "text": "good"}\n{"id": 1.5, "text": "bad"}')
+    missing = tmp_path / "missing.jsonl"
+    for arguments, said in [
+        (("add", tmp_path / "bad.jsonl"), "bad.jsonl: row 2: wrong type; allowed: rows as in the corpus; nothing was"),
+        (("add", missing), "missing.jsonl: no such file"),
+        (("delete", "new0001"), "ids: 1 not in the index: 'new0001'; nothing was changed; allowed: ids of documents"),
+        (("delete",), "ids: got none; allowed: ids of documents in the index"),
+        (("get", "new0001"), "id: got 'new0001'; allowed: the id of a document in the index"),
+        (("get", ".."), "id: got '..'; allowed: the id of a document, but for '.' and '..'"),
+    ]:
+        code, printed, error = shell(*arguments)
+        assert (code, printed) == (2, [])
+        assert error.startswith("error: ")
+        assert said in error
+    assert "error: " in shell("delete", "d0", token="token")[2]
+    assert shell("get", "d0", token="")[0] == 2
+    assert "Connection refused" in shell("get", "d0", address="http://127.0.0.1:9")[2]
+    with pytest.raises(SystemExit):
+        shell("fold")
 
 
 def test_the_sample_query_that_it_prints_is_answered(process: subprocess.Popen[str], port: int) -> None:

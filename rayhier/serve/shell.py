@@ -1,0 +1,176 @@
+"""`rayhier index add|delete|get|list http://…`: documents of an index that a server serves and writes."""
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rayhier.command import run_command
+from rayhier.corpus.check import Entry, Rules
+from rayhier.corpus.document_file import Read, check_rows, read
+from rayhier.progress import Bar, say
+from rayhier.serve.client import Client
+from rayhier.serve.errors import ApiError
+from rayhier.serve.http.models import DocumentBody
+from rayhier.spec import InputError
+from rayhier.spec.corpus import Columns, FieldType, Limits
+
+TOGETHER, BYTES = 500, 1_000_000
+"""Most documents of a request, and most bytes, about."""
+PAGE = 1_000
+"""Most documents that are listed, or ids that are deleted, by a request."""
+RETRIES = 20
+"""Times that a request is sent again where the server has no room for further changes or its connection is cut."""
+LONGEST = 1 << 40
+"""Length that no title, text or id has: what is too long, the server says."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns exit code 2 after a user's mistake or where the server refuses, else 0."""
+    options = _parser().parse_args(arguments)
+    return run_command(lambda: _run(options), failures=(ApiError,))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rayhier index", description="Change and read the documents of a served index.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, says: str) -> argparse.ArgumentParser:
+        parser = commands.add_parser(name, help=says, description=says, allow_abbrev=False)
+        parser.add_argument("url", help="address of the server, http://… or https://…")
+        parser.add_argument("--token-file", type=Path, help="file with one line, the token that requests carry")
+        return parser
+
+    adding = command("add", "write documents; those with ids that are there are replaced")
+    adding.add_argument(
+        "file", type=Path, help=".jsonl or .parquet, one document a row; parquet may have a column `vector`"
+    )
+    for name in Columns.model_fields:
+        adding.add_argument(f"--{name}", default=name, metavar="NAME", help=f"column of the {name} (default {name})")
+    deleting = command("delete", "delete documents")
+    deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
+    deleting.add_argument("--file", type=Path, help="file of ids, one on each line")
+    getting = command("get", "print documents as JSON, one a line")
+    getting.add_argument("ids", nargs="+", metavar="ID", help="id of a document")
+    listing = command("list", "print documents as JSON, one a line, in the order of their ids")
+    listing.add_argument("--after", metavar="ID", help="id after which to begin (default: with the first)")
+    listing.add_argument("--limit", type=_positive, default=100, help="most documents (default 100)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 or more")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> None:
+    token = _token(options.token_file)
+    try:
+        with Client(options.url, token) as client, Client(options.url, token, retries=RETRIES) as patient:
+            match options.command:
+                case "add":
+                    _add(patient, options, client.index().fields)
+                case "delete":
+                    client.index()  # a server that is not there is told at once
+                    _delete(patient, options)
+                case "get":
+                    for name in options.ids:
+                        _print(client.document(name))
+                case _:
+                    _list(client, options)
+    except ValueError as error:  # the client refuses what no server could answer
+        raise InputError(str(error)) from None
+
+
+def _token(file: Path | None) -> str | None:
+    return None if file is None else _text(file, "--token-file").strip()
+
+
+def _text(file: Path, name: str) -> str:
+    try:
+        return file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: {file} cannot be read: {error}") from None
+
+
+def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, FieldType]) -> None:
+    columns = Columns(id=options.id, title=options.title, text=options.text)
+    rules = Rules(Limits(title=LONGEST, text=LONGEST, id=LONGEST), columns, fields)
+    total = check_rows(options.file, (row for part in _parts(options.file, rules, vectors=False) for row in part.rows))
+    written = replaced = log = 0
+    with Bar("write", total, "documents") as bar:
+        for documents in _batches(_documents(_parts(options.file, rules), rules)):
+            try:
+                told = client.put(documents)
+            except ApiError as error:
+                raise InputError(f"{error.message}; {written:,} documents before these were written") from None
+            written, replaced, log = written + told.documents, replaced + told.replaced, told.log
+            bar.advance(told.documents)
+    print(f"log {log}: {written:,} documents written, {replaced:,} of them in place of others")
+
+
+def _parts(file: Path, rules: Rules, *, vectors: bool = True) -> Iterator[Read]:
+    return read(file, rules, PAGE, vectors=vectors)
+
+
+def _documents(parts: Iterable[Read], rules: Rules) -> Iterator[dict[str, Any]]:
+    """Yield documents as `Client.put` takes them."""
+    for part in parts:
+        entries = [row for row in part.rows if isinstance(row, Entry)]
+        vectors: Sequence[Any] = [None] * len(entries) if part.vectors is None else part.vectors.to_pylist()
+        for row, vector in zip(entries, vectors, strict=True):
+            fields = {name: value for name, value in zip(rules.fields, row.values, strict=True) if value is not None}
+            document = {"id": row.key, "title": row.title, "text": row.text, "fields": fields}
+            yield document if vector is None else {**document, "vector": vector}
+
+
+def _batches(documents: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Gather documents for a request: as many as it may have, all with vectors or all without."""
+    batch, size = list[dict[str, Any]](), 0
+    for document in documents:
+        bytes_ = 8 * len(document.get("vector", ())) + sum(len(document[name].encode()) for name in ("title", "text"))
+        is_full = len(batch) == TOGETHER or size + bytes_ > BYTES
+        if batch and (is_full or ("vector" in document) != ("vector" in batch[0])):
+            yield batch
+            batch, size = [], 0
+        batch.append(document)
+        size += bytes_
+    if batch:
+        yield batch
+
+
+def _delete(client: Client, options: argparse.Namespace) -> None:
+    lines = [] if options.file is None else _text(options.file, "--file").splitlines()
+    ids = list(dict.fromkeys([*options.ids, *filter(None, lines)]))
+    if not ids:
+        raise InputError("ids: got none; allowed: ids of documents in the index")
+    deleted = log = 0
+    with Bar("delete", len(ids), "documents") as bar:
+        for begin in range(0, len(ids), PAGE):
+            try:
+                told = client.delete(ids[begin : begin + PAGE])
+            except ApiError as error:
+                raise InputError(f"{error.message}; {deleted:,} documents before these were deleted") from None
+            deleted, log = deleted + told.documents, told.log
+            bar.advance(told.documents)
+    print(f"log {log}: {deleted:,} documents deleted")
+
+
+def _list(client: Client, options: argparse.Namespace) -> None:
+    after, left = options.after, options.limit
+    while left > 0:
+        page = client.documents(after, min(left, PAGE))
+        for document in page.documents:
+            _print(document)
+        after, left = page.next, left - len(page.documents)
+        if after is None:
+            return
+    say(f"{options.limit:,} documents; others follow: give --limit, or --after {after}")
+
+
+def _print(document: DocumentBody) -> None:
+    print(json.dumps(document.model_dump(include=set(DocumentBody.model_fields)), ensure_ascii=False))
