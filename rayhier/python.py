@@ -23,6 +23,7 @@ from rayhier.index import change
 from rayhier.index.add_file import add_file
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.index import index_root
+from rayhier.search.memory import give_back
 from rayhier.search.searcher import Searcher
 from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.spec import InputError, JobSpec
@@ -246,6 +247,7 @@ class Index:
                 raise
         self._searcher = after
         before.close()
+        give_back()
         return self.version
 
 

@@ -32,6 +32,7 @@ from rayhier.index.vacuum import vacuum
 from rayhier.model.encoded import Encoded
 from rayhier.model.precision import resolve
 from rayhier.search.live import Seen
+from rayhier.search.memory import give_back
 from rayhier.search.model import Model
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.batching import Batches
@@ -704,6 +705,7 @@ class Writer:
         self._tail_bytes = sum(made.table.nbytes for made in left)
         self._oldest = time.monotonic()
         await self._in("fold", self._log.gather, first, self._follower.manifest.log)
+        await self._in("fold", give_back)
 
     async def _in(self, thread: str, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work, *arguments)
