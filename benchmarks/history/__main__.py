@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from benchmarks.commands import Options, count
 from benchmarks.history.driver import Plan
 from benchmarks.history.together import Told, together
+from benchmarks.history.toy_index import DOCUMENTS
+from benchmarks.live.gauge import about
 from benchmarks.live.page import Figures
 
 
@@ -60,10 +62,12 @@ def figures(told: Sequence[Told], seeds: str, clients: int, seconds: float) -> F
     """What docs/live.md says of histories."""
     counts: Counter[str] = sum((Counter(each.counts) for each in told), Counter())
     text = (
-        f"{counts['operations']:,} operations in {len(told)} histories at once, {clients} clients each (seed {seeds}): "
-        f"{sum(each.violations for each in told)} violations in {seconds / 60:.1f} minutes. Killed {counts['killed']} "
-        f"times, refused by the disk {counts['refuses']}, damaged in the log {counts['damaged']}, swapped to another "
-        f"model {counts['swap']}; {counts['answers lost, change made']} changes were made whose answers a kill cut."
+        f"{counts['operations']:,} operations in {len(told)} histories at once, {clients} clients each (seed {seeds}), "
+        f"on indexes of {DOCUMENTS} documents in memory, killed by SIGKILL, which is not loss of power: "
+        f"{sum(each.violations for each in told)} violations in {seconds / 60:.1f} minutes "
+        f"([what is checked](../benchmarks/README.md#history)). Killed {counts['killed']} times, refused by the disk "
+        f"{counts['refuses']}, damaged in the log {counts['damaged']}, swapped to another model {counts['swap']}; "
+        f"{counts['answers lost, change made']} changes were made whose answers a kill cut. {about()}."
     )
     made = [name.split(":")[0] for name in told[0].counts if name.endswith(": versions made")]
     head = ["versions by", *made]

@@ -1,8 +1,9 @@
 """Single changes beside searches: `python -m benchmarks.live.changes INDEX`.
 
 An embedded server, a process of its own, answers searches of two clients, alone and beside sixteen that search too.
-Then the sixteen add documents one by one and delete them again, each looking for its change by its next search.
-Documents are copies of the index's with a word of their own.
+Then the sixteen add documents one by one and delete them again, each looking for its change by its next search. All
+are paced: a request that is due while an earlier one is not answered is sent late, and its time counts from when it was
+due. Changes are folded meanwhile. Documents are copies of the index's with a word of their own.
 """
 
 import asyncio
@@ -10,16 +11,18 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.commands import Options, absolute, clock, count
+from benchmarks.live.gauge import about
 from benchmarks.live.ingest import copied, serving
 from benchmarks.tables import table
 from rayhier.dataset.queries import load_queries
+from rayhier.search.index import open_leaf_map
 from rayhier.serve.client import AsyncClient
 from rayhier.storage import current, files
 from rayhier.storage.change_log import LOG
@@ -30,6 +33,10 @@ SEARCHERS, WRITERS = 2, 16
 QUIET_SECONDS = 20.0
 """Seconds of searches before the first change."""
 K = 10
+PACE = 0.5
+"""Seconds from one change of a client to its next; searches of a client that only searches come five times as often."""
+FOLDED = 200
+"""Documents of changes that are folded together."""
 FIGURES = "changes.json"
 
 
@@ -47,6 +54,8 @@ class Times:
     left: dict[str, int] = field(default_factory=dict)
     """Numbers of files that are left on storage, by kind."""
     began: float = field(default_factory=time.perf_counter)
+    about: str = ""
+    """When, where and how this was measured."""
 
     def __call__(self, kind: str, began: float) -> None:
         """Note that a request of a kind, begun at a time, has been answered."""
@@ -55,25 +64,40 @@ class Times:
         self.at.setdefault(kind, []).append(round(now - self.began, 2))
 
 
-async def searches(client: AsyncClient, queries: Sequence[str], kind: str, times: Times, ends: asyncio.Event) -> None:
+async def dues(pace: float) -> AsyncIterator[float]:
+    """Yield the times at which requests are due, each once it is over; with pace 0 at once."""
+    due = time.perf_counter() + pace * secrets.randbelow(1000) / 1000
+    while True:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        yield due if pace else time.perf_counter()
+        due += pace
+
+
+async def searches(
+    client: AsyncClient, queries: Sequence[str], kind: str, times: Times, ends: asyncio.Event, pace: float
+) -> None:
     """Search one query after another until an event."""
     place = secrets.randbelow(len(queries))
-    while not ends.is_set():
-        began = time.perf_counter()
+    async for due in dues(pace):
+        if ends.is_set():
+            return
         await client.search(queries[place % len(queries)], k=K)
-        times(kind, began)
+        times(kind, due)
         place += 1
 
 
-async def writes(client: AsyncClient, texts: Sequence[str], number: int, times: Times, *, changes: bool) -> None:
+async def writes(
+    client: AsyncClient, texts: Sequence[str], number: int, times: Times, pace: float, *, changes: bool
+) -> None:
     """Add a client's documents one by one, then delete them; the next search tells whether a change is seen.
 
     Without `changes` only these searches are made.
     """
     named = {f"live-{number}-{place}": f"{text} mark{number}x{place}" for place, text in enumerate(texts)}
+    clock = dues(pace)
     for kind in ("add", "delete"):
         for name, text in named.items():
-            log, began = 0, time.perf_counter()
+            log, began = 0, await anext(clock)
             if changes:
                 told = await (client.put([{"id": name, "text": text}]) if kind == "add" else client.delete([name]))
                 times(kind, began)
@@ -84,7 +108,7 @@ async def writes(client: AsyncClient, texts: Sequence[str], number: int, times: 
                 times.unseen.append(f"{kind} {name}")
 
 
-async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[str]) -> Times:
+async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[str], pace: float) -> Times:
     """Measure searches alone, then beside changes."""
     times = Times()
 
@@ -92,7 +116,7 @@ async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[
         ends = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for _ in range(SEARCHERS):
-                group.create_task(searches(client, queries, kind, times, ends))
+                group.create_task(searches(client, queries, kind, times, ends, pace / 5))
             await work()
             ends.set()
 
@@ -105,7 +129,7 @@ async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[
         async def all_writers(*, changes: bool) -> None:
             async with asyncio.TaskGroup() as group:
                 for number, part in enumerate(parts):
-                    group.create_task(writes(client, part.tolist(), number, times, changes=changes))
+                    group.create_task(writes(client, part.tolist(), number, times, pace, changes=changes))
 
         await beside("search, no changes", lambda: all_writers(changes=False))
         began = time.perf_counter()
@@ -136,14 +160,16 @@ def lines(times: Times) -> list[str]:
     unseen = f"not seen by the next search: {len(times.unseen)}"
     changed = f"{2 * times.changes:,} changes in {times.seconds:,.0f} s; {unseen}."
     slower = f"Searches' 99% beside changes over those without: {busy / quiet:.1f}."
-    stored = f"Left on storage: {', '.join(f'{number} {kind}' for kind, number in times.left.items())}."
-    return [*table(["request", "number", "median ms", "95%", "99%"], rows), "", f"{changed} {slower} {stored}"]
+    stored = f"On storage at the end: {', '.join(f'{number} {kind}' for kind, number in times.left.items())}."
+    said = f"{changed} {slower} {stored} {times.about}."
+    return [*table(["request", "number", "median ms", "95%", "99%"], rows), "", said]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve a copy of an index, change it while it is searched, and print the tables."""
     parser = Options("An index that changes while it is searched.", "live")
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
+    parser.add_argument("--pace", type=float, default=PACE, help="seconds between a client's changes; 0: no pause")
     parser.add_argument("--changes", type=count, default=1_000, help="documents that are added, then deleted")
     options = parser.parse_args(arguments)
     report, work = clock(), options.workdir / "changes"
@@ -157,10 +183,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{title} {text}".strip()
         for title, text in zip(*(some[name].to_pylist() for name in some.column_names), strict=True)
     ]
+    documents = open_leaf_map(place, now).manifest.documents
     report("copied")
-    with serving(work) as (url, token):
-        times = asyncio.run(measure(url, token, queries, texts[: options.changes]))
+    with serving(work, f"writes.fold_documents={FOLDED}") as (url, token):
+        times = asyncio.run(measure(url, token, queries, texts[: options.changes], options.pace))
         times.changes, times.left = min(options.changes, len(texts)), left(folder)
+        times.about = about(f"a change every {options.pace:g} s", f"{now.spec.name}, {documents:,} documents")
     (options.workdir / FIGURES).write_text(json.dumps(asdict(times)))
     shutil.rmtree(work)
     print("\n".join(["", *lines(times)]))

@@ -5,6 +5,7 @@ Needs numpy alone, so that systems of other environments are measured the same w
 
 import json
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,19 +24,35 @@ EVERY = 0.5
 """Seconds between two looks at a process's memory."""
 
 
+def about(*settings: str) -> str:
+    """Say when, where and of which commit something is measured, and with which settings."""
+    cpu, memory = Path("/proc/cpuinfo").read_text(), Path("/proc/meminfo").read_text()
+    model = next((line.partition(": ")[2] for line in cpu.splitlines() if line.startswith("model name")), "")
+    size = int(memory.split()[1]) >> 20
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    machine = f"{os.cpu_count()} processors ({model}), {size} GiB"
+    return "; ".join([time.strftime("%Y-%m-%d"), machine, f"commit {commit}", *settings])
+
+
 @dataclass
 class Taken:
     """Figures of an ingest."""
 
     system: str
+    about: str = field(default_factory=about)
     batches: int = 0
     documents: int = 0
     seconds: float = 0.0
     """Seconds from the first batch until all documents are in the index."""
+    longest: float = 0.0
+    """Longest seconds in which no batch was taken."""
     rates: list[float] = field(default_factory=list)
     """Documents a second in each tenth of the time."""
     files: int = 0
     bytes: int = 0
+    cache: int = 0
+    """Bytes of files that searches map, made of the others."""
     cpu: float = 0.0
     """Seconds of processors that the system's process took for all documents."""
     memory: int = 0
@@ -75,6 +92,7 @@ def ingest(taken: Taken, add: Callable[[int], object], seconds: float, settle: C
 def count(taken: Taken, ends: Sequence[float], seconds: float) -> None:
     """Note batches by the seconds at which each was in, and the seconds until all were in the index."""
     taken.batches, taken.documents, taken.seconds = len(ends), len(ends) * BATCH, seconds
+    taken.longest = float(np.diff([0.0, *ends]).max())
     width = max(ends) / 10
     counts = np.histogram(ends, 10, (0, max(ends)))[0]
     taken.rates = [round(number * BATCH / width, 1) for number in counts.tolist()]
@@ -98,8 +116,13 @@ def ask(taken: Taken, stream: Stream, search: Callable[[Any], list[str]]) -> Non
 
 def weigh(taken: Taken, folder: Path) -> None:
     """Count files below a folder, and their bytes."""
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    sizes = sizes_below(folder)
     taken.files, taken.bytes = len(sizes), sum(sizes)
+
+
+def sizes_below(folder: Path) -> list[int]:
+    """Bytes of each file below a folder."""
+    return [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
 
 
 def processors(pid: int) -> float:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import rayhier
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, absolute, clock, served
-from benchmarks.live.gauge import Taken, ask, count, ingest, watched, weigh
+from benchmarks.live.gauge import Taken, about, ask, count, ingest, sizes_below, watched, weigh
 from benchmarks.live.stream import VECTORS, K, Stream
 from benchmarks.machine import below, free_ports
 from benchmarks.tables import table
@@ -44,11 +44,13 @@ CLIENTS = 4
 HEAD = [
     "system",
     "documents a second",
-    "added",
-    "in seconds",
+    "documents at the end",
+    "seconds",
+    "longest wait, s",
     "CPU, µs a document",
     "files",
     "MB",
+    "cache, MB",
     "memory, MB",
     "a search, median ms",
     "99%",
@@ -126,15 +128,18 @@ async def put_for(url: str, token: str, stream: Stream, seconds: float) -> list[
 def lines(workdir: Path) -> list[str]:
     """A table of the figures below a workdir; empty where there are none."""
     taken = [read for name in (*OURS, *RIVALS) if (read := Taken.read(workdir, name)) is not None]
+    first = len(Stream.open(workdir / "ingest").first) if taken else 0
     rows = [
         [
             each.system,
             f"{each.rate:,.0f}",
-            f"{each.documents:,}",
+            f"{first + each.documents:,}",
             f"{each.seconds:,.0f}",
+            f"{each.longest:.1f}",
             f"{1e6 * each.cpu / each.documents:,.0f}",
             f"{each.files:,}",
             f"{each.bytes / 1e6:,.0f}",
+            f"{each.cache / 1e6:,.0f}",
             f"{each.memory / 1e6:,.0f}",
             f"{each.median:.1f}",
             f"{each.p99:.1f}",
@@ -142,14 +147,17 @@ def lines(workdir: Path) -> list[str]:
         ]
         for each in taken
     ]
-    return table(HEAD, rows) if rows else []
+    if not rows:
+        return []
+    return [*table(HEAD, rows), "", *(f"- {each.system}: {each.about}." for each in taken)]
 
 
 def over_http(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
     """An embedded server, with clients in this process."""
-    taken = Taken("rayhier-http")
+    settings = ("writes.fold_seconds=2", f"writes.keep_versions={KEPT}")
+    taken = Taken("rayhier-http", about(*settings))
     with (
-        serving(work, "writes.fold_seconds=2", f"writes.keep_versions={KEPT}") as (url, token),
+        serving(work, *settings) as (url, token),
         Client(url, token) as client,
     ):
         with watched(taken, below(os.getpid())[-1]):
@@ -217,9 +225,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         stream_of(options.index).write(folder)
     for name in options.systems:
         if name in OURS:
-            root = copied(options.index, folder / "index")
-            OURS[name](root, folder / "index", Stream.open(folder), options.seconds).write(options.workdir)
-            shutil.rmtree(folder / "index")
+            root, cache = copied(options.index, folder / "index"), folder / "cache"
+            os.environ["RAYHIER_CACHE"] = str(cache)
+            taken = OURS[name](root, folder / "index", Stream.open(folder), options.seconds)
+            taken.cache = sum(sizes_below(cache))
+            taken.write(options.workdir)
+            for made in (folder / "index", cache):
+                shutil.rmtree(made)
         elif options.rivals:
             command = [options.rivals, "-m", "benchmarks.live.rivals", name, folder, options.workdir]
             subprocess.run([*map(str, command), "--seconds", str(options.seconds)], check=True, cwd=ROOT)

@@ -90,8 +90,9 @@ def added(workdir: Path, docs: Path) -> list[str]:
         for name in (*ingest.OURS, *ingest.RIVALS):
             taken = Taken.read(workdir, name)
             if taken is not None:
-                named[name] = [(np.arange(len(taken.rates)) + 0.5) / len(taken.rates), taken.rates]
-        pages.curves(axes, named, xlabel="share of the time", ylabel="documents a second", ylim=(0, None))
+                added = np.cumsum(taken.rates) * taken.documents / sum(taken.rates)
+                named[name] = [added, taken.rates]
+        pages.curves(axes, named, xlabel="documents added", ylabel="documents a second", ylim=(0, None))
     return [*lines, "", pages.link("Documents a second, over the time of the ingest", path)]
 
 

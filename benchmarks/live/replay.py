@@ -25,6 +25,7 @@ import yaml
 
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, absolute, clock, count
+from benchmarks.live.gauge import about
 from benchmarks.live.ingest import copied, serving
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.queries import Queries, load_queries
@@ -121,6 +122,8 @@ class Agreement:
     """Name of the index's spec."""
     documents: int = 0
     """Number of documents at the start."""
+    about: str = ""
+    """When and where this was measured."""
 
 
 class Recording:
@@ -337,6 +340,7 @@ def lines(workdir: Path) -> list[str]:
         swaps = f"{told.models - 1} swaps of the model and {told.rollbacks} rollbacks"
         times = f"their 99% took {told.p99_swap:,.0f} ms beside a swap of the model, {told.p99:,.0f} ms of all"
         lines.append(f"Beside {swaps}, {told.failed} searches failed; {times}, with the training on the same machine.")
+    lines += [f"{told.about}."] if told.about else []
     return [" ".join(lines), *([f"First: {told.first}"] if told.first else [])]
 
 
@@ -363,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         recording = Recording(url, token, work, queries, texts)
         recorded = asyncio.run(recording(options.answers, options.versions, options.models))
     report(f"{len(recorded.answers):,} answers; {len(recorded.failed)} failed: {recorded.failed[:3]}")
-    told = replace(compare(work, recorded, queries), index=now.spec.name, documents=documents)
+    told = replace(compare(work, recorded, queries), index=now.spec.name, documents=documents, about=about())
     (options.workdir / FIGURES).write_text(json.dumps(asdict(told), indent=1))
     report("replayed")
     print("\n".join(lines(options.workdir)))

@@ -42,7 +42,7 @@ class Stream:
     def open(cls, folder: Path) -> "Stream":
         """Read what `write` wrote."""
         ids, texts = json.loads((folder / TEXTS).read_text())
-        return cls(ids, texts, np.load(folder / VECTORS), np.load(folder / QUERIES))
+        return cls(ids, texts, np.load(folder / VECTORS, mmap_mode="r"), np.load(folder / QUERIES))
 
     def write(self, folder: Path) -> None:
         """Write the documents and queries to files below a folder."""
