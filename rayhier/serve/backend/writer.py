@@ -363,7 +363,8 @@ class Writer:
     async def _change_some(self, wanted: Sequence[_Wanted]) -> None:
         """Make changes, but for those that must come later; an error that it raises concerns all that are not made.
 
-        Later come a change whose key an earlier one has, and all from one on whose number another process took.
+        Later come a change whose key an earlier one has, and all from one on that is refused after others, or whose
+        number another process took.
         """
         if self._moved:
             raise MovedError
@@ -376,6 +377,8 @@ class Writer:
                 self._check_room(documents, size)  # other changes came before
                 made = await self._made_of(each, there, self.seen.log + len(nexts) + 1)
             except (ApiError, InputError) as error:
+                if nexts:  # it may be refused for what these change, which is not durable yet
+                    break
                 each.ends(error)
                 continue
             nexts.append(_Next(each, made, Counter({name: there[name] for name in each.ids})))

@@ -568,7 +568,7 @@ def test_changes_that_wait_are_made_together_each_as_if_alone(server, published)
         ("put", [doc("a")]),
     )
     again, gone, missing, keyed, same, reused, deleted, last = others
-    assert looked_up == [5, 2], "at once, but for those whose key waits for another's"
+    assert looked_up == [5, 4, 2], "those after a refusal once others are durable, and whose key waits for another's"
     assert [each.seen.log for each in (first, again, gone, keyed, deleted, last)] == [2, 3, 4, 5, 6, 7]
     assert [each.replaced for each in (first, again, last)] == [0, 1, 0]
     assert missing.code == "no_document"
@@ -602,10 +602,25 @@ def test_of_changes_made_together_those_before_a_full_disk_stay(server, publishe
     assert server.put(doc("c"))["log"] == 3
 
 
+def test_a_change_is_not_refused_for_one_before_it_that_storage_refuses(server, monkeypatch):
+    plain = ChangeLog.append
+
+    def refuse(log, made):
+        if made.number == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return plain(log, made)
+
+    monkeypatch.setattr(ChangeLog, "append", refuse)
+    (first, second), looked_up = at_once(server, ("delete", ["d1"]), ("delete", ["d1"]))
+    assert looked_up == [2]
+    assert (first.code, second.code) == ("storage", "storage")
+    assert "d1" in server.all_ids()
+
+
 def test_of_changes_made_together_those_beyond_a_full_tail_are_refused(open_server):
     server = open_server(writes={"max_tail_documents": 3, "fold_documents": 100})
     (a, b, c), looked_up = at_once(server, *(("put", [doc(name)]) for name in "abc"))
-    assert looked_up == [4]
+    assert looked_up == [4, 1]
     assert (a.seen.log, b.seen.log) == (2, 3)
     assert c.code == "overloaded"
 
