@@ -33,7 +33,7 @@ SEARCHERS, WRITERS = 2, 16
 QUIET_SECONDS = 20.0
 """Seconds of searches before the first change."""
 K = 10
-PACE = 0.5
+PACE = 1.0
 """Seconds from one change of a client to its next; searches of a client that only searches come five times as often."""
 FOLDED = 200
 """Documents of changes that are folded together."""
