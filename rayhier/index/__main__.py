@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayhier.command import run_command
+from rayhier.index.arguments import documents_by_id, ids, positive
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage.paths import Location, locate
@@ -51,38 +52,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     adding.add_argument("--upsert", action="store_true", help="replace documents whose ids are in the index already")
     adding.add_argument("--id", metavar="NAME", help="column with the ids (default: the corpus's)")
-    deleting = command("delete", "delete documents")
-    deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
-    deleting.add_argument("--file", type=Path, help="file of ids, one on each line")
-    getting = command("get", "print documents as JSON, one a line")
-    getting.add_argument("ids", nargs="+", metavar="ID", help="id of a document")
-    listing = command("list", "print documents as JSON, one a line, in the order of their ids")
-    listing.add_argument("--after", default="", metavar="ID", help="id after which to begin (default: with the first)")
-    listing.add_argument("--limit", type=_positive, default=100, help="most documents (default 100)")
+    documents_by_id(command)
     command("fold", "write the change log's tail, which a server left, to leaf files")
     command("maintain", "split leaves that grew and give up those that shrank, without training")
     command("embed", "encode the documents whose vectors were carried from another model (rayhier run --carry)")
     command("compact", "rewrite many files as few, without deleted rows")
     sweeping = command("vacuum", "remove old versions and the files only they need; versions in use stay")
-    sweeping.add_argument("--keep", type=_positive, default=1, help="number of newest versions to keep (default 1)")
+    sweeping.add_argument("--keep", type=positive, default=1, help="number of newest versions to keep (default 1)")
     sweeping.add_argument(
         "--hours", type=_hours, default=24.0, help="hours after which files of no version are removed (default 24)"
     )
     command("stats", "show sizes, balance and drift, and what to do about them")
     checking = command("verify", "check every file of every version, and every row of one version")
-    checking.add_argument("--version", type=_positive, help="version whose rows are checked (default: the newest)")
+    checking.add_argument("--version", type=positive, help="version whose rows are checked (default: the newest)")
     exporting = command("export", "write one faiss file that plain faiss opens")
     exporting.add_argument("file", type=_local, help="file to write; FILE.rows.parquet beside it names the rows")
     command("versions", "list versions")
     rolling = command("rollback", "publish an older version again as the newest")
-    rolling.add_argument("version", type=_positive, help="number of the older version")
+    rolling.add_argument("version", type=positive, help="number of the older version")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 or more")
-    return int(text)
 
 
 def _hours(text: str) -> float:
@@ -117,7 +105,7 @@ def _run(options: argparse.Namespace) -> list[str]:
         case "add":
             return _add(options, workdir, opened)
         case "delete":
-            return _changed(opened.manifest, change.delete(opened.root, _ids(options)).manifest)
+            return _changed(opened.manifest, change.delete(opened.root, ids(options)).manifest)
         case "fold":
             return _fold(now, opened, workdir)
         case "maintain":
@@ -233,7 +221,7 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
         return [stored_and_tail(lambda piece: together(read_shards(opened, piece)), work, view, leaves)]
 
     if options.command == "get":
-        lookup = Lookup(tuple(_ids(options)))
+        lookup = Lookup(tuple(ids(options)))
         shown = documents(read(lookup), lookup)
         if missing := sorted(set(lookup.ids) - {document.id for document in shown}):
             raise InputError(f"id: got {missing[0]!r:.80}; allowed: the id of a document in the index")
@@ -244,21 +232,6 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
             shown = shown[: options.limit]
             say(f"{options.limit:,} documents; others follow: give --limit, or --after {shown[-1].id}")
     return [json.dumps(dataclasses.asdict(document), ensure_ascii=False, default=str) for document in shown]
-
-
-def _ids(options: argparse.Namespace) -> list[str]:
-    """Ids from the command line and from `--file`."""
-    from rayhier.corpus.check import encodes
-
-    if not all(map(encodes, options.ids)):
-        raise InputError("ids: one is not UTF-8; allowed: ids of documents in the index")
-    if getattr(options, "file", None) is None:
-        return list(options.ids)
-    try:
-        text = options.file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--file: {options.file} cannot be read: {error}") from None
-    return [*options.ids, *(line for line_read in text.split("\n") if (line := line_read.removesuffix("\r")))]
 
 
 def _changed(before: "Manifest | None", after: "Manifest") -> list[str]:

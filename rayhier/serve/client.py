@@ -44,7 +44,7 @@ from rayhier.spec.search import Mode
 ANSWER_SHOWN = 200
 """Number of characters shown of an answer that cannot be parsed."""
 PAUSE_SECONDS = 0.25
-"""Least pause, in seconds, before the first retry; it doubles with every further retry."""
+"""Least pause, in seconds, before the first retry; it doubles with every further retry, up to the longest."""
 WRITE_SECONDS = 150.0
 """Least timeout, in seconds, of a request to write, whose documents the server encodes."""
 LONGEST_PAUSE_SECONDS = 30.0
@@ -555,7 +555,8 @@ def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
     if least > LONGEST_PAUSE_SECONDS:
         return None
     # At random, so that clients who were refused together do not come back together.
-    return max(least, PAUSE_SECONDS * (1 << retry)) * random.uniform(1, 1.5)  # noqa: S311
+    pause = max(least, min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * (1 << retry)))
+    return pause * random.uniform(1, 1.5)  # noqa: S311
 
 
 def _read(call: _Call[T], url: str, answer: Answer | None) -> T:

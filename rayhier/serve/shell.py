@@ -9,6 +9,7 @@ from typing import Any
 from rayhier.command import run_command
 from rayhier.corpus.check import Entry, Rules
 from rayhier.corpus.document_file import Read, check_rows, read
+from rayhier.index.arguments import documents_by_id, ids, text_of
 from rayhier.progress import Bar, say
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
@@ -50,25 +51,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name in Columns.model_fields:
         adding.add_argument(f"--{name}", default=name, metavar="NAME", help=f"column of the {name} (default {name})")
-    deleting = command("delete", "delete documents")
-    deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
-    deleting.add_argument("--file", type=Path, help="file of ids, one on each line")
-    getting = command("get", "print documents as JSON, one a line")
-    getting.add_argument("ids", nargs="+", metavar="ID", help="id of a document")
-    listing = command("list", "print documents as JSON, one a line, in the order of their ids")
-    listing.add_argument("--after", metavar="ID", help="id after which to begin (default: with the first)")
-    listing.add_argument("--limit", type=_positive, default=100, help="most documents (default 100)")
+    documents_by_id(command)
     return parser
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 or more")
-    return int(text)
-
-
 def _run(options: argparse.Namespace) -> None:
-    token = _token(options.token_file)
+    token = None if options.token_file is None else text_of(options.token_file, "--token-file").strip()
     try:
         with Client(options.url, token) as client, Client(options.url, token, retries=RETRIES) as patient:
             match options.command:
@@ -84,17 +72,6 @@ def _run(options: argparse.Namespace) -> None:
                     _list(client, options)
     except ValueError as error:  # the client refuses what no server could answer
         raise InputError(str(error)) from None
-
-
-def _token(file: Path | None) -> str | None:
-    return None if file is None else _text(file, "--token-file").strip()
-
-
-def _text(file: Path, name: str) -> str:
-    try:
-        return file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{name}: {file} cannot be read: {error}") from None
 
 
 def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, FieldType]) -> None:
@@ -144,15 +121,14 @@ def _batches(documents: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any
 
 
 def _delete(client: Client, options: argparse.Namespace) -> None:
-    lines = [] if options.file is None else _text(options.file, "--file").splitlines()
-    ids = list(dict.fromkeys([*options.ids, *filter(None, lines)]))
-    if not ids:
+    names = list(dict.fromkeys(ids(options)))
+    if not names:
         raise InputError("ids: got none; allowed: ids of documents in the index")
     deleted = log = 0
-    with Bar("delete", len(ids), "documents") as bar:
-        for begin in range(0, len(ids), PAGE):
+    with Bar("delete", len(names), "documents") as bar:
+        for begin in range(0, len(names), PAGE):
             try:
-                told = client.delete(ids[begin : begin + PAGE])
+                told = client.delete(names[begin : begin + PAGE])
             except ApiError as error:
                 raise InputError(f"{error.message}; {deleted:,} documents before these were deleted") from None
             deleted, log = deleted + told.documents, told.log

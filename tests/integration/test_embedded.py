@@ -85,7 +85,7 @@ def test_the_shell_changes_and_reads_its_documents(
         printed = capsys.readouterr()
         return code, printed.out.splitlines(), printed.err
 
-    texts = {f"new{n:04d}": f"quagga number {n}" for n in range(1_100)}
+    texts = {f"new{n:04d}": f"quagga number {n}" for n in range(1_099)} | {"of two\u2028lines": "quagga"}
     rows = [{"key": name, "text": text, "unknown": 1} for name, text in texts.items()]
     (tmp_path / "new.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert shell("add", tmp_path / "new.jsonl", "--id", "key")[:2] == (

@@ -94,7 +94,7 @@ class _Wanted:
     key: str | None
     body: str
     placed: Assigner | None = None
-    """What placed the documents written in leaves; None: some are deleted."""
+    """The assigner that chose leaves for the documents to be written; None where the change deletes documents."""
     outcome: "asyncio.Future[Written]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def ends(self, outcome: Written | Exception) -> None:

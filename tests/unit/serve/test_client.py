@@ -277,6 +277,15 @@ def test_it_is_asked_so_many_times(server, pauses):
     assert (len(server.asked), len(pauses)) == (3, 2)
 
 
+def test_pauses_double_up_to_the_longest(server, pauses):
+    server.answer = (503, {}, b"")
+    with pytest.raises(ApiError):
+        Client(f"http://127.0.0.1:{server.server_port}", retries=12).search("oak")
+    least = [min(30.0, 0.25 * 2**retry) for retry in range(12)]
+    assert len(pauses) == 12
+    assert all(low <= pause <= 1.5 * low for low, pause in zip(least, pauses, strict=True))
+
+
 @pytest.mark.parametrize(
     "answer",
     [(503, {"Retry-After": "3600"}, b""), (422, {"Retry-After": "1"}, b""), (504, {}, b""), (200, {}, b"[]")],

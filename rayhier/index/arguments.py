@@ -1,0 +1,45 @@
+"""Arguments that `rayhier index` takes for a workdir and for the address of a server alike."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from rayhier.corpus.check import encodes
+from rayhier.spec import InputError
+
+
+def documents_by_id(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    """Add the commands that name documents by their ids, delete, get and list; `command` starts one of them."""
+    deleting = command("delete", "delete documents")
+    deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
+    deleting.add_argument("--file", type=Path, help="file of ids, one on each line")
+    getting = command("get", "print documents as JSON, one a line")
+    getting.add_argument("ids", nargs="+", metavar="ID", help="id of a document")
+    listing = command("list", "print documents as JSON, one a line, in the order of their ids")
+    listing.add_argument("--after", default="", metavar="ID", help="id after which to begin (default: with the first)")
+    listing.add_argument("--limit", type=positive, default=100, help="most documents (default 100)")
+
+
+def positive(text: str) -> int:
+    """Read a whole number from 1 on, as argparse's `type`."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 or more")
+    return int(text)
+
+
+def ids(options: argparse.Namespace) -> list[str]:
+    """Return the ids of the command line and of `--file`; InputError where one is not UTF-8, or the file unreadable."""
+    if not all(map(encodes, options.ids)):
+        raise InputError("ids: one is not UTF-8; allowed: ids of documents in the index")
+    if getattr(options, "file", None) is None:
+        return list(options.ids)
+    lines = text_of(options.file, "--file").split("\n")
+    return [*options.ids, *(line for line_read in lines if (line := line_read.removesuffix("\r")))]
+
+
+def text_of(file: Path, name: str) -> str:
+    """Read a small text file that an option names; InputError where it cannot be read."""
+    try:
+        return file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: {file} cannot be read: {error}") from None
