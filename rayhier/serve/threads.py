@@ -1,7 +1,9 @@
-"""Runs work on large requests in a thread, so that the event loop is not blocked."""
+"""Runs work in threads, so that the event loop is not blocked."""
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 MANY = 1_000
@@ -17,3 +19,8 @@ async def run_in_thread(results: int, work: Callable[Given, T], *args: Given.arg
     if results < MANY:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
+
+
+async def run_in(executor: Executor, work: Callable[Given, T], *args: Given.args, **kwargs: Given.kwargs) -> T:
+    """Call `work` in a thread of an executor and return its value."""
+    return await asyncio.get_running_loop().run_in_executor(executor, partial(work, *args, **kwargs))

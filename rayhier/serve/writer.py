@@ -12,11 +12,13 @@ from ray.serve.handle import DeploymentHandle
 from rayhier.search.live import Seen
 from rayhier.serve.application import ServedIndex
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.follower import Newest
 from rayhier.serve.backend.groups import ShardRange
+from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.backend.readers import HELD_SECONDS, Readers
 from rayhier.serve.backend.version import Version
-from rayhier.serve.backend.writer import RolledBack, Writer, Written
+from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import ApiError, LostError, Refusal, invalid
 from rayhier.serve.ingress import RayInstruments, shard_handles
 from rayhier.spec import InputError
@@ -51,7 +53,7 @@ class WriterReplica:
 
     async def rollback(self, number: int, key: str) -> RolledBack | Refusal:
         """Publish an older version again; answers once all ingresses serve it."""
-        return await self._answered(lambda writer: writer.rollback(number, key))
+        return await self._answered(lambda writer: writer.publisher.rollback(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
         """Return what requests see to a reader, which says what its own see; waits a while for something new."""
@@ -85,7 +87,7 @@ class WriterReplica:
             except (InputError, LostError, OSError) as error:
                 log.warning("cannot write yet: %s", error)
                 await asyncio.sleep(AGAIN_SECONDS)
-        await self._begun[0].fold_forever()
+        await self._begun[0].publisher.fold_forever()
 
     async def _begin(self) -> tuple[Writer, Readers]:
         writer, readers = await asyncio.to_thread(self._served.writer), Readers()

@@ -38,15 +38,20 @@ def test_exact_search_reads_all_batches():
 
 
 def test_an_ingest_is_counted_until_it_is_settled(tmp_path):
-    taken, added = gauge.Taken("some"), []
+    taken, added = gauge.Taken("some", 1_000), []
     gauge.ingest(taken, added.append, 0.0, lambda: added.append("settled"))
     assert added == [0, "settled"]
     assert (taken.batches, taken.documents) == (1, BATCH)
-    gauge.ask(taken, stream(), lambda query_M: [f"d{n}" for n in range(K)])
-    assert 0 < taken.recall < 1
-    taken.write(tmp_path)
-    assert gauge.Taken.read(tmp_path, "some") == taken
-    assert gauge.Taken.read(tmp_path, "other") is None
+    made = stream()
+    warm = [["none"]] * len(made.query_QM)
+    answers, first = iter([*warm, *made.exact(1)]), [f"d{n}" for n in range(K)]
+    gauge.ask(taken, made, {"first": lambda _: first, "half": lambda _: next(answers)[: K // 2]})
+    assert [asked.effort for asked in taken.searches] == ["first", "half"]
+    assert 0 < taken.searches[0].recall < taken.searches[1].recall == 0.5
+    taken.write(tmp_path, 1)
+    taken.write(tmp_path, 2)
+    assert gauge.Taken.read(tmp_path, "some") == [taken, taken]
+    assert gauge.Taken.read(tmp_path, "som") == []
 
 
 def test_a_difference_names_the_place():
@@ -70,3 +75,11 @@ def test_the_page_has_what_was_measured(tmp_path):
     assert "## Growth, with maintenance and without\n\nFifty changes.\n\n| change | recall |" in text
     assert "Ingest, vectors given\n" not in text
     assert {path.name for path in (tmp_path / "docs" / "images").iterdir()} == {"live-searches.png", "live-growth.png"}
+    stream().write(tmp_path / "ingest")
+    for run in (1, 2):
+        asked = [gauge.Asked("20 leaves", 1.5, 2.5, 0.875)]
+        gauge.Taken("rayhier", 20_000, "here", 1, BATCH, 2.0, rates=[5.0, 6.0], searches=asked).write(tmp_path, run)
+    ingested = page.ingest.lines(tmp_path)
+    assert sum("| rayhier, `Index.add` | 20,000 | 2 | 500 |" in line for line in ingested) == 2
+    assert "| rayhier, `Index.add` | 2,500 | 20 leaves | 0.875 | 1.5 | 2.5 |" in ingested
+    assert "live-ingest.png" in page.write(tmp_path, tmp_path / "docs")

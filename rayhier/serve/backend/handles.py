@@ -18,9 +18,10 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from rayhier.arrays import Floats
 from rayhier.search.live import Seen
 from rayhier.search.retrieve import Reading
+from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.follower import Newest
+from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.backend.readers import SECONDS as READER_SECONDS
-from rayhier.serve.backend.writer import RolledBack, Written
 from rayhier.serve.errors import ApiError, LostError, Refusal, overloaded
 
 AGAIN_SECONDS = 1.0

@@ -32,6 +32,8 @@ from rayhier.storage.leaf_map import LeafMap, versions
 
 FAILURES = 2
 """Failures in a row after which a group opens its files again."""
+OLDER, SOON = 2, 5.0
+"""Older versions that stay open for as long as a request may take, and the seconds for which further ones stay."""
 PROBED = 16
 """Most shards of which `ping` searches a leaf."""
 T = TypeVar("T")
@@ -61,7 +63,9 @@ class ShardGroup:
     """Searches a range of an index's leaves; InputError where a file is not as published.
 
     Several versions may be open at a time, each with its tail: those that requests name, and with `follows` the newest
-    on storage. One that no request has named for `seconds`, since one named a newer version, is closed. Where work
+    on storage. One that no request has named for `seconds`, since one named a newer version, is closed; where many
+    documents come, and version follows on version, those before the last two older ones are closed after five seconds.
+    A request that takes longer than that opens its version again, which vacuum must have left. Where work
     fails twice in a row, the group opens its newest version's files again; damaged files in the cache of this machine
     are then made again from the published ones.
     """
@@ -137,9 +141,11 @@ class ShardGroup:
     async def _at(self, seen: Seen) -> _Opened:
         """Return the version that is seen, with the log up to the change that is seen."""
         await self.open(seen.version)
-        now = time.monotonic()
+        now, is_newer = time.monotonic(), seen.version > max(self._named, default=0)
         self._named[seen.version] = self._named.get(seen.version, (now,))[0], now
         opened = self._versions[seen.version]
+        if is_newer:
+            self._close_unnamed()
         if opened.live.tail.last < seen.log:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._documents, opened.live.follow, opened.there.root, seen.log)
@@ -161,9 +167,11 @@ class ShardGroup:
     def _close_unnamed(self) -> None:
         """Release versions that no request has named for a while, since one named a newer version."""
         newest, now = max(self._named, default=0), time.monotonic()
-        for number in [number for number in list(self._versions) if number < newest]:
-            since, (_, last) = self._named[newest][0], self._named.get(number, (0.0, 0.0))
-            if now - max(since, last) > self._seconds:
+        older = sorted((number for number in list(self._versions) if number < newest), reverse=True)
+        for place, number in enumerate(older):
+            since = min(first for newer, (first, _) in self._named.items() if newer > number)
+            last = self._named[number][1] if number in self._named else since
+            if now - max(since, last) > (self._seconds if place < OLDER else min(SOON, self._seconds)):
                 self._named.pop(number, None)
                 self._versions.pop(number).pins.close()
 

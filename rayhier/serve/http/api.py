@@ -31,8 +31,9 @@ from rayhier.search.routes import Routes
 from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.serve.args import RequestLimits, WriteLimits
 from rayhier.serve.backend.admission import Admission
+from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, View
-from rayhier.serve.backend.writer import RolledBack, Written
+from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin

@@ -19,9 +19,10 @@ from rayhier.search.stored import Lookup, Stored
 from rayhier.serve.application import check_index
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.backend.admission import Admission
+from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine, View
+from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.backend.shards import ShardGroup
-from rayhier.serve.backend.writer import RolledBack, Written
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
 from rayhier.serve.http.models import Drift, IndexResponse

@@ -240,7 +240,7 @@ def test_another_writer_goes_on_and_knows_the_keys(cluster):
             told = await now.put("a", key="k-1")
             before, later = now.handle.replica, now.replica()
             writer, _ = before._begun
-            await writer.fold()  # after the next replica looked for the newest version
+            await writer.publisher.fold()  # after the next replica looked for the newest version
             before._work.cancel()
             before._served.close()
             now.handle.replica = later
@@ -261,7 +261,7 @@ def test_folds_and_rollbacks_reach_both(cluster):
         async with cluster() as now:
             await now.put("a")
             writer, _ = now.handle.replica._begun
-            await writer.fold()
+            await writer.publisher.fold()
             told = await now.put("b", by=1)
             assert told.seen.version == 2
             for by in (0, 1):
@@ -288,9 +288,9 @@ def test_a_version_that_nobody_serves_yet_is_seen_without_a_writer(cluster, monk
             async def dies(number):
                 raise OSError(f"version {number}")
 
-            monkeypatch.setattr(writer, "_serve", dies)
+            monkeypatch.setattr(writer.publisher, "_serve", dies)
             with pytest.raises(OSError, match="version 2"):
-                await writer.rollback(1)
+                await writer.publisher.rollback(1)
             now.handle.silent = True
             while not all(one._following.lost for one in now.ingresses):
                 await asyncio.sleep(0.01)

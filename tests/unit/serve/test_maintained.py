@@ -70,7 +70,7 @@ def test_documents_written_while_a_rollback_takes_leaves_away_are_found(server, 
         return await move(number)
 
     monkeypatch.setattr(writer._follower, "move", moved)
-    server.client.portal.call(writer.rollback, 1)
+    server.client.portal.call(writer.publisher.rollback, 1)
     monkeypatch.undo()
     late = {f"late{n}": MORE[n] for n in range(40)}
     assert not lacking(server, late)
@@ -93,26 +93,27 @@ def test_a_fold_places_documents_by_leaves_that_nobody_serves_yet(server, work):
 
 def test_maintenance_rests_so_that_changes_are_folded(server, work):
     grow(server, work)
-    writer, before = server.writer, newest(work).version
-    assert writer._maintenance.may_be_due
-    server.client.portal.call(writer._maintain)
-    assert writer._maintenance.may_be_due, "it rests"
-    writer._maintenance._rests = 0
-    server.client.portal.call(writer._maintain)
-    assert not writer._maintenance.may_be_due, "no leaf is due"
+    publisher, before = server.writer.publisher, newest(work).version
+    assert publisher._maintenance.may_be_due
+    server.client.portal.call(publisher._maintain)
+    assert publisher._maintenance.may_be_due, "it rests"
+    publisher._maintenance._rests = 0
+    server.client.portal.call(publisher._maintain)
+    assert not publisher._maintenance.may_be_due, "no leaf is due"
     assert newest(work).version == before
 
 
 def test_leaves_are_tried_in_turn_where_the_first_do_not_pay(server, work, monkeypatch):
     server.put(*(doc(f"n{n}", text) for n, text in enumerate(MORE)))
     fold_alone(server)
-    writer, tried = server.writer, []
-    writer._maintenance._skipped, writer._maintenance._unpaid, writer._maintenance.may_be_due = 0, 0, True
+    publisher, tried = server.writer.publisher, []
+    maintenance = publisher._maintenance
+    maintenance._skipped, maintenance._unpaid, maintenance.may_be_due = 0, 0, True
     monkeypatch.setattr("rayhier.serve.backend.maintenance.MAINTAINED", 1)
     monkeypatch.setattr("rayhier.serve.backend.maintenance.maintain", lambda *given: tried.append(given[4]))
-    while writer._maintenance.may_be_due:
-        writer._maintenance._rests = 0
-        server.client.portal.call(writer._maintain)
+    while maintenance.may_be_due:
+        maintenance._rests = 0
+        server.client.portal.call(publisher._maintain)
     due = Due.of(newest(work), current.read(work).spec)
     assert tried == list(range(len(due.grown) + len(due.shrunk)))
     assert len(tried) > 1

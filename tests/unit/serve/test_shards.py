@@ -248,3 +248,49 @@ def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, publish
             await group.read(scan, Seen(manifest.model, 7, 0))
 
     asyncio.run(main())
+
+
+def test_where_version_follows_on_version_few_older_ones_stay_open(home, published, tmp_path, monkeypatch):
+    """Each open version has memory of its own: a server to which documents stream must not open them all."""
+    work = shutil.copytree(published, tmp_path / "work")
+    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(work), shard_groups=1))
+    root = open_leaf_map(work, version.now).root
+    scan = Scan(QUERY, LEAVES, 5)
+
+    async def main():
+        group = ShardGroup(version, leaves, 60.0)
+        for number in range(1, 7):
+            if number > 1:
+                delete(root, [f"d{number}"])
+            await group.read(scan, Seen(manifest.model, number, 0))
+        assert set(group._versions) == set(range(1, 7))  # within seconds a request may read each
+        monkeypatch.setattr("rayhier.serve.backend.shards.SOON", 0.0)
+        delete(root, ["d8"])
+        await group.read(scan, Seen(manifest.model, 7, 0))
+        assert set(group._versions) == {5, 6, 7}
+        answer = await group.read(scan, Seen(manifest.model, 2, 0))  # a slow request opens its version anew
+        assert set(group._versions) == {2, 5, 6, 7}
+        assert len(answer.documents)
+
+    asyncio.run(main())
+
+
+def test_an_older_version_is_closed_while_newer_ones_follow_without_a_pause(home, published, tmp_path, monkeypatch):
+    """Its seconds count from the next version, not from the newest: else a stream of versions keeps all of them."""
+    work = shutil.copytree(published, tmp_path / "work")
+    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(work), shard_groups=1))
+    root = open_leaf_map(work, version.now).root
+    scan, now = Scan(QUERY, LEAVES, 5), [1000.0]
+    monkeypatch.setattr("rayhier.serve.backend.shards.time.monotonic", lambda: now[0])
+
+    async def main():
+        group = ShardGroup(version, leaves, 3.0)
+        for number in range(1, 9):
+            if number > 1:
+                delete(root, [f"d{number}"])
+            await group.read(scan, Seen(manifest.model, number, 0))
+            assert min(group._versions) >= number - 4
+            now[0] += 1.0
+        assert set(group._versions) == {4, 5, 6, 7, 8}
+
+    asyncio.run(main())

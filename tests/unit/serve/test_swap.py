@@ -182,7 +182,7 @@ def test_a_version_that_is_published_during_the_swap_is_not_shown_after_it(open_
         handing_over.set()
 
     monkeypatch.setattr(group, "open", opened)
-    folded = server.client.portal.start_task_soon(server.writer.fold)
+    folded = server.client.portal.start_task_soon(server.writer.publisher.fold)
     assert opening.wait(60)
     train_again()
     monkeypatch.setattr(Writer, "take_over", taken_over)
@@ -278,7 +278,7 @@ def folding_while(server, monkeypatch, work):
         return done
 
     monkeypatch.setattr(writer._follower, "_in", paused)
-    fold = portal.start_task_soon(writer.fold)
+    fold = portal.start_task_soon(writer.publisher.fold)
     assert reached.wait(20)
     work()
     go.set()
@@ -311,14 +311,14 @@ def test_a_fold_does_not_bring_earlier_settings_back(open_server, work, monkeypa
 
 def test_a_rollback_that_waits_for_a_swap_does_not_roll_the_new_index_back(open_server, work, train_again, monkeypatch):
     server = open_server()
-    writer = server.writer
-    check = writer._check_whole
+    publisher = server.writer.publisher
+    check = publisher._check_whole
 
     async def swapped(number):
         await check(number)
         await server.embedded.look()
 
-    monkeypatch.setattr(writer, "_check_whole", swapped)
+    monkeypatch.setattr(publisher, "_check_whole", swapped)
     train_again()
     told = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
     assert (told.status_code, told.json()["error"]["code"]) == (409, "not_restored")
@@ -361,7 +361,7 @@ def test_a_server_that_writes_encodes_what_was_carried(open_server, work, train_
     answers, left = [], [N]
     while left[-1]:
         answers.append((TEXTS[9], server.search(TEXTS[9], 10)))
-        server.client.portal.call(server.writer.embed)
+        server.client.portal.call(server.writer.publisher.embed)
         left.append(server.index()["carried"])
     assert left == [N, N - 40, N - 80, 0]
     answers.append((TEXTS[9], server.search(TEXTS[9], 10)))

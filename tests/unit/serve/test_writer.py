@@ -99,7 +99,7 @@ class Server:
         return self.client.get("/v1/index", headers=READ).json()
 
     def fold(self):
-        self.client.portal.call(self.writer.fold)
+        self.client.portal.call(self.writer.publisher.fold)
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_a_request_that_began_before_a_fold_ends_as_it_began(server):
 
 def test_a_tail_is_folded_by_itself(open_server, published):
     server = open_server(writes={"fold_documents": 3})
-    task = server.client.portal.start_task_soon(server.writer.fold_forever)
+    task = server.client.portal.start_task_soon(server.writer.publisher.fold_forever)
     server.put(doc("a"), doc("b"))
     server.put(doc("c"))
     for _ in range(200):
@@ -417,7 +417,7 @@ def test_documents_are_encoded_in_the_format_of_a_build_and_queries_in_that_of_t
     np.testing.assert_array_equal(vector_NM[0], rounded[0])
     assert queries.dtype == torch.float32
     assert (vector_NM[0] == rounded[1]).all() == (precision == "float32")
-    assert (server.writer._encoder is queries) == (precision == "float32")
+    assert (server.writer._placement.encoder is queries) == (precision == "float32")
     assert "a" in server.ids(OPEN)
 
 
@@ -532,7 +532,7 @@ def test_storage_that_refuses_loses_nothing_and_recovers(open_server, monkeypatc
 def at_once(server, *changes):
     """Outcomes of changes that wait, in this order after a delete of d0, and are then made together."""
     writer, looked_up = server.writer, []
-    present = writer._present
+    present = writer._changes.present
 
     async def counted(ids, seen):
         looked_up.append(len(ids))
@@ -540,17 +540,17 @@ def at_once(server, *changes):
 
     async def gathered():
         tasks = list[asyncio.Task]()
-        async with writer._lock:
+        async with writer._follower.lock:
             for kind, *arguments in [("delete", ["d0"]), *changes]:
                 tasks.append(asyncio.create_task(getattr(writer, kind)(*arguments)))
                 async with asyncio.timeout(20):
-                    while len(writer._wanted) < len(tasks):
+                    while len(writer._changes._waiting) < len(tasks):
                         await asyncio.sleep(0.001)
         return (await asyncio.gather(*tasks, return_exceptions=True))[1:]
 
-    writer._present = counted
+    writer._changes.present = counted
     outcomes = server.client.portal.call(gathered)
-    writer._present = present
+    writer._changes.present = present
     return outcomes, looked_up
 
 
@@ -626,12 +626,12 @@ def test_of_changes_made_together_those_beyond_a_full_tail_are_refused(open_serv
 
 
 def test_changes_made_together_are_refused_from_the_one_on_at_which_the_lease_is_over(server, published):
-    may_write, log = server.writer._may_write, ChangeLog(root_of(published))
-    server.writer._may_write = lambda: log.last() < 2
+    may_write, log = server.writer._lease.holds, ChangeLog(root_of(published))
+    server.writer._lease.holds = lambda: log.last() < 2
     (a, b, c), _ = at_once(server, *(("put", [doc(name)]) for name in "abc"))
     assert {each.code for each in (a, b, c)} == {"not_the_writer"}
     assert log.last() == 2, "a was appended before, and b after it was not"
-    server.writer._may_write = may_write
+    server.writer._lease.holds = may_write
     assert server.put(doc("b"))["log"] == 3
 
 
@@ -639,7 +639,7 @@ def test_a_change_whose_request_ended_before_it_began_is_not_made(server, publis
     writer = server.writer
 
     async def left():
-        async with writer._lock:
+        async with writer._follower.lock:
             tasks = [asyncio.create_task(writer.delete([name])) for name in ("d0", "d1", "d2")]
             await asyncio.sleep(0)
             tasks[1].cancel()
@@ -849,7 +849,7 @@ def test_a_damaged_change_is_read_again_once_it_is_mended(open_server, published
     assert server.put(doc("b"), status=503)["error"]["code"] == "log_damaged"
     path.unlink()
     path.write_bytes(data)
-    task = server.client.portal.start_task_soon(server.writer.fold_forever)
+    task = server.client.portal.start_task_soon(server.writer.publisher.fold_forever)
     for _ in range(200):
         if server.index()["log"] == 2:
             break
@@ -889,10 +889,10 @@ def test_a_writer_whose_lease_is_over_answers_no_change(open_server, published):
     """Another may have read the log before the change: what was appended is there, and is answered by that one."""
     server = open_server()
     told = server.put(doc("a"), **{"Idempotency-Key": "k-1"})
-    server.writer._may_write = lambda: False
+    server.writer._lease.holds = lambda: False
     assert server.put(doc("a"), status=503, **{"Idempotency-Key": "k-1"})["error"]["code"] == "not_the_writer"
     over = iter([True, True, False])
-    server.writer._may_write = lambda: next(over)
+    server.writer._lease.holds = lambda: next(over)
     assert server.put(doc("b"), status=503, **{"Idempotency-Key": "k-2"})["error"]["code"] == "not_the_writer"
     server.close()
     again = open_server()
@@ -1001,7 +1001,7 @@ def test_a_rollback_that_a_lost_group_does_not_serve_is_served_later(server, mon
     assert server.index()["version"] == 1
     assert "a" in server.ids(OPEN, 50)
     monkeypatch.setattr(LocalShards, "open", opened)
-    task = server.client.portal.start_task_soon(server.writer.fold_forever)
+    task = server.client.portal.start_task_soon(server.writer.publisher.fold_forever)
     for _ in range(200):
         if server.index()["version"] == 2:
             break

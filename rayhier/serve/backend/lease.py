@@ -1,0 +1,39 @@
+"""A Writer's right to change an index: while its lease holds, and until another index takes the place of this one."""
+
+import contextlib
+from collections.abc import Callable
+
+from rayhier.serve.errors import RETRY, ApiError
+from rayhier.storage.paths import Location
+from rayhier.storage.writer_lease import leased
+
+
+class MovedError(Exception):
+    """A change was not made: another index is served by now, whose Writer makes it."""
+
+
+class WriteLease:
+    """The lease of a Writer on its index, from its beginning until it is closed."""
+
+    def __init__(self, root: Location) -> None:
+        """Take the lease on the index below `root`; InputError where another's holds."""
+        self._closing = contextlib.ExitStack()
+        self.holds: Callable[[], bool] = self._closing.enter_context(leased(root))
+        """Function that returns True while no other Writer of the index can have taken over."""
+        self.moved = False
+        """True once the Writer of another index has all changes, and makes all further ones."""
+
+    def close(self) -> None:
+        """Give the lease back."""
+        self._closing.close()
+
+    def check(self) -> None:
+        """Raise ApiError 503 where another Writer may have taken over."""
+        if not self.holds():
+            message = "the lease of this Writer is over, and another may write; a change is there or not: send it again"
+            raise ApiError(503, "not_the_writer", message, RETRY)
+
+    def check_moved(self) -> None:
+        """Raise MovedError where another index took the place of this one."""
+        if self.moved:
+            raise MovedError

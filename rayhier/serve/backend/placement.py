@@ -1,0 +1,137 @@
+"""Makes rows of the leaf map of documents that requests give: encodes their texts, and chooses their leaves."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.corpus.passages import DocumentLayout
+from rayhier.dataset.documents import document_texts
+from rayhier.embed.encode import TextEncoder
+from rayhier.index.assign import Assigner
+from rayhier.index.given import GivenDocuments, given_documents
+from rayhier.model.encoded import Encoded
+from rayhier.model.precision import resolve
+from rayhier.search.model import Model
+from rayhier.serve.backend.batching import Batches
+from rayhier.serve.backend.follower import Follower
+from rayhier.serve.metrics import Metrics
+from rayhier.serve.threads import run_in
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage.change_log import Change
+
+TOGETHER = 64
+"""Documents of several requests that are encoded together, at most."""
+
+
+@dataclass(frozen=True)
+class PlacedDocuments:
+    """Documents of a request as rows of the leaf map, and what chose their leaves."""
+
+    table: pa.Table
+    ids: list[str]
+    """Id of each document, in their order."""
+    assigner: Assigner
+    """The assigner of requests when the rows were begun; rows are placed again where it is another by now."""
+
+
+class Placement:
+    """Encodes and places documents by the model and router of the version that requests read."""
+
+    def __init__(self, follower: Follower, metrics: Metrics | None = None) -> None:
+        self._follower = follower
+        self._assigner = Assigner(self._model.router, self._spec, follower.manifest.model)
+        self._check_thread, self._encode_thread = ThreadPoolExecutor(1, "check"), ThreadPoolExecutor(1, "encode")
+        self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._encoded, TOGETHER, "put", metrics)
+
+    @property
+    def _spec(self) -> JobSpec:
+        return self._follower.version.now.spec
+
+    @property
+    def _model(self) -> Model:
+        return self._follower.engine.view.model
+
+    @cached_property
+    def encoder(self) -> TextEncoder:
+        """Encodes documents in the number format in which an index is built, which need not be that of queries."""
+        encoder = self._model.text_encoder
+        is_same = resolve(self._spec.encoder.precision, encoder.device) == encoder.dtype
+        return encoder if is_same else self._follower.version.model().text_encoder
+
+    @property
+    def assigner(self) -> Assigner:
+        """Places documents by the router of the version that requests read."""
+        if self._assigner.router is not self._model.router:
+            self._assigner = Assigner(self._model.router, self._spec, self._follower.manifest.model)
+        return self._assigner
+
+    async def open_encoder(self) -> None:
+        """Open the encoder, for which the first document does not wait then."""
+        await run_in(self._encode_thread, lambda: self.encoder)
+
+    async def place(self, documents: Sequence[Mapping[str, Any]]) -> PlacedDocuments:
+        """Make rows of documents as a request gives them; InputError where one is not allowed.
+
+        Documents that arrive while others are encoded are encoded together with the next.
+        """
+        corpus, dimension = self._spec.corpus, self._follower.manifest.dimension
+        unit = self._spec.encoder.similarity == "cosine"
+        checked = await run_in(self._check_thread, given_documents, documents, corpus, dimension, unit=unit)
+        assigner = self.assigner
+        table, _ = await self._batches(checked, len(checked.table), checked.vector_NM is None)
+        if isinstance(table, InputError):
+            raise table
+        return PlacedDocuments(table, checked.ids, assigner)
+
+    async def place_again(self, table: pa.Table, assigner: Assigner | None) -> pa.Table:
+        """Return rows that an assigner placed: anew where leaves were split since, or others are served."""
+        newest = self.assigner
+        return table if newest is assigner else await run_in(self._encode_thread, newest.again, table)
+
+    async def encode_again(self, changes: Sequence[Change]) -> list[pa.Table]:
+        """Make rows of this index of the documents that changes of another index wrote, for each that wrote some.
+
+        InputError where they do not fit this index.
+        """
+        return await run_in(self._encode_thread, self._encoded_again, changes)
+
+    def _encoded_again(self, changes: Sequence[Change]) -> list[pa.Table]:
+        names = DocumentLayout.of(self._spec.corpus).schema.names
+        written = [made.rows for made in changes if made.rows is not None]
+        tables = [rows.filter(pc.equal(rows["rank"], 0)).select(names) for rows in written]
+        requests = [GivenDocuments(table, table["doc_id"].to_pylist(), None) for table in tables]
+        rows = self._rows(requests) if requests else []
+        for table in rows:
+            if isinstance(table, InputError):
+                raise table
+        return [table for table in rows if not isinstance(table, InputError)]
+
+    async def _encoded(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
+        """Make rows of the leaf map of several requests, all with vectors or all without."""
+        return await run_in(self._encode_thread, self._rows, requests)
+
+    def _rows(self, requests: Sequence[GivenDocuments]) -> list[pa.Table | InputError]:
+        """Encode documents of requests where they have no vectors, and route them: rows of the leaf map for each.
+
+        Of a request that is refused the error: others are not refused with it.
+        """
+        vectors = [made.vector_NM for made in requests if made.vector_NM is not None]
+        if vectors:
+            encoded = Encoded.of(np.concatenate(vectors))
+        else:
+            texts = [text for made in requests for text in document_texts(made.table)]
+            encoded = self.encoder.encode_for(self._model.router.reader, texts)
+        rows, end, assign = list[pa.Table | InputError](), 0, self.assigner
+        for made in requests:
+            begin, end = end, end + len(made.table)
+            try:
+                rows.append(assign(made.table, encoded[begin:end]))
+            except InputError as error:
+                rows.append(error)
+        return rows

@@ -1,0 +1,245 @@
+"""Publishes versions of an index, and lets requests see them: folds, split leaves, packed files, rollbacks."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from rayhier.index import change
+from rayhier.index.compact import compact_here
+from rayhier.index.embed_carried import Embedding
+from rayhier.index.pack import pack
+from rayhier.index.stats import Stats
+from rayhier.index.vacuum import vacuum
+from rayhier.search.live import Seen
+from rayhier.search.memory import give_back
+from rayhier.search.model import Model
+from rayhier.serve.args import WriteLimits
+from rayhier.serve.backend.changes import REUSED, ChangeQueue
+from rayhier.serve.backend.follower import Follower
+from rayhier.serve.backend.lease import WriteLease
+from rayhier.serve.backend.maintenance import Maintenance
+from rayhier.serve.backend.placement import Placement
+from rayhier.serve.errors import RETRY, ApiError, LostError
+from rayhier.serve.tasks import Tasks
+from rayhier.serve.threads import run_in
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import leaf_map
+from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.paths import locate
+
+ROLLBACKS_READ = 100
+"""Versions, the newest, among which the one that an idempotency key published is looked for."""
+VOID = 0.5
+"""Share of rows of removed documents above which all files are written anew."""
+AGAIN_SECONDS = 1.0
+"""Seconds between two looks at whether the tail is to be folded, and after a fold that failed."""
+log = logging.getLogger("ray.serve")
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """The outcome of a rollback: what a request must see to see it, and the documents of the version."""
+
+    seen: Seen
+    documents: int
+
+
+class Publisher:
+    """Publishes versions of the index that a Writer writes, one after another but for files that are packed."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        limits: WriteLimits,
+        lease: WriteLease,
+        placement: Placement,
+        changes: ChangeQueue,
+        tasks: Tasks,
+    ) -> None:
+        self._follower, self._root, self._limits, self._lease = follower, follower.root, limits, lease
+        self._placement, self._changes, self._tasks = placement, changes, tasks
+        self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
+        self._maintenance = Maintenance(follower.root)
+        self._embedding: Embedding | None = None
+        self._fold_thread, self._tidy_thread = ThreadPoolExecutor(1, "fold"), ThreadPoolExecutor(1, "tidy")
+        self._embed_thread = ThreadPoolExecutor(1, "embed", _yield_to_others)
+
+    @property
+    def _spec(self) -> JobSpec:
+        return self._follower.version.now.spec
+
+    @property
+    def _model(self) -> Model:
+        return self._follower.engine.view.model
+
+    @property
+    def _seen(self) -> Seen:
+        return self._follower.seen
+
+    async def serve_newest(self) -> None:
+        """Let requests see the newest version, unless another index took the place of this one."""
+        number = (await run_in(self._fold_thread, leaf_map.versions, self._root))[-1]
+        if number > self._seen.version and not self._lease.moved:
+            await self._serve(number)
+
+    async def _serve(self, number: int) -> None:
+        """Let requests see a version that was published; the changes that its files hold become one object."""
+        self._published, first = number, self._follower.manifest.log + 1
+        self._changes.tail.reset(await self._follower.move(number))
+        await run_in(self._fold_thread, self._follower.log.gather, first, self._follower.manifest.log)
+        await run_in(self._fold_thread, give_back)
+
+    async def fold_forever(self) -> None:
+        """Fold the tail whenever it is large or old, and look whether a damaged log was mended.
+
+        Ends once another Writer took over.
+        """
+        while not self._lease.moved:
+            await asyncio.sleep(AGAIN_SECONDS)
+            try:
+                if self._lease.moved:
+                    return
+                if self._published > self._seen.version:
+                    async with self._publishing:
+                        await self.serve_newest()
+                elif self._follower.damage is not None:
+                    async with self._follower.lock:
+                        await self._changes.catch_up()
+                elif self._changes.tail.is_due and self._lease.holds():
+                    await self.fold()
+                elif self._follower.manifest.carried and self._lease.holds():
+                    await self.embed()
+                elif self._maintenance.may_be_due and self._lease.holds():
+                    async with self._publishing:
+                        await self.serve_newest()
+                        await self._maintain()
+            except Exception:
+                log.exception("the log's tail cannot be folded; it is tried again")
+
+    async def fold(self) -> None:
+        """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time.
+
+        Then leaves that grew are split, where it pays, and small files are packed in the background.
+        """
+        async with self._publishing:
+            if self._lease.moved:
+                return
+            factor = self._spec.index.max_leaf_factor
+            await self.serve_newest()  # one that nobody serves yet may have another router
+            await run_in(self._fold_thread, change.fold, self._root, self._placement.assigner, factor)
+            await self.serve_newest()
+            self._maintenance.may_be_due = True
+            await self._maintain()
+        if not self._is_tidying:
+            self._tasks.begin(self._tidy())
+
+    async def _maintain(self) -> None:
+        """Split some leaves that grew, and give small ones up, where it pays; the caller holds `_publishing`."""
+        step = self._maintenance.next(self._follower.manifest, self._model.trained, self._spec)
+        if step is None or self._lease.moved:
+            return
+        with self._maintenance.resting():
+            try:
+                await run_in(self._fold_thread, step)
+                await self.serve_newest()
+            except (InputError, OSError):
+                log.exception("leaves cannot be split; it is tried again")
+
+    async def embed(self) -> None:
+        """Encode some documents whose vectors were carried from another model, as a new version."""
+        if await run_in(self._embed_thread, self._embedded) is not None:
+            async with self._publishing:
+                await self.serve_newest()
+
+    def _embedded(self) -> LeafMap | None:
+        if self._embedding is None:
+            version = self._follower.version
+            self._embedding = Embedding.of_workdir(locate(version.workdir), version.now, self._model)
+        return self._embedding.next(self._limits.fold_documents)
+
+    async def _tidy(self) -> None:
+        """Pack small files into larger ones, and remove old versions where the limits say so, beside further folds."""
+        self._is_tidying = True
+        try:
+            while not self._lease.moved and await run_in(self._tidy_thread, self._tidied) is not None:
+                async with self._publishing:
+                    await self.serve_newest()
+            if self._limits.keep_versions is not None and not self._lease.moved:
+                await run_in(self._tidy_thread, vacuum, self._root, self._limits.keep_versions)
+        except Exception:
+            log.exception("files cannot be packed or removed; it is tried again after the next fold")
+        finally:
+            self._is_tidying = False
+
+    def _tidied(self) -> LeafMap | None:
+        """Publish a version in fewer files; None where they are few, and without many removed rows."""
+        packed, manifest = pack(self._root), LeafMap.open(self._root).manifest
+        if packed is None and not manifest.carried and Stats.of(manifest).void > VOID:
+            return compact_here(self._spec, self._root)
+        return packed
+
+    async def rollback(self, number: int, key: str | None = None) -> RolledBack:
+        """Publish the content of an older version as the newest one, and serve it; the log's tail is left behind.
+
+        ApiError 404 where there is no such version, 409 where it cannot be served, 422 where the key was used for
+        another version, 503 where storage refuses it or a shard group does not answer.
+        """
+        return await self._tasks.to_its_end(self._roll_back(number, key))
+
+    async def _roll_back(self, number: int, key: str | None) -> RolledBack:
+        async with self._publishing:
+            self._lease.check_moved()
+            manifest: Manifest | None = await run_in(self._fold_thread, self._rolled_back, key)
+            if manifest is not None and manifest.restored != number:
+                raise ApiError(422, "key_reused", REUSED)
+            if manifest is None:
+                self._lease.check()
+                await self._check_whole(number)
+                async with self._follower.lock:
+                    self._lease.check_moved()
+                    manifest = await run_in(self._fold_thread, self._restore, number, key)
+            if manifest.version > self._seen.version:
+                try:
+                    await self._serve(manifest.version)
+                except LostError as lost:
+                    message = f"{lost} did not answer; version {manifest.version} is served once it does"
+                    raise ApiError(503, "shards_lost", message, RETRY) from None
+        self._lease.check()
+        return RolledBack(replace(self._seen, version=manifest.version, log=manifest.log), manifest.documents)
+
+    async def _check_whole(self, number: int) -> None:
+        """Raise ApiError where a version is not there, or the groups cannot open it."""
+        if number not in await run_in(self._fold_thread, leaf_map.versions, self._root):
+            message = f"version: got {number}; allowed: a version that GET /v1/versions lists"
+            raise ApiError(404, "no_version", message)
+        try:
+            await self._follower.open(number)
+        except InputError as error:
+            raise ApiError(409, "not_restored", f"{error}; nothing was published") from None
+        except LostError as lost:
+            message = f"{lost} cannot open version {number}; nothing was published; retry later"
+            raise ApiError(503, "shards_lost", message, RETRY) from None
+
+    def _restore(self, number: int, key: str | None) -> Manifest:
+        try:
+            return change.restore(self._root, number, self._follower.manifest.model, key).manifest
+        except InputError as error:
+            raise ApiError(409, "not_restored", str(error)) from None
+        except OSError as error:
+            message = f"storage refuses changes: {error.strerror or error}; retry later"
+            raise ApiError(503, "storage", message, RETRY) from None
+
+    def _rolled_back(self, key: str | None) -> Manifest | None:
+        """Return the version that an earlier request with the same key published."""
+        newest = () if key is None else leaf_map.newest_first(self._root, None, ROLLBACKS_READ)
+        return next((manifest for manifest in newest if manifest.key == key), None)
+
+
+def _yield_to_others() -> None:
+    """Let this thread have a core only where no other thread needs it, as far as the system knows such threads."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
