@@ -8,7 +8,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,10 +36,24 @@ def about(*settings: str) -> str:
 
 
 @dataclass
+class Asked:
+    """Figures of searches with one effort."""
+
+    effort: str
+    median: float
+    p99: float
+    """Milliseconds of a search."""
+    recall: float
+    """Share of the exact ten in the searches' ten."""
+
+
+@dataclass
 class Taken:
     """Figures of an ingest."""
 
     system: str
+    call: int = 0
+    """Documents of a call, which are durable when it returns."""
     about: str = field(default_factory=about)
     batches: int = 0
     documents: int = 0
@@ -57,11 +71,8 @@ class Taken:
     """Seconds of processors that the system's process took for all documents."""
     memory: int = 0
     """Most bytes of the process's memory that are its own, without mapped files."""
-    median: float = 0.0
-    p99: float = 0.0
-    """Milliseconds of a search at the end."""
-    recall: float = 0.0
-    """Share of the exact ten in the searches' ten."""
+    searches: list[Asked] = field(default_factory=list)
+    """Searches at the end, by effort."""
 
     @property
     def rate(self) -> float:
@@ -69,14 +80,14 @@ class Taken:
         return self.documents / self.seconds
 
     @classmethod
-    def read(cls, folder: Path, system: str) -> "Taken | None":
-        """Read a system's figures; None where there are none."""
-        path = folder / f"ingest-{system}.json"
-        return cls(**json.loads(path.read_text())) if path.exists() else None
+    def read(cls, folder: Path, system: str) -> "list[Taken]":
+        """Read a system's figures, a run after the other."""
+        read = [json.loads(path.read_text()) for path in sorted(folder.glob(f"ingest-{system}.[0-9]*.json"))]
+        return [cls(**{**values, "searches": [Asked(**each) for each in values["searches"]]}) for values in read]
 
-    def write(self, folder: Path) -> None:
-        """Write the figures to `ingest-SYSTEM.json` below a folder."""
-        (folder / f"ingest-{self.system}.json").write_text(json.dumps(asdict(self), indent=1))
+    def write(self, folder: Path, run: int) -> None:
+        """Write the figures to `ingest-SYSTEM.RUN.json` below a folder."""
+        (folder / f"ingest-{self.system}.{run}.json").write_text(json.dumps(asdict(self), indent=1))
 
 
 def ingest(taken: Taken, add: Callable[[int], object], seconds: float, settle: Callable[[], object]) -> None:
@@ -98,20 +109,20 @@ def count(taken: Taken, ends: Sequence[float], seconds: float) -> None:
     taken.rates = [round(number * BATCH / width, 1) for number in counts.tolist()]
 
 
-def ask(taken: Taken, stream: Stream, search: Callable[[Any], list[str]]) -> None:
-    """Search for each query, one after another, and compare with exact search."""
-    answers, ms = list[list[str]](), list[float]()
-    for query_M in stream.query_QM[:WARM]:
-        search(query_M)
-    for query_M in stream.query_QM:
-        began = time.perf_counter()
-        answers.append(search(query_M))
-        ms.append(1e3 * (time.perf_counter() - began))
-    taken.median, taken.p99 = (round(float(np.percentile(ms, share)), 2) for share in (50, 99))
-    shared = [
-        len(set(got) & set(best)) / len(best) for got, best in zip(answers, stream.exact(taken.batches), strict=True)
-    ]
-    taken.recall = round(float(np.mean(shared)), 4)
+def ask(taken: Taken, stream: Stream, searches: Mapping[str, Callable[[Any], list[str]]]) -> None:
+    """Search with each effort for each query, one after another, and compare with exact search."""
+    exact = stream.exact(taken.batches)
+    for effort, search in searches.items():
+        answers, ms = list[list[str]](), list[float]()
+        for query_M in stream.query_QM[:WARM]:
+            search(query_M)
+        for query_M in stream.query_QM:
+            began = time.perf_counter()
+            answers.append(search(query_M))
+            ms.append(1e3 * (time.perf_counter() - began))
+        median, p99 = (round(float(np.percentile(ms, share)), 2) for share in (50, 99))
+        shared = [len(set(got) & set(best)) / len(best) for got, best in zip(answers, exact, strict=True)]
+        taken.searches.append(Asked(effort, median, p99, round(float(np.mean(shared)), 4)))
 
 
 def weigh(taken: Taken, folder: Path) -> None:

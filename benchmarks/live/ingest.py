@@ -2,7 +2,7 @@
 
 `python -m benchmarks.live.ingest INDEX --rivals PYTHON`, where PYTHON is an interpreter with numpy, lancedb and
 qdrant-edge-py. Every system begins with the documents of the index and is given the same documents for as long, one
-system after another; each writes `ingest-SYSTEM.json`.
+system after another, run after run; each writes `ingest-SYSTEM.RUN.json`.
 """
 
 import asyncio
@@ -11,8 +11,10 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import rayhier
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, absolute, clock, served
 from benchmarks.live.gauge import Taken, about, ask, count, ingest, sizes_below, watched, weigh
-from benchmarks.live.stream import VECTORS, K, Stream
+from benchmarks.live.stream import BATCH, TOGETHER, VECTORS, K, Stream
 from benchmarks.machine import below, free_ports
 from benchmarks.tables import table
 from rayhier.dataset.documents import document_texts
@@ -43,23 +45,29 @@ CLIENTS = 4
 """Clients of the server, each with a batch on its way."""
 HEAD = [
     "system",
-    "documents a second",
-    "documents at the end",
+    "documents of a call",
     "seconds",
+    "documents a second",
     "longest wait, s",
     "CPU, µs a document",
+    "documents at the end",
     "files",
     "MB",
     "cache, MB",
     "memory, MB",
-    "a search, median ms",
-    "99%",
-    "recall@10",
 ]
+SEARCHES = ["system", "documents", "effort", "recall@10", "a search, median ms", "99%"]
+NAMES = {
+    "rayhier": "rayhier, `Index.add`",
+    "lancedb": "LanceDB, `add` and `optimize`",
+    "qdrant-edge": "qdrant-edge-py, `upsert_points` and `optimize`",
+    "rayhier-http": "rayhier over HTTP, four clients",
+    "lancedb-1000": "LanceDB, `add`, `optimize` every 20",
+}
+BEAMS = (20, 80, 320)
+"""Leaves that a search visits, beside as many as the spec's promise needs."""
 KEPT = 10
 """Versions that the server keeps."""
-TOGETHER = 20
-"""Batches of one call in this process: what a server's tail holds at most."""
 
 
 def stream_of(index: Path) -> Stream:
@@ -126,36 +134,47 @@ async def put_for(url: str, token: str, stream: Stream, seconds: float) -> list[
 
 
 def lines(workdir: Path) -> list[str]:
-    """A table of the figures below a workdir; empty where there are none."""
-    taken = [read for name in (*OURS, *RIVALS) if (read := Taken.read(workdir, name)) is not None]
-    first = len(Stream.open(workdir / "ingest").first) if taken else 0
+    """Tables of the figures below a workdir, of the ingest and of searches after it; empty where there are none."""
+    taken = [each for name in NAMES for each in Taken.read(workdir, name)]
+    if not taken:
+        return []
+    first = len(Stream.open(workdir / "ingest").first)
     rows = [
         [
-            each.system,
-            f"{each.rate:,.0f}",
-            f"{first + each.documents:,}",
+            NAMES[each.system],
+            f"{each.call:,}",
             f"{each.seconds:,.0f}",
+            f"{each.rate:,.0f}",
             f"{each.longest:.1f}",
             f"{1e6 * each.cpu / each.documents:,.0f}",
+            f"{first + each.documents:,}",
             f"{each.files:,}",
             f"{each.bytes / 1e6:,.0f}",
             f"{each.cache / 1e6:,.0f}",
             f"{each.memory / 1e6:,.0f}",
-            f"{each.median:.1f}",
-            f"{each.p99:.1f}",
-            f"{each.recall:.3f}",
         ]
         for each in taken
     ]
-    if not rows:
-        return []
-    return [*table(HEAD, rows), "", *(f"- {each.system}: {each.about}." for each in taken)]
+    found = [
+        [
+            NAMES[each.system],
+            f"{first + each.documents:,}",
+            asked.effort,
+            f"{asked.recall:.3f}",
+            f"{asked.median:.1f}",
+            f"{asked.p99:.1f}",
+        ]
+        for each in taken
+        for asked in each.searches
+    ]
+    settings = [f"- {NAMES[each.system]}: {each.about}." for each in taken]
+    return [*table(HEAD, rows), "", *table(SEARCHES, found), "", *dict.fromkeys(settings)]
 
 
 def over_http(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
     """An embedded server, with clients in this process."""
     settings = ("writes.fold_seconds=2", f"writes.keep_versions={KEPT}")
-    taken = Taken("rayhier-http", about(*settings))
+    taken = Taken("rayhier-http", BATCH, about(*settings))
     with (
         serving(work, *settings) as (url, token),
         Client(url, token) as client,
@@ -168,17 +187,22 @@ def over_http(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
                 time.sleep(0.05)
             count(taken, ends, time.perf_counter() - began)
 
-        def search(query_M: Any) -> list[str]:
-            return [result.id for result in client.search(query_M, k=K, mode="dense").results]
+        def search(beam: int | None, query_M: Any) -> list[str]:
+            return [result.id for result in client.search(query_M, k=K, beam=beam, mode="dense").results]
 
-        ask(taken, stream, search)
+        ask(taken, stream, efforts(search))
         weigh(taken, root)
     return taken
 
 
+def efforts(search: Callable[[int | None, Any], list[str]]) -> dict[str, Callable[[Any], list[str]]]:
+    """Searches with the spec's beam, and with others, by name."""
+    return {"the spec's" if beam is None else f"{beam} leaves": partial(search, beam) for beam in (None, *BEAMS)}
+
+
 def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
     """`Index.add` of parquet files of as many documents as a server's tail holds, then `vacuum`; searches see each."""
-    taken, file, waiting = Taken("rayhier"), work / "batch.parquet", list[pa.Table]()
+    taken, file, waiting = Taken("rayhier", TOGETHER * BATCH), work / "batch.parquet", list[pa.Table]()
     index = rayhier.open(work)
     names = index.spec.corpus.row_columns
 
@@ -197,19 +221,18 @@ def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
         if len(waiting) == TOGETHER:
             flush()
 
-    def search(query_M: Any) -> list[str]:
-        return [hit.id for hit in index.search(query_M, K, mode="dense")]
+    def search(beam: int | None, query_M: Any) -> list[str]:
+        return [hit.id for hit in index.search(query_M, K, beam=beam, mode="dense")]
 
     with watched(taken):
         ingest(taken, add, seconds, flush)
-    ask(taken, stream, search)
+    ask(taken, stream, efforts(search))
     index.close()
     weigh(taken, root)
     return taken
 
 
-OURS = {"rayhier-http": over_http, "rayhier": in_process}
-RIVALS = ("lancedb", "qdrant-edge")
+OURS = {"rayhier": in_process, "rayhier-http": over_http}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -218,24 +241,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
     parser.add_argument("--seconds", type=float, default=600, help="of each system (default 600)")
     parser.add_argument("--rivals", type=absolute, help="interpreter with numpy, lancedb and qdrant-edge-py")
-    parser.add_argument("--systems", nargs="+", choices=[*OURS, *RIVALS], default=[*OURS, *RIVALS])
+    parser.add_argument("--systems", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--runs", type=int, nargs="+", default=[1], help="numbers of the runs (default 1 alone)")
     options = parser.parse_args(arguments)
     report, folder = clock(), options.workdir / "ingest"
     if not (folder / VECTORS).exists():
         stream_of(options.index).write(folder)
-    for name in options.systems:
+    for run, name in product(options.runs, options.systems):
         if name in OURS:
             root, cache = copied(options.index, folder / "index"), folder / "cache"
             os.environ["RAYHIER_CACHE"] = str(cache)
             taken = OURS[name](root, folder / "index", Stream.open(folder), options.seconds)
             taken.cache = sum(sizes_below(cache))
-            taken.write(options.workdir)
+            taken.write(options.workdir, run)
             for made in (folder / "index", cache):
                 shutil.rmtree(made)
         elif options.rivals:
             command = [options.rivals, "-m", "benchmarks.live.rivals", name, folder, options.workdir]
-            subprocess.run([*map(str, command), "--seconds", str(options.seconds)], check=True, cwd=ROOT)
-        report(name)
+            settings = ["--seconds", options.seconds, "--run", run]
+            subprocess.run([*map(str, [*command, *settings])], check=True, cwd=ROOT)
+        report(f"{name}, run {run}")
     print("\n".join(lines(options.workdir)))
 
 

@@ -87,11 +87,10 @@ def added(workdir: Path, docs: Path) -> list[str]:
     path = docs / "images" / "live-ingest.png"
     with pages.plot(path) as (axes,):
         named = {}
-        for name in (*ingest.OURS, *ingest.RIVALS):
-            taken = Taken.read(workdir, name)
-            if taken is not None:
+        for name in ingest.NAMES:
+            for run, taken in enumerate(Taken.read(workdir, name), 1):
                 added = np.cumsum(taken.rates) * taken.documents / sum(taken.rates)
-                named[name] = [added, taken.rates]
+                named[f"{name}, {run}"] = [added, taken.rates]
         pages.curves(axes, named, xlabel="documents added", ylabel="documents a second", ylim=(0, None))
     return [*lines, "", pages.link("Documents a second, over the time of the ingest", path)]
 

@@ -1,30 +1,34 @@
 """Ingest by LanceDB and by qdrant-edge-py, in an environment of their own: `PYTHON -m benchmarks.live.rivals`.
 
-Both begin with an index of the stream's first documents, as rayhier does. Documents are added in batches of a thousand;
-after so many as rayhier's tail may hold, the index takes them in.
+Both begin with an index of the stream's first documents, as rayhier does. After as many documents as rayhier's tail may
+hold, the index takes in what was added.
 """
 
 import argparse
 import shutil
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.live.gauge import Taken, ask, ingest, watched, weigh
-from benchmarks.live.stream import BATCH, K, Stream
+from benchmarks.live.stream import BATCH, TOGETHER, K, Stream
 
-UNINDEXED = 20_000
-"""Documents after which the index takes in what was added."""
-LISTS, PROBED, REFINED = 320, 20, 10
-"""LanceDB: lists of k-means, those that a search reads, and how many times the results are scored again in full."""
-LINKS, CONSTRUCTION, EFFORT = 16, 100, 128
-"""qdrant: links of the graph's nodes, candidates while it is built, and while it is searched."""
+LISTS = 320
+"""LanceDB: lists of k-means."""
+PROBED, REFINED = (20, 80, 320), (10, 50)
+"""LanceDB: lists that a search reads, and how many times the results are scored again in full."""
+LINKS, CONSTRUCTION = 16, 100
+"""qdrant: links of the graph's nodes, and candidates while it is built."""
+CANDIDATES = (32, 128, 512)
+"""qdrant: candidates of a search."""
 
 
-def lancedb(folder: Path, stream: Stream, seconds: float) -> Taken:
-    """LanceDB's `add`, then `optimize` of its IVF-PQ index."""
+def lancedb(system: str, together: int, folder: Path, stream: Stream, seconds: float) -> Taken:
+    """LanceDB's `add` of so many batches, and `optimize` of its IVF-PQ index."""
     import lancedb
     import pyarrow as pa
 
@@ -40,29 +44,44 @@ def lancedb(folder: Path, stream: Stream, seconds: float) -> Taken:
     )
     table.optimize(cleanup_older_than=timedelta(0))
 
+    waiting = list[Any]()
+
+    def flush() -> None:
+        if waiting:
+            table.add(pa.concat_tables(waiting))
+            waiting.clear()
+
     def optimize() -> None:
+        flush()
         table.optimize(cleanup_older_than=timedelta(0))
 
     def add(number: int) -> None:
         batch = stream.batch(number)
-        table.add(rows(batch.ids, batch.texts, batch.vector_BM))
-        if (number + 1) * BATCH % UNINDEXED == 0:
+        waiting.append(rows(batch.ids, batch.texts, batch.vector_BM))
+        if len(waiting) == together:
+            flush()
+        if (number + 1) % TOGETHER == 0:
             optimize()
 
-    def search(query_M: Any) -> list[str]:
-        search = table.search(query_M, vector_column_name="vector").distance_type("dot").nprobes(PROBED)
-        ids: list[str] = search.refine_factor(REFINED).limit(K).select(["id", "text"]).to_arrow()["id"].to_pylist()
+    def search(probed: int, refined: int, query_M: Any) -> list[str]:
+        search = table.search(query_M, vector_column_name="vector").distance_type("dot").nprobes(probed)
+        ids: list[str] = search.refine_factor(refined).limit(K).select(["id", "text"]).to_arrow()["id"].to_pylist()
         return ids
 
-    taken = Taken("lancedb")
+    taken = Taken(system, together * BATCH)
     with watched(taken):
         ingest(taken, add, seconds, optimize)
-    ask(taken, stream, search)
+    searches = {
+        f"{probed} lists, {refined * K} scored again": partial(search, probed, refined)
+        for probed in PROBED
+        for refined in REFINED
+    }
+    ask(taken, stream, searches)
     weigh(taken, folder)
     return taken
 
 
-def qdrant(folder: Path, stream: Stream, seconds: float) -> Taken:
+def qdrant(system: str, folder: Path, stream: Stream, seconds: float) -> Taken:
     """qdrant-edge-py's `upsert_points`, then `optimize` of its HNSW graphs."""
     import qdrant_edge as edge
 
@@ -93,40 +112,45 @@ def qdrant(folder: Path, stream: Stream, seconds: float) -> Taken:
     def add(number: int) -> None:
         batch = stream.batch(number)
         put(len(first) + number * BATCH, batch.ids, batch.texts, batch.vector_BM)
-        if (number + 1) * BATCH % UNINDEXED == 0:
+        if (number + 1) % TOGETHER == 0:
             optimize()
 
-    def search(query_M: Any) -> list[str]:
+    def search(candidates: int, query_M: Any) -> list[str]:
         request = edge.QueryRequest(
             limit=K,
             query=edge.Query.Nearest(query_M.tolist()),
             with_payload=True,
-            params=edge.SearchParams(hnsw_ef=EFFORT),
+            params=edge.SearchParams(hnsw_ef=candidates),
         )
         return [point.payload["id"] for point in shard.query(request)]
 
-    taken = Taken("qdrant-edge")
+    taken = Taken(system, TOGETHER * BATCH)
     with watched(taken):
         ingest(taken, add, seconds, optimize)
-    ask(taken, stream, search)
+    ask(taken, stream, {f"{candidates} candidates": partial(search, candidates) for candidates in CANDIDATES})
     weigh(taken, folder)
     return taken
 
 
-SYSTEMS = {"lancedb": lancedb, "qdrant-edge": qdrant}
+SYSTEMS: dict[str, Callable[[Path, Stream, float], Taken]] = {
+    "lancedb": partial(lancedb, "lancedb", TOGETHER),
+    "lancedb-1000": partial(lancedb, "lancedb-1000", 1),
+    "qdrant-edge": partial(qdrant, "qdrant-edge"),
+}
 
 
 def main() -> None:
-    """Run one system on the stream of a folder, which gets its figures."""
+    """Run one system on the stream of a folder; its figures go to the workdir."""
     parser = argparse.ArgumentParser(description="Ingest by another system.")
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("folder", type=Path, help="folder of the stream")
-    parser.add_argument("workdir", type=Path, help="folder that gets the figures")
+    parser.add_argument("workdir", type=Path, help="folder of the figures")
     parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--run", type=int, default=1, help="number of the run")
     options = parser.parse_args()
     place = options.folder / options.system
     shutil.rmtree(place, ignore_errors=True)
-    SYSTEMS[options.system](place, Stream.open(options.folder), options.seconds).write(options.workdir)
+    SYSTEMS[options.system](place, Stream.open(options.folder), options.seconds).write(options.workdir, options.run)
     shutil.rmtree(place)
 
 

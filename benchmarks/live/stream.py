@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 VECTORS, QUERIES, TEXTS = "vectors.npy", "queries.npy", "documents.json"
-BATCH = 1_000
+BATCH, TOGETHER = 1_000, 20
+"""Documents of a batch; batches after which an index takes in what was added: what a server's tail holds at most."""
 NOISE = 0.1
 """Length of what is added to a repeated document's vector."""
 K = 10
