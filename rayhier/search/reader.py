@@ -1,7 +1,7 @@
 """Opens the parts of a leaf map that searches read: leaves, words (BM25), all documents by a level or by codes."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Self
 
@@ -21,6 +21,8 @@ from rayhier.storage.leaf_map import LeafMap
 
 WARMED = 0.5
 """Largest share of the machine's memory that vectors which are read ahead may fill."""
+GROWN = 4 / 3
+"""Growth of an index for which files are made ahead."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,17 @@ class Reader:
         codes = CodeScan.mapped(leaf_map, scan, listed, cache_bytes) if by_codes else None
         words = WordScan.mapped(leaf_map, scan, cache_bytes) if leaf_map.manifest.words else None
         return cls(scan, words, flat, codes)
+
+    @staticmethod
+    def prepare(spec: JobSpec, leaf_map: LeafMap, leaves: range) -> None:
+        """Make the files of a codec that a spec's searches will read once the index has grown by a third, if any.
+
+        They wait for none of these then. InputError where a file is not as published.
+        """
+        size = leaf_map.manifest.size
+        codec = spec.search.row_codec(replace(size, documents=round(GROWN * size.documents)))
+        if codec is not None and codec != spec.search.row_codec(size):
+            _ = LeafScan.mapped(leaf_map, codec, leaves, spec.search.cache_gb * 1e9).segments
 
     def read(self, work: Reading) -> Ranking | Lexical | Shortlist | pa.Table:
         """Do a piece of work: scan leaves, score by BM25, compare all documents, or read some by their ids.

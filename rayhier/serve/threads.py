@@ -1,6 +1,9 @@
 """Runs work in threads, so that the event loop is not blocked."""
 
 import asyncio
+import contextlib
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -24,3 +27,9 @@ async def run_in_thread(results: int, work: Callable[Given, T], *args: Given.arg
 async def run_in(executor: Executor, work: Callable[Given, T], *args: Given.args, **kwargs: Given.kwargs) -> T:
     """Call `work` in a thread of an executor and return its value."""
     return await asyncio.get_running_loop().run_in_executor(executor, partial(work, *args, **kwargs))
+
+
+def yield_to_others() -> None:
+    """Let this thread have a core only where no other thread needs it, as far as the system knows such threads."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)

@@ -26,7 +26,7 @@ from rayhier.storage import files
 from rayhier.storage.files import File
 from rayhier.storage.remote import Remote
 
-FILES, LOCK = "files.json", "lock"
+FILES, LOCK, SIZE = "files.json", "lock", "size"
 TOLD = 3
 """Number of entries of a file's stamp that are written down: size and two times. The stamp's last entry, the inode, is
 compared only within one process, to notice a replaced file."""
@@ -103,7 +103,7 @@ def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
                 shutil.rmtree(folder, ignore_errors=True)
                 temporary.rename(folder)
             lease = Lease(folder)
-            _sweep(folder.parent, limit)
+            _keep_within(folder.parent, limit, _size(folder))
     finally:
         with _alone(folder.parent):
             shutil.rmtree(temporary, ignore_errors=True)
@@ -155,16 +155,41 @@ def _alone(kind: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _sweep(kind: Path, limit: float) -> None:
-    """Remove folders without a lease, the least recently used first, until the rest takes at most `limit` bytes."""
+def _keep_within(kind: Path, limit: float, added: int) -> None:
+    """Note that a folder of so many bytes was added; sweep where all of the kind may take more than `limit` bytes.
+
+    The sum is noted beside the folders, as thousands of them take long to look at; a process looks at all of them once.
+    What others leave half written, or remove by hand, counts from the next sweep on.
+    """
+    noted = kind.with_name(f"{kind.name}.{SIZE}")
+    try:
+        total = int(noted.read_text()) + added if kind in _summed else math.inf
+    except (OSError, ValueError):
+        total = math.inf
+    if total > limit or total == math.inf:
+        total = _sweep(kind, limit)
+        _summed.add(kind)
+    noted.write_text(str(total))
+
+
+_summed = set[Path]()
+"""Kinds of folders that this process has looked at."""
+
+
+def _sweep(kind: Path, limit: float) -> int:
+    """Remove folders without a lease, the least recently used first, until the rest takes at most `limit` bytes.
+
+    Returns the bytes that are left.
+    """
     sizes = {folder: _size(folder) for folder in kind.iterdir() if folder.is_dir()}
     total = sum(sizes.values())
     for folder in sorted(sizes, key=_last_use):
         if total <= limit:
-            return
+            break
         if not _has_lease(folder):
             shutil.rmtree(folder, ignore_errors=True)
             total -= sizes[folder]
+    return total
 
 
 def _size(folder: Path) -> int:

@@ -1,10 +1,7 @@
 """Publishes versions of an index, and lets requests see them: folds, split leaves, packed files, rollbacks."""
 
 import asyncio
-import contextlib
 import logging
-import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -25,7 +22,7 @@ from rayhier.serve.backend.maintenance import Maintenance
 from rayhier.serve.backend.placement import Placement
 from rayhier.serve.errors import RETRY, ApiError, LostError
 from rayhier.serve.tasks import Tasks
-from rayhier.serve.threads import run_in
+from rayhier.serve.threads import run_in, yield_to_others
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest
@@ -66,7 +63,7 @@ class Publisher:
         self._maintenance = Maintenance(follower.root)
         self._embedding: Embedding | None = None
         self._fold_thread, self._tidy_thread = ThreadPoolExecutor(1, "fold"), ThreadPoolExecutor(1, "tidy")
-        self._embed_thread = ThreadPoolExecutor(1, "embed", _yield_to_others)
+        self._embed_thread = ThreadPoolExecutor(1, "embed", yield_to_others)
 
     @property
     def _spec(self) -> JobSpec:
@@ -237,9 +234,3 @@ class Publisher:
         """Return the version that an earlier request with the same key published."""
         newest = () if key is None else leaf_map.newest_first(self._root, None, ROLLBACKS_READ)
         return next((manifest for manifest in newest if manifest.key == key), None)
-
-
-def _yield_to_others() -> None:
-    """Let this thread have a core only where no other thread needs it, as far as the system knows such threads."""
-    with contextlib.suppress(AttributeError, OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)

@@ -26,7 +26,7 @@ from rayhier.search.stored import Listing, Lookup
 from rayhier.search.threads import single_thread
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
-from rayhier.serve.threads import SMALL
+from rayhier.serve.threads import SMALL, yield_to_others
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap, versions
 
@@ -47,6 +47,7 @@ class _Opened:
     version: Version
     there: LeafMap
     live: LiveReader
+    leaves: range
     rows_L: Ints
     """Rows of each leaf that the group holds; the last entry is for leaf -1, no leaf."""
     probed: Ints
@@ -82,6 +83,7 @@ class ShardGroup:
         self._documents = ThreadPoolExecutor(1, "documents", single_thread)
         self._exact = ThreadPoolExecutor(1, "exact", single_thread)
         self._opening = ThreadPoolExecutor(1, "open", single_thread)
+        self._preparing = ThreadPoolExecutor(1, "prepare", yield_to_others)
 
     def __del__(self) -> None:
         """Release the versions; called by Ray Serve when it stops the replica."""
@@ -159,6 +161,17 @@ class ShardGroup:
             self._versions[number] = opened
             if number > self._newest.version.number:
                 self._newest = opened
+                self._preparing.submit(self._prepare, opened)
+
+    def _prepare(self, opened: _Opened) -> None:
+        """Make files that a larger index needs, unless there is a newer version by now."""
+        if opened is not self.__dict__.get("_newest"):
+            return
+        single_thread()
+        try:
+            Reader.prepare(opened.version.now.spec, opened.there, opened.leaves)
+        except Exception as error:  # noqa: BLE001  whatever it is, searches go on
+            log.warning("files for a larger index are not made ahead: %s", error)
 
     async def _open_newest(self) -> None:
         with contextlib.suppress(InputError, OSError):  # whoever names the version is told
@@ -173,7 +186,7 @@ class ShardGroup:
             last = self._named[number][1] if number in self._named else since
             if now - max(since, last) > (self._seconds if place < OLDER else min(SOON, self._seconds)):
                 self._named.pop(number, None)
-                self._versions.pop(number).pins.close()
+                self._opening.submit(_release, self._versions.pop(number))
 
     def _opened(self, version: Version) -> _Opened:
         with contextlib.ExitStack() as pins:
@@ -190,7 +203,7 @@ class ShardGroup:
             rows_L = np.append(np.array(there.manifest.counts, dtype=np.int64), 0)
             rows_L[: leaves.start] = rows_L[leaves.stop :] = 0
             live, probed = LiveReader.open(reader, there, self._range), _some(there, leaves)
-            return _Opened(version, there, live, rows_L, probed, depth, pins.pop_all())
+            return _Opened(version, there, live, leaves, rows_L, probed, depth, pins.pop_all())
 
     def _load_again(self) -> None:
         """Open the newest version's files anew, its tail kept."""
@@ -237,6 +250,11 @@ class ShardGroup:
             reader.read(Coded(query_QM, 1))
         else:
             reader.read(Scan(query_QM, opened.probed, 1))
+
+
+def _release(opened: _Opened) -> None:
+    """Release a version's files; to be called in a thread, as freeing much memory takes a while."""
+    opened.pins.close()
 
 
 def _timed(read: Callable[..., T], *arguments: Any) -> tuple[T, float]:

@@ -239,6 +239,7 @@ def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, publish
         group._seconds = 0.0
         await group.check_health()
         assert set(group._versions) == {2}
+        group._opening.submit(lambda: None).result()
         assert len(pinned()) == before
         await group.read(scan, Seen(manifest.model, 1, 0))  # an ingress that knows no newer one
         assert set(group._versions) == {1, 2}

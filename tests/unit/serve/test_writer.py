@@ -20,6 +20,7 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.index import change
 from rayhier.index.__main__ import main
 from rayhier.index.verify import verify
+from rayhier.search import segment
 from rayhier.search.index import open_leaf_map
 from rayhier.search.searcher import Searcher
 from rayhier.serve.args import ServeArgs
@@ -807,6 +808,37 @@ def test_an_index_that_grows_beyond_codes_is_searched_by_leaves(
     found = server.search(OPEN, 3)
     assert (len(found["results"]), found["partial"], found["version"]) == (3, False, 2)
     assert server.index()["how"] == after
+
+
+def test_what_a_larger_index_is_searched_by_is_made_before_it_is_large(open_server, published, monkeypatch):
+    """The codes of all leaves take long to make: a change must not wait for them once the index is large."""
+    monkeypatch.setattr("rayhier.spec.search.MOST_COMPARED", 130)
+    monkeypatch.setattr("rayhier.spec.search.FEWEST_COMPARED", 10)
+    monkeypatch.setattr("rayhier.search.codebook.FEWEST", 20)
+    now = current.read(published)
+    stored = now.spec.index.model_copy(update={"vectors": "float32"})
+    spec = now.spec.model_copy(update={"search": SearchSpec(k=5), "index": stored})
+    current.write(published, current.Current(spec=spec, artifacts=now.artifacts))
+    made, write = list[tuple[str, int]](), segment._write
+
+    def noted(folder, table, codec, codebook):
+        made.append((codec, len(table)))
+        write(folder, table, codec, codebook)
+
+    monkeypatch.setattr("rayhier.search.segment._write", noted)
+    server = open_server()
+    assert {codec for codec, _ in made} == {"flat"}
+    server.put(*(doc(f"x{n}", f"{OPEN} {n}") for n in range(3)))
+    server.fold()
+    group = server.embedded._shards[0]._group
+    group._preparing.submit(lambda: None).result(60)
+    assert sum(rows for codec, rows in made if codec == "pq") >= N + 3
+    made.clear()
+    server.put(*(doc(f"y{n}", f"{OPEN} {n}") for n in range(20)))
+    server.fold()
+    assert server.index()["how"] == "leaves"
+    assert [codec for codec, rows in made if rows >= 20] == ["pq"]
+    assert len(server.search(OPEN, 3)["results"]) == 3
 
 
 def test_a_fold_that_failed_halfway_is_ended_by_the_next(server, monkeypatch):

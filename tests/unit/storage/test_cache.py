@@ -1,6 +1,7 @@
 """What libraries read from paths is fetched once, whole, and never trusted unread; what is made stays in its limit."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -162,6 +163,27 @@ def test_the_least_recently_used_go_until_the_limit_is_kept(home, order):
     assert names(home) == {order[0], "e", "f"}
 
 
+def test_folders_are_looked_at_only_where_the_limit_may_be_passed(home, monkeypatch):
+    """A server that makes folders all day must not look at thousands of older ones each time."""
+    looked, sweep = [], cache._sweep
+    monkeypatch.setattr(cache, "_sweep", lambda *args: looked.append(args) or sweep(*args))
+    for when, name in enumerate("abc"):
+        used(make(name, 4 * ROOM), when)
+    assert len(looked) == 1, "the first folder of a process"
+    sizes = sum(path.stat().st_size for path in (home / "kind").rglob("*") if path.is_file())
+    assert int((home / "kind.size").read_text()) == sizes
+    make("d", 3 * ROOM).release()
+    assert names(home) == set("bcd")
+    assert len(looked) == 2
+    shutil.rmtree(make("b").folder)
+    for name in "ef":  # the sum counts b still, and says that there is no room
+        make(name, 4 * ROOM).release()
+    assert names(home) == set("cdef")
+    (home / "kind.size").write_text("")  # a process died
+    make("g", 4 * ROOM).release()
+    assert names(home) == set("defg")
+
+
 def test_opening_again_counts_as_use(home):
     for when, name in enumerate("ab"):
         used(make(name), when)
@@ -204,6 +226,7 @@ def test_folders_of_older_versions_and_of_the_dead_count_and_go(home):
         (folder / "data").write_bytes(b"x" * BYTES)
         (folder / cache.LOCK).unlink(missing_ok=True)
         os.utime(folder, (when, when))
+    cache._summed.clear()  # another process
     make("a", 3 * ROOM)
     assert len(list((home / "kind").iterdir())) == 3
     make("b", 1)
