@@ -137,10 +137,10 @@ def _stamps(folder: Path) -> dict[str, list[int]]:
     """Size, two times and inode of each file; the second time changes with every write and cannot be set back."""
     stamps = {}
     with contextlib.suppress(FileNotFoundError):
-        for path in folder.iterdir():
-            if path.name not in (FILES, LOCK):
-                status = path.stat()
-                stamps[path.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        for entry in os.scandir(folder):
+            if entry.name not in (FILES, LOCK):
+                status = entry.stat()
+                stamps[entry.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     return stamps
 
 
@@ -181,9 +181,9 @@ def _sweep(kind: Path, limit: float) -> int:
 
     Returns the bytes that are left.
     """
-    sizes = {folder: _size(folder) for folder in kind.iterdir() if folder.is_dir()}
+    sizes = {kind / entry.name: _size(entry) for entry in os.scandir(kind) if entry.is_dir()}
     total = sum(sizes.values())
-    for folder in sorted(sizes, key=_last_use):
+    for folder in sorted(sizes, key=_last_use) if total > limit else []:
         if total <= limit:
             break
         if not _has_lease(folder):
@@ -192,11 +192,11 @@ def _sweep(kind: Path, limit: float) -> int:
     return total
 
 
-def _size(folder: Path) -> int:
+def _size(folder: os.PathLike[str]) -> int:
     size = 0
     with contextlib.suppress(FileNotFoundError):  # a folder that is being filled changes
-        for path in folder.iterdir():
-            size += path.stat().st_size
+        for entry in os.scandir(folder):
+            size += entry.stat().st_size
     return size
 
 
