@@ -9,12 +9,13 @@ import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.live.gauge import Taken, ask, ingest, watched, weigh
+from benchmarks.live.gauge import Taken, about, ask, ingest, watched, weigh
 from benchmarks.live.stream import BATCH, TOGETHER, K, Stream
 
 LISTS = 320
@@ -68,7 +69,7 @@ def lancedb(system: str, together: int, folder: Path, stream: Stream, seconds: f
         ids: list[str] = search.refine_factor(refined).limit(K).select(["id", "text"]).to_arrow()["id"].to_pylist()
         return ids
 
-    taken = Taken(system, together * BATCH)
+    taken = Taken(system, together * BATCH, about(f"lancedb {version('lancedb')}"))
     with watched(taken):
         ingest(taken, add, seconds, optimize)
     searches = {
@@ -124,7 +125,7 @@ def qdrant(system: str, folder: Path, stream: Stream, seconds: float) -> Taken:
         )
         return [point.payload["id"] for point in shard.query(request)]
 
-    taken = Taken(system, TOGETHER * BATCH)
+    taken = Taken(system, TOGETHER * BATCH, about(f"qdrant-edge-py {version('qdrant-edge-py')}"))
     with watched(taken):
         ingest(taken, add, seconds, optimize)
     ask(taken, stream, {f"{candidates} candidates": partial(search, candidates) for candidates in CANDIDATES})

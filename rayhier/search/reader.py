@@ -1,6 +1,7 @@
 """Opens the parts of a leaf map that searches read: leaves, words (BM25), all documents by a level or by codes."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Self
@@ -14,6 +15,7 @@ from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan, Words
 from rayhier.search.row_codes import CodeScan
 from rayhier.search.scan import LeafScan
+from rayhier.search.segment import MappedSegment
 from rayhier.search.shortlist import Shortlist
 from rayhier.search.stored import Listing, Lookup, StoredDocuments
 from rayhier.spec import JobSpec
@@ -63,15 +65,22 @@ class Reader:
         return cls(scan, words, flat, codes)
 
     @staticmethod
-    def prepare(spec: JobSpec, leaf_map: LeafMap, leaves: range) -> None:
+    def prepare(spec: JobSpec, leaf_map: LeafMap, leaves: range, goes_on: Callable[[], bool]) -> None:
         """Make the files of a codec that a spec's searches will read once the index has grown by a third, if any.
 
-        They wait for none of these then. InputError where a file is not as published.
+        They wait for none of these then. Ends early where `goes_on` returns False. InputError where a file is not as
+        published.
         """
-        size = leaf_map.manifest.size
+        size, cache_bytes = leaf_map.manifest.size, spec.search.cache_gb * 1e9
         codec = spec.search.row_codec(replace(size, documents=round(GROWN * size.documents)))
-        if codec is not None and codec != spec.search.row_codec(size):
-            _ = LeafScan.mapped(leaf_map, codec, leaves, spec.search.cache_gb * 1e9).segments
+        if codec is None or codec == spec.search.row_codec(size):
+            return
+        scan = LeafScan.mapped(leaf_map, codec, leaves, cache_bytes)
+        for shard in leaf_map.manifest.shards:
+            if not goes_on():
+                return
+            if scan.reads(shard):
+                MappedSegment.open(leaf_map, shard, scan.codec, cache_bytes, scan.codebook)
 
     def read(self, work: Reading) -> Ranking | Lexical | Shortlist | pa.Table:
         """Do a piece of work: scan leaves, score by BM25, compare all documents, or read some by their ids.

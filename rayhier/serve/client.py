@@ -43,12 +43,13 @@ from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200
 """Number of characters shown of an answer that cannot be parsed."""
-PAUSE_SECONDS = 0.25
-"""Least pause, in seconds, before the first retry; it doubles with every further retry, up to the longest."""
+PAUSE_SECONDS, DOUBLED_SECONDS = 0.25, 4.0
+"""Pause, in seconds, before the first retry, and the longest to which it doubles with every further retry; where the
+server asks for a longer one, that."""
 WRITE_SECONDS = 150.0
 """Least timeout, in seconds, of a request to write, whose documents the server encodes."""
 LONGEST_PAUSE_SECONDS = 30.0
-"""Longest pause, in seconds, for which a retry waits; where a server asks for a longer one, there is no retry."""
+"""Longest pause, in seconds, that a server may ask for before a retry; where it asks for more, there is none."""
 
 Question = str | Sequence[SupportsFloat]
 """A query as text, or as its vector: a list, a tuple or an array of numbers."""
@@ -555,7 +556,7 @@ def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
     if least > LONGEST_PAUSE_SECONDS:
         return None
     # At random, so that clients who were refused together do not come back together.
-    pause = max(least, min(LONGEST_PAUSE_SECONDS, PAUSE_SECONDS * (1 << retry)))
+    pause = max(least, min(DOUBLED_SECONDS, PAUSE_SECONDS * (1 << min(retry, 16))))
     return pause * random.uniform(1, 1.5)  # noqa: S311
 
 

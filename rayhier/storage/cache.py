@@ -136,8 +136,8 @@ def _note(folder: Path, digests: dict[str, str]) -> None:
 def _stamps(folder: Path) -> dict[str, list[int]]:
     """Size, two times and inode of each file; the second time changes with every write and cannot be set back."""
     stamps = {}
-    with contextlib.suppress(FileNotFoundError):
-        for entry in os.scandir(folder):
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
             if entry.name not in (FILES, LOCK):
                 status = entry.stat()
                 stamps[entry.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
@@ -181,7 +181,8 @@ def _sweep(kind: Path, limit: float) -> int:
 
     Returns the bytes that are left.
     """
-    sizes = {kind / entry.name: _size(entry) for entry in os.scandir(kind) if entry.is_dir()}
+    with os.scandir(kind) as entries:
+        sizes = {kind / entry.name: _size(entry) for entry in entries if entry.is_dir()}
     total = sum(sizes.values())
     for folder in sorted(sizes, key=_last_use) if total > limit else []:
         if total <= limit:
@@ -193,11 +194,10 @@ def _sweep(kind: Path, limit: float) -> int:
 
 
 def _size(folder: os.PathLike[str]) -> int:
-    size = 0
-    with contextlib.suppress(FileNotFoundError):  # a folder that is being filled changes
-        for entry in os.scandir(folder):
-            size += entry.stat().st_size
-    return size
+    # A folder that is being filled changes.
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return sum(entry.stat().st_size for entry in entries)
+    return 0
 
 
 def _last_use(folder: Path) -> float:

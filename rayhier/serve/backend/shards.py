@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +35,8 @@ FAILURES = 2
 """Failures in a row after which a group opens its files again."""
 OLDER, SOON = 2, 5.0
 """Older versions that stay open for as long as a request may take, and the seconds for which further ones stay."""
+GROWN = 1.02
+"""Growth of an index from which on files for a larger one are looked at again."""
 PROBED = 16
 """Most shards of which `ping` searches a leaf."""
 T = TypeVar("T")
@@ -78,6 +81,7 @@ class ShardGroup:
         self._newer: asyncio.Task[None] | None = None
         self._newest = self._opened(Version.newest(version.workdir)[0] if follows else version)
         self._versions[self._newest.version.number] = self._newest
+        self._prepared = self._newest.there.manifest.documents
         # One thread, so that a replica takes one core. Its loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan", single_thread)
         self._documents = ThreadPoolExecutor(1, "documents", single_thread)
@@ -143,6 +147,8 @@ class ShardGroup:
     async def _at(self, seen: Seen) -> _Opened:
         """Return the version that is seen, with the log up to the change that is seen."""
         await self.open(seen.version)
+        while seen.version not in self._versions:  # closed again, as a newer one was named before this went on
+            await self.open(seen.version)
         now, is_newer = time.monotonic(), seen.version > max(self._named, default=0)
         self._named[seen.version] = self._named.get(seen.version, (now,))[0], now
         opened = self._versions[seen.version]
@@ -161,17 +167,27 @@ class ShardGroup:
             self._versions[number] = opened
             if number > self._newest.version.number:
                 self._newest = opened
-                self._preparing.submit(self._prepare, opened)
+                self._preparing.submit(self._prepare, number)
 
-    def _prepare(self, opened: _Opened) -> None:
-        """Make files that a larger index needs, unless there is a newer version by now."""
-        if opened is not self.__dict__.get("_newest"):
+    def _prepare(self, number: int) -> None:
+        """Make files that a larger index needs, where the index has grown, and no newer version is open by now."""
+        opened: _Opened | None = self.__dict__.get("_newest")
+        if opened is None or opened.version.number != number:
+            return
+        documents = opened.there.manifest.documents
+        if documents < GROWN * self._prepared:
             return
         single_thread()
+        goes_on = partial(self._is_newest, number)
         try:
-            Reader.prepare(opened.version.now.spec, opened.there, opened.leaves)
+            Reader.prepare(opened.version.now.spec, opened.there, opened.leaves, goes_on)
         except Exception as error:  # noqa: BLE001  whatever it is, searches go on
-            log.warning("files for a larger index are not made ahead: %s", error)
+            log.log(logging.WARNING if goes_on() else logging.INFO, "files are not made ahead: %s", error)
+        self._prepared = documents
+
+    def _is_newest(self, number: int) -> bool:
+        newest: _Opened | None = self.__dict__.get("_newest")
+        return newest is not None and newest.version.number == number
 
     async def _open_newest(self) -> None:
         with contextlib.suppress(InputError, OSError):  # whoever names the version is told

@@ -281,9 +281,10 @@ def test_pauses_double_up_to_the_longest(server, pauses):
     server.answer = (503, {}, b"")
     with pytest.raises(ApiError):
         Client(f"http://127.0.0.1:{server.server_port}", retries=12).search("oak")
-    least = [min(30.0, 0.25 * 2**retry) for retry in range(12)]
+    least = [min(4.0, 0.25 * 2**retry) for retry in range(12)]
     assert len(pauses) == 12
     assert all(low <= pause <= 1.5 * low for low, pause in zip(least, pauses, strict=True))
+    assert 4 <= module._pause(ApiError(503, "overloaded", "full"), None, 100_000) <= 6
 
 
 @pytest.mark.parametrize(

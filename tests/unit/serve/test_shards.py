@@ -295,3 +295,20 @@ def test_an_older_version_is_closed_while_newer_ones_follow_without_a_pause(home
         assert set(group._versions) == {4, 5, 6, 7, 8}
 
     asyncio.run(main())
+
+
+def test_a_version_that_is_closed_as_soon_as_it_was_opened_is_opened_again(home, published, monkeypatch):
+    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
+    group, opened = ShardGroup(version, leaves), list[int]()
+    open_ = group.open
+
+    async def opens(number):
+        await open_(number)
+        opened.append(number)
+        if len(opened) == 1:
+            del group._versions[number]
+
+    monkeypatch.setattr(group, "open", opens)
+    answer = asyncio.run(group.read(Scan(QUERY, LEAVES, 5), Seen(manifest.model, 1, 0)))
+    assert len(answer.documents)
+    assert opened == [1, 1]
