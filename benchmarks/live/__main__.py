@@ -13,7 +13,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = Options("An index that changes while it is searched.", "live", "docs")
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="what is measured (default: all)")
-    parser.add_argument("--seconds", default="600", help="of each system's ingest")
+    parser.add_argument("--runs", nargs="+", default=["1"], help="numbers of the runs of each system's ingest")
     parser.add_argument("--replayed", type=absolute, help="workdir of the replay's index, trained anew; default: INDEX")
     parser.add_argument("--rivals", help="interpreter with numpy, lancedb and qdrant-edge-py; default: without them")
     options = parser.parse_args(arguments)
@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         changes.main(index)
     if "ingest" in options.parts:
         rivals = ["--rivals", options.rivals] if options.rivals else []
-        ingest.main([*index, "--seconds", options.seconds, *rivals])
+        for trial in ingest.TRIALS:
+            ingest.main([*index, "--trial", trial, "--runs", *options.runs, *rivals])
     if "replay" in options.parts:
         replay.main([str(options.replayed or options.index), *index[1:]])
     print(page.write(options.workdir, options.docs))

@@ -24,6 +24,7 @@ from benchmarks.tables import table
 from rayhier.dataset.queries import load_queries
 from rayhier.search.index import open_leaf_map
 from rayhier.serve.client import AsyncClient
+from rayhier.spec import JobSpec
 from rayhier.storage import current, files
 from rayhier.storage.change_log import LOG
 from rayhier.storage.paths import locate
@@ -140,8 +141,17 @@ async def measure(url: str, token: str, queries: Sequence[str], texts: Sequence[
 
 def left(folder: Path) -> dict[str, int]:
     """Count the files of each kind below the folder of a leaf map."""
-    patterns = {"versions": "manifests/*.json", "leaf files": "data/*.parquet", "log": f"{LOG}/*.c*"}
+    patterns = {
+        "versions": "manifests/*.json",
+        "leaf files": "data/*.parquet",
+        "objects of the change log": f"{LOG}/*.c*",
+    }
     return {kind: len(list(folder.glob(pattern))) for kind, pattern in patterns.items()}
+
+
+def collection(spec: JobSpec) -> str:
+    """Name of the collection that a spec reads: that of its folder, or the spec's."""
+    return Path(str(getattr(spec.corpus, "path", spec.name))).name
 
 
 def read(workdir: Path) -> Times | None:
@@ -152,17 +162,25 @@ def read(workdir: Path) -> Times | None:
 
 def lines(times: Times) -> list[str]:
     """Tables of the times, and what is left on storage."""
+    ms = {kind: np.array(values) for kind, values in times.ms.items()}
+    beside, at = ms["search, beside changes"], np.array(times.at["search, beside changes"])
+    is_adding = at <= max(times.at["add"])
+    ms |= {"search, beside adds": beside[is_adding], "search, beside deletes": beside[~is_adding]}
     rows = []
-    for kind, ms in times.ms.items():
-        p50, p95, p99 = (f"{np.percentile(ms, share):,.0f}" for share in (50, 95, 99))
-        rows.append([kind, f"{len(ms):,}", p50, p95, p99])
-    quiet, busy = (np.percentile(times.ms[f"search, {kind}"], 99) for kind in ("no changes", "beside changes"))
-    unseen = f"not seen by the next search: {len(times.unseen)}"
-    changed = f"{2 * times.changes:,} changes in {times.seconds:,.0f} s; {unseen}."
-    slower = f"Searches' 99% beside changes over those without: {busy / quiet:.1f}."
-    stored = f"On storage at the end: {', '.join(f'{number} {kind}' for kind, number in times.left.items())}."
-    said = f"{changed} {slower} {stored} {times.about}."
-    return [*table(["request", "number", "median ms", "95%", "99%"], rows), "", said]
+    for kind, values in sorted(ms.items()):
+        if len(values):
+            p50, p95, p99 = (f"{np.percentile(values, share):,.0f}" for share in (50, 95, 99))
+            rows.append([kind, f"{len(values):,}", p50, p95, p99])
+    busy, quiet = np.percentile(beside, 99), np.percentile(ms["search, no changes"], 99)
+    slower = f"within {busy:,.0f} ms, {busy / quiet:.1f} times as long as without changes"
+    stored = ", ".join(f"{number} {kind}" for kind, number in times.left.items())
+    said = [
+        f"{2 * times.changes:,} changes in {times.seconds:,.0f} s; not seen by the next search: {len(times.unseen)}.",
+        f"99% of searches beside changes are answered {slower}.",
+        f"On storage at the end: {stored}.",
+        f"{times.about}.",
+    ]
+    return [*table(["request", "number", "median ms", "95%", "99%"], rows), "", " ".join(said)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -188,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with serving(work, f"writes.fold_documents={FOLDED}") as (url, token):
         times = asyncio.run(measure(url, token, queries, texts[: options.changes], options.pace))
         times.changes, times.left = min(options.changes, len(texts)), left(folder)
-        times.about = about(f"a change every {options.pace:g} s", f"{now.spec.name}, {documents:,} documents")
+        times.about = about(f"a change every {options.pace:g} s", f"{collection(now.spec)}, {documents:,} documents")
     (options.workdir / FIGURES).write_text(json.dumps(asdict(times)))
     shutil.rmtree(work)
     print("\n".join(["", *lines(times)]))

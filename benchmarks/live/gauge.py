@@ -4,6 +4,7 @@ Needs numpy alone, so that systems of other environments are measured the same w
 """
 
 import json
+import math
 import os
 import subprocess
 import threading
@@ -20,6 +21,8 @@ from benchmarks.live.stream import BATCH, Stream
 
 WARM = 50
 """Searches before those that are timed."""
+MARKS = (250_000, 500_000, 1_000_000, 1_500_000, 2_000_000)
+"""Numbers of added documents until which the time is noted."""
 EVERY = 0.5
 """Seconds between two looks at a process's memory."""
 
@@ -45,6 +48,8 @@ class Asked:
     """Milliseconds of a search."""
     recall: float
     """Share of the exact ten in the searches' ten."""
+    texts: float
+    """Share of the exact ten's texts in those of the searches' ten."""
 
 
 @dataclass
@@ -52,6 +57,8 @@ class Taken:
     """Figures of an ingest."""
 
     system: str
+    trial: str
+    """What ended it: documents or seconds."""
     call: int = 0
     """Documents of a call, which are durable when it returns."""
     about: str = field(default_factory=about)
@@ -63,6 +70,8 @@ class Taken:
     """Longest seconds in which no batch was taken."""
     rates: list[float] = field(default_factory=list)
     """Documents a second in each tenth of the time."""
+    reached: dict[str, float] = field(default_factory=dict)
+    """Seconds until so many documents were added, for each of some numbers."""
     files: int = 0
     bytes: int = 0
     cache: int = 0
@@ -70,7 +79,9 @@ class Taken:
     cpu: float = 0.0
     """Seconds of processors that the system's process took for all documents."""
     memory: int = 0
-    """Most bytes of the process's memory that are its own, without mapped files."""
+    """Most bytes of the process's memory that are its own, without mapped files, while it adds."""
+    resident: int = 0
+    """Most bytes of the process's memory with mapped files, while it adds and searches."""
     searches: list[Asked] = field(default_factory=list)
     """Searches at the end, by effort."""
 
@@ -80,20 +91,33 @@ class Taken:
         return self.documents / self.seconds
 
     @classmethod
-    def read(cls, folder: Path, system: str) -> "list[Taken]":
-        """Read a system's figures, a run after the other."""
-        read = [json.loads(path.read_text()) for path in sorted(folder.glob(f"ingest-{system}.[0-9]*.json"))]
+    def read(cls, folder: Path, trial: str, system: str) -> "list[Taken]":
+        """Read a system's figures of a trial, a run after the other."""
+        paths = sorted(folder.glob(f"ingest-{trial}-{system}.[0-9]*.json"))
+        read = [json.loads(path.read_text()) for path in paths]
         return [cls(**{**values, "searches": [Asked(**each) for each in values["searches"]]}) for values in read]
 
     def write(self, folder: Path, run: int) -> None:
-        """Write the figures to `ingest-SYSTEM.RUN.json` below a folder."""
-        (folder / f"ingest-{self.system}.{run}.json").write_text(json.dumps(asdict(self), indent=1))
+        """Write the figures to `ingest-TRIAL-SYSTEM.RUN.json` below a folder."""
+        (folder / f"ingest-{self.trial}-{self.system}.{run}.json").write_text(json.dumps(asdict(self), indent=1))
 
 
-def ingest(taken: Taken, add: Callable[[int], object], seconds: float, settle: Callable[[], object]) -> None:
-    """Add batch after batch for some seconds, then settle; counts and times go to `taken`."""
+@dataclass(frozen=True)
+class Until:
+    """When an ingest ends: after some seconds or documents, whichever come first."""
+
+    seconds: float
+    documents: float = math.inf
+
+    def is_over(self, seconds: float, batches: int) -> bool:
+        """Return True once so many batches were added in so many seconds."""
+        return seconds >= self.seconds or batches * BATCH >= self.documents
+
+
+def ingest(taken: Taken, add: Callable[[int], object], until: Until, settle: Callable[[], object]) -> None:
+    """Add batch after batch until it is over, then settle; counts and times go to `taken`."""
     began, ends = time.perf_counter(), list[float]()
-    while not ends or ends[-1] < seconds:
+    while not ends or not until.is_over(ends[-1], len(ends)):
         add(len(ends))
         ends.append(time.perf_counter() - began)
     settle()
@@ -107,6 +131,7 @@ def count(taken: Taken, ends: Sequence[float], seconds: float) -> None:
     width = max(ends) / 10
     counts = np.histogram(ends, 10, (0, max(ends)))[0]
     taken.rates = [round(number * BATCH / width, 1) for number in counts.tolist()]
+    taken.reached = {str(mark): round(ends[mark // BATCH - 1], 1) for mark in MARKS if mark <= taken.documents}
 
 
 def ask(taken: Taken, stream: Stream, searches: Mapping[str, Callable[[Any], list[str]]]) -> None:
@@ -121,8 +146,14 @@ def ask(taken: Taken, stream: Stream, searches: Mapping[str, Callable[[Any], lis
             answers.append(search(query_M))
             ms.append(1e3 * (time.perf_counter() - began))
         median, p99 = (round(float(np.percentile(ms, share)), 2) for share in (50, 99))
-        shared = [len(set(got) & set(best)) / len(best) for got, best in zip(answers, exact, strict=True)]
-        taken.searches.append(Asked(effort, median, p99, round(float(np.mean(shared)), 4)))
+        recalls = [
+            round(float(np.mean([len(got & best) / len(best) for got, best in zip(of, exact_of, strict=True)])), 4)
+            for of, exact_of in (
+                (list(map(set, answers)), list(map(set, exact))),
+                ([set(map(stream.text, ids)) for ids in answers], [set(map(stream.text, ids)) for ids in exact]),
+            )
+        ]
+        taken.searches.append(Asked(effort, median, p99, *recalls))
 
 
 def weigh(taken: Taken, folder: Path) -> None:
@@ -145,30 +176,32 @@ def processors(pid: int) -> float:
     return (int(after[11]) + int(after[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def anonymous(pid: int) -> int:
-    """Bytes of a process's memory that are its own, without mapped files; 0 where it is gone."""
+def memory_of(pid: int, kind: str) -> int:
+    """Bytes of a process's memory of a kind of Linux's, such as RssAnon or VmRSS; 0 where it is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon")), 0)
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(kind)), 0)
 
 
 @contextmanager
-def watched(taken: Taken, pid: int | None = None) -> Iterator[None]:
-    """Watch a process's memory and processors, by default this one's, while the block runs."""
+def watched(taken: Taken, pid: int | None = None, *, adds: bool = True) -> Iterator[None]:
+    """Watch a process's memory, by default this one's, while the block runs; where it adds, also its processors."""
     over, watched = threading.Event(), os.getpid() if pid is None else pid
     began = processors(watched)
 
     def watch() -> None:
         while not over.wait(EVERY):
-            taken.memory = max(taken.memory, anonymous(watched))
+            taken.resident = max(taken.resident, memory_of(watched, "VmRSS"))
+            if adds:
+                taken.memory = max(taken.memory, memory_of(watched, "RssAnon"))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        taken.cpu += processors(watched) - began
+        taken.cpu += processors(watched) - began if adds else 0.0
         over.set()
         thread.join()

@@ -1,8 +1,8 @@
 """Documents a second, vectors given: rayhier over HTTP and in this process, beside LanceDB and qdrant-edge-py.
 
 `python -m benchmarks.live.ingest INDEX --rivals PYTHON`, where PYTHON is an interpreter with numpy, lancedb and
-qdrant-edge-py. Every system begins with the documents of the index and is given the same documents for as long, one
-system after another, run after run; each writes `ingest-SYSTEM.RUN.json`.
+qdrant-edge-py. Every system begins with the documents of the index and is given the same documents in the same order,
+one system after another, run after run; each writes `ingest-TRIAL-SYSTEM.RUN.json`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import rayhier
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, absolute, clock, served
-from benchmarks.live.gauge import Taken, about, ask, count, ingest, sizes_below, watched, weigh
+from benchmarks.live.gauge import MARKS, Taken, Until, about, ask, count, ingest, sizes_below, watched, weigh
 from benchmarks.live.stream import BATCH, TOGETHER, VECTORS, K, Stream
 from benchmarks.machine import below, free_ports
 from benchmarks.tables import table
@@ -43,35 +43,42 @@ from rayhier.storage.paths import locate
 QUERIES = 500
 CLIENTS = 4
 """Clients of the server, each with a batch on its way."""
+TRIALS = {"documents": Until(3_600, 500_000), "seconds": Until(600)}
+"""What ends an ingest: as many documents for each system, or as many seconds."""
+SUSTAINED = ("rayhier", "lancedb")
+"""The two systems that added most documents a second, which go on for ten minutes."""
 HEAD = [
     "system",
-    "documents of a call",
+    "documents added",
     "seconds",
     "documents a second",
     "longest wait, s",
     "CPU, µs a document",
-    "documents at the end",
     "files",
     "MB",
-    "cache, MB",
+    "and cache, MB",
     "memory, MB",
+    "with mapped files, MB",
 ]
-SEARCHES = ["system", "documents", "effort", "recall@10", "a search, median ms", "99%"]
+SEARCHES = ["system", "documents", "effort", "recall@10", "of texts", "a search, median ms", "99%"]
 NAMES = {
-    "rayhier": "rayhier, `Index.add`",
-    "lancedb": "LanceDB, `add` and `optimize`",
-    "qdrant-edge": "qdrant-edge-py, `upsert_points` and `optimize`",
-    "rayhier-http": "rayhier over HTTP, four clients",
-    "lancedb-1000": "LanceDB, `add`, `optimize` every 20",
+    "rayhier": "rayhier, `Index.add` of 20,000",
+    "lancedb": "LanceDB, `add` of 20,000, `optimize` every 100,000",
+    "lancedb-20000": "LanceDB, `add` of 20,000, `optimize` after each",
+    "rayhier-http": "rayhier over HTTP, four clients, 1,000 a call",
+    "lancedb-1000": "LanceDB, `add` of 1,000, `optimize` every 20,000",
+    "qdrant-edge": "qdrant-edge-py, `upsert_points` of 1,000, `optimize` every 20,000",
 }
+SPLIT = "test"
+"""Split of the queries: nothing was tuned by it."""
 BEAMS = (20, 80, 320)
-"""Leaves that a search visits, beside as many as the spec's promise needs."""
+"""Leaves that a search visits, beside as many as an index visits by itself."""
 KEPT = 10
 """Versions that the server keeps."""
 
 
 def stream_of(index: Path) -> Stream:
-    """Documents of an index, in an order at random, and vectors of some dev queries."""
+    """Documents of an index, in an order at random, and vectors of some test queries."""
     root = locate(str(index))
     now = current.read(root)
     there, model = open_leaf_map(root, now), Model.of_workdir(root, now)
@@ -81,9 +88,9 @@ def stream_of(index: Path) -> Stream:
     vector_NM /= np.linalg.norm(vector_NM, axis=1, keepdims=True)
     order_N = np.random.default_rng(0).permutation(len(rows))
     rows = rows.drop_columns(["vector"]).take(pa.array(order_N))
-    corpus, vectors = (current.artifact(root, now, kind) for kind in ("corpus", "vectors"))
-    dev = load_queries(corpus, vectors, "dev")
-    queries = dev.some(np.arange(len(dev)) < QUERIES)
+    corpus, vectors = (current.artifact(root, now, kind) for kind in (SPLIT, "vectors"))
+    split = load_queries(corpus, vectors, SPLIT)
+    queries = split.some(np.arange(len(split)) < QUERIES)
     query_QM = model.encode_stored(queries.vector_QM, lambda: queries.texts).numpy
     return Stream(rows["doc_id"].to_pylist(), document_texts(rows), vector_NM[order_N], query_QM)
 
@@ -110,13 +117,13 @@ def serving(work: Path, *settings: str) -> Iterator[tuple[str, str]]:
         yield url, token
 
 
-async def put_for(url: str, token: str, stream: Stream, seconds: float) -> list[float]:
-    """Put batch after batch by several clients for some seconds; returns the seconds at which each was answered."""
+async def put_until(url: str, token: str, stream: Stream, until: Until) -> list[float]:
+    """Put batch after batch by several clients; returns the seconds at which each was answered."""
     ends, numbers, began = list[float](), iter(range(1 << 40)), time.perf_counter()
 
     async def work(client: AsyncClient) -> None:
-        while time.perf_counter() - began < seconds:
-            batch = stream.batch(next(numbers))
+        while not until.is_over(time.perf_counter() - began, sent := next(numbers)):
+            batch = stream.batch(sent)
             documents = [
                 {"id": id_, "text": text, "vector": vector}
                 for id_, text, vector in zip(batch.ids, batch.texts, batch.vector_BM, strict=True)
@@ -135,53 +142,76 @@ async def put_for(url: str, token: str, stream: Stream, seconds: float) -> list[
 
 def lines(workdir: Path) -> list[str]:
     """Tables of the figures below a workdir, of the ingest and of searches after it; empty where there are none."""
-    taken = [each for name in NAMES for each in Taken.read(workdir, name)]
-    if not taken:
-        return []
-    first = len(Stream.open(workdir / "ingest").first)
-    rows = [
-        [
-            NAMES[each.system],
-            f"{each.call:,}",
-            f"{each.seconds:,.0f}",
-            f"{each.rate:,.0f}",
-            f"{each.longest:.1f}",
-            f"{1e6 * each.cpu / each.documents:,.0f}",
-            f"{first + each.documents:,}",
-            f"{each.files:,}",
-            f"{each.bytes / 1e6:,.0f}",
-            f"{each.cache / 1e6:,.0f}",
-            f"{each.memory / 1e6:,.0f}",
+    told = list[str]()
+    for trial in TRIALS:
+        taken = [run for name in NAMES if (run := Taken.read(workdir, trial, name))]
+        if not taken:
+            continue
+        first = len(Stream.open(workdir / "ingest").first)
+        rows = [
+            [
+                NAMES[runs[0].system],
+                _range([run.documents for run in runs]),
+                _range([run.seconds for run in runs]),
+                _range([run.rate for run in runs]),
+                _range([run.longest for run in runs], 1),
+                _range([1e6 * run.cpu / run.documents for run in runs]),
+                _range([run.files for run in runs]),
+                _range([run.bytes / 1e6 for run in runs]),
+                _range([(run.bytes + run.cache) / 1e6 for run in runs]),
+                _range([run.memory / 1e6 for run in runs]),
+                _range([run.resident / 1e6 for run in runs]),
+            ]
+            for runs in taken
         ]
-        for each in taken
-    ]
-    found = [
-        [
-            NAMES[each.system],
-            f"{first + each.documents:,}",
-            asked.effort,
-            f"{asked.recall:.3f}",
-            f"{asked.median:.1f}",
-            f"{asked.p99:.1f}",
+        searched = [
+            [
+                NAMES[runs[0].system],
+                _range([first + run.documents for run in runs]),
+                asked[0].effort,
+                _range([each.recall for each in asked], 3),
+                _range([each.texts for each in asked], 3),
+                _range([each.median for each in asked], 1),
+                _range([each.p99 for each in asked], 1),
+            ]
+            for runs in taken
+            for asked in zip(*(run.searches for run in runs), strict=True)
         ]
-        for each in taken
-        for asked in each.searches
-    ]
-    settings = [f"- {NAMES[each.system]}: {each.about}." for each in taken]
-    return [*table(HEAD, rows), "", *table(SEARCHES, found), "", *dict.fromkeys(settings)]
+        marks = [str(mark) for mark in MARKS if any(str(mark) in run.reached for runs in taken for run in runs)]
+        times = [
+            [
+                NAMES[runs[0].system],
+                *(_range([run.reached[mark] for run in runs if mark in run.reached]) or "-" for mark in marks),
+            ]
+            for runs in taken
+        ]
+        head = ["seconds until", *(f"{int(mark):,}" for mark in marks)]
+        settings = [f"- {NAMES[run.system]}: {run.about}." for runs in taken for run in runs]
+        told += ["", f"### As many {trial}", "", *table(HEAD, rows), "", *table(head, times), ""]
+        told += [*table(SEARCHES, searched), "", *dict.fromkeys(settings)]
+    return told[1:]
 
 
-def over_http(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
+def _range(values: Sequence[float], digits: int = 0) -> str:
+    """The median of some runs, and the least and most of them where they are several."""
+    if not values:
+        return ""
+    median, least, most = (f"{value:,.{digits}f}" for value in (np.median(values), min(values), max(values)))
+    return median if least == most else f"{median} ({least} to {most})"
+
+
+def over_http(root: Path, work: Path, stream: Stream, trial: str) -> Taken:
     """An embedded server, with clients in this process."""
     settings = ("writes.fold_seconds=2", f"writes.keep_versions={KEPT}")
-    taken = Taken("rayhier-http", BATCH, about(*settings))
+    taken = Taken("rayhier-http", trial, BATCH, about(*settings))
     with (
         serving(work, *settings) as (url, token),
         Client(url, token) as client,
     ):
-        with watched(taken, below(os.getpid())[-1]):
+        pid = below(os.getpid())[-1]
+        with watched(taken, pid):
             began = time.perf_counter()
-            ends = asyncio.run(put_for(url, token, stream, seconds))
+            ends = asyncio.run(put_until(url, token, stream, TRIALS[trial]))
             last = client.index().log
             while LeafMap.open(locate(str(root))).manifest.log < last:
                 time.sleep(0.05)
@@ -190,19 +220,21 @@ def over_http(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
         def search(beam: int | None, query_M: Any) -> list[str]:
             return [result.id for result in client.search(query_M, k=K, beam=beam, mode="dense").results]
 
-        ask(taken, stream, efforts(search))
+        with watched(taken, pid, adds=False):
+            ask(taken, stream, efforts(search))
         weigh(taken, root)
     return taken
 
 
 def efforts(search: Callable[[int | None, Any], list[str]]) -> dict[str, Callable[[Any], list[str]]]:
-    """Searches with the spec's beam, and with others, by name."""
-    return {"the spec's" if beam is None else f"{beam} leaves": partial(search, beam) for beam in (None, *BEAMS)}
+    """Searches that visit as many leaves as the index does by itself, and others, by name."""
+    return {"automatic" if beam is None else f"{beam} leaves": partial(search, beam) for beam in (None, *BEAMS)}
 
 
-def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
+def in_process(root: Path, work: Path, stream: Stream, trial: str) -> Taken:
     """`Index.add` of parquet files of as many documents as a server's tail holds, then `vacuum`; searches see each."""
-    taken, file, waiting = Taken("rayhier", TOGETHER * BATCH), work / "batch.parquet", list[pa.Table]()
+    taken, file = Taken("rayhier", trial, TOGETHER * BATCH), work / "batch.parquet"
+    waiting = list[pa.Table]()
     index = rayhier.open(work)
     names = index.spec.corpus.row_columns
 
@@ -225,8 +257,9 @@ def in_process(root: Path, work: Path, stream: Stream, seconds: float) -> Taken:
         return [hit.id for hit in index.search(query_M, K, beam=beam, mode="dense")]
 
     with watched(taken):
-        ingest(taken, add, seconds, flush)
-    ask(taken, stream, efforts(search))
+        ingest(taken, add, TRIALS[trial], flush)
+    with watched(taken, adds=False):
+        ask(taken, stream, efforts(search))
     index.close()
     weigh(taken, root)
     return taken
@@ -239,27 +272,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the systems one after another; each writes its figures."""
     parser = Options("Documents a second, vectors given.", "live")
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
-    parser.add_argument("--seconds", type=float, default=600, help="of each system (default 600)")
+    parser.add_argument("--trial", choices=TRIALS, default="documents", help="what ends each (default documents)")
     parser.add_argument("--rivals", type=absolute, help="interpreter with numpy, lancedb and qdrant-edge-py")
-    parser.add_argument("--systems", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--systems", nargs="+", choices=NAMES, help="default: all, or two where seconds end it")
     parser.add_argument("--runs", type=int, nargs="+", default=[1], help="numbers of the runs (default 1 alone)")
     options = parser.parse_args(arguments)
     report, folder = clock(), options.workdir / "ingest"
     if not (folder / VECTORS).exists():
         stream_of(options.index).write(folder)
-    for run, name in product(options.runs, options.systems):
+    systems = options.systems or (list(NAMES) if options.trial == "documents" else SUSTAINED)
+    for run, name in product(options.runs, systems):
         if name in OURS:
             root, cache = copied(options.index, folder / "index"), folder / "cache"
             os.environ["RAYHIER_CACHE"] = str(cache)
-            taken = OURS[name](root, folder / "index", Stream.open(folder), options.seconds)
+            taken = OURS[name](root, folder / "index", Stream.open(folder), options.trial)
             taken.cache = sum(sizes_below(cache))
             taken.write(options.workdir, run)
             for made in (folder / "index", cache):
                 shutil.rmtree(made)
         elif options.rivals:
             command = [options.rivals, "-m", "benchmarks.live.rivals", name, folder, options.workdir]
-            settings = ["--seconds", options.seconds, "--run", run]
-            subprocess.run([*map(str, [*command, *settings])], check=True, cwd=ROOT)
+            until = TRIALS[options.trial]
+            ends = ["--seconds", until.seconds, "--documents", until.documents]
+            subprocess.run([*map(str, [*command, *ends, "--trial", options.trial, "--run", run])], check=True, cwd=ROOT)
         report(f"{name}, run {run}")
     print("\n".join(lines(options.workdir)))
 

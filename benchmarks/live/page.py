@@ -48,14 +48,19 @@ class Figures:
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
 
+PARTS = {
+    "changes": "Single changes beside searches",
+    "ingest": "Ingest, vectors given",
+    "replay": "Answers given again, while versions and models are swapped",
+}
+"""Titles of the sections that this folder measures; before each stands what was measured, `live/NAME.md`."""
+
+
 def write(workdir: Path, docs: Path) -> str:
     """Write the page and its plots; returns the page's text."""
-    titled = [
-        ("Single changes beside searches", beside(workdir, docs)),
-        ("Ingest, vectors given", added(workdir, docs)),
-        ("Answers given again, while versions and models are swapped", replay.lines(workdir)),
-        *((title, other(workdir, docs, name, title)) for name, title in OTHERS.items()),
-    ]
+    parts = {"changes": beside(workdir, docs), "ingest": added(workdir, docs), "replay": replay.lines(workdir)}
+    titled = [(PARTS[name], [*pages.prose(f"live/{name}.md"), "", *lines]) for name, lines in parts.items() if lines]
+    titled += [(title, other(workdir, docs, name, title)) for name, title in OTHERS.items()]
     return pages.write(docs, "live.md", [*pages.prose("live/preface.md"), *pages.sections(titled)])
 
 
@@ -80,7 +85,7 @@ def beside(workdir: Path, docs: Path) -> list[str]:
 
 
 def added(workdir: Path, docs: Path) -> list[str]:
-    """Section of ingest: the table, and documents a second over time."""
+    """Section of ingest: the tables, and documents a second over the documents that were added."""
     lines = ingest.lines(workdir)
     if not lines:
         return []
@@ -88,11 +93,11 @@ def added(workdir: Path, docs: Path) -> list[str]:
     with pages.plot(path) as (axes,):
         named = {}
         for name in ingest.NAMES:
-            for run, taken in enumerate(Taken.read(workdir, name), 1):
+            for taken in [run for trial in ingest.TRIALS for run in Taken.read(workdir, trial, name)][-1:]:
                 added = np.cumsum(taken.rates) * taken.documents / sum(taken.rates)
-                named[f"{name}, {run}"] = [added, taken.rates]
+                named[name] = [added, taken.rates]
         pages.curves(axes, named, xlabel="documents added", ylabel="documents a second", ylim=(0, None))
-    return [*lines, "", pages.link("Documents a second, over the time of the ingest", path)]
+    return [*lines, "", pages.link("Documents a second, by how many were added before", path)]
 
 
 def other(workdir: Path, docs: Path, name: str, title: str) -> list[str]:

@@ -1,10 +1,11 @@
 """Ingest by LanceDB and by qdrant-edge-py, in an environment of their own: `PYTHON -m benchmarks.live.rivals`.
 
-Both begin with an index of the stream's first documents, as rayhier does. After as many documents as rayhier's tail may
-hold, the index takes in what was added.
+Both begin with an index of the stream's first documents, as rayhier does, and take in what was added after as many
+documents as rayhier's tail may hold; LanceDB too after as many as its manual advises.
 """
 
 import argparse
+import math
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.live.gauge import Taken, about, ask, ingest, watched, weigh
+from benchmarks.live.gauge import Taken, Until, about, ask, ingest, watched, weigh
 from benchmarks.live.stream import BATCH, TOGETHER, K, Stream
 
-LISTS = 320
-"""LanceDB: lists of k-means."""
-PROBED, REFINED = (20, 80, 320), (10, 50)
+PARTITION = 2_000
+"""LanceDB: rows of a list of k-means, to which `optimize` splits and joins lists."""
+PROBED, REFINED = (5, 20, 80), (10, 50)
 """LanceDB: lists that a search reads, and how many times the results are scored again in full."""
 LINKS, CONSTRUCTION = 16, 100
 """qdrant: links of the graph's nodes, and candidates while it is built."""
@@ -28,10 +29,13 @@ CANDIDATES = (32, 128, 512)
 """qdrant: candidates of a search."""
 
 
-def lancedb(system: str, together: int, folder: Path, stream: Stream, seconds: float) -> Taken:
-    """LanceDB's `add` of so many batches, and `optimize` of its IVF-PQ index."""
+def lancedb(
+    system: str, together: int, optimized: int, folder: Path, stream: Stream, trial: str, until: Until
+) -> Taken:
+    """LanceDB's `add` of so many batches, and `optimize` of its IVF-PQ index after so many."""
     import lancedb
     import pyarrow as pa
+    from lancedb.index import IvfPq
 
     m = stream.vector_NM.shape[1]
 
@@ -40,9 +44,8 @@ def lancedb(system: str, together: int, folder: Path, stream: Stream, seconds: f
         return pa.table({"id": ids, "text": texts, "vector": vectors})
 
     table = lancedb.connect(str(folder)).create_table("documents", rows(stream.first, stream.texts, stream.vector_NM))
-    table.create_index(
-        "dot", vector_column_name="vector", index_type="IVF_PQ", num_partitions=LISTS, num_sub_vectors=m // 8
-    )
+    config = IvfPq(distance_type="dot", num_sub_vectors=m // 8, target_partition_size=PARTITION)
+    table.create_index("vector", config=config)
     table.optimize(cleanup_older_than=timedelta(0))
 
     waiting = list[Any]()
@@ -61,7 +64,7 @@ def lancedb(system: str, together: int, folder: Path, stream: Stream, seconds: f
         waiting.append(rows(batch.ids, batch.texts, batch.vector_BM))
         if len(waiting) == together:
             flush()
-        if (number + 1) % TOGETHER == 0:
+        if (number + 1) % optimized == 0:
             optimize()
 
     def search(probed: int, refined: int, query_M: Any) -> list[str]:
@@ -69,20 +72,21 @@ def lancedb(system: str, together: int, folder: Path, stream: Stream, seconds: f
         ids: list[str] = search.refine_factor(refined).limit(K).select(["id", "text"]).to_arrow()["id"].to_pylist()
         return ids
 
-    taken = Taken(system, together * BATCH, about(f"lancedb {version('lancedb')}"))
+    taken = Taken(system, trial, together * BATCH, about(f"lancedb {version('lancedb')}"))
     with watched(taken):
-        ingest(taken, add, seconds, optimize)
+        ingest(taken, add, until, optimize)
     searches = {
-        f"{probed} lists, {refined * K} scored again": partial(search, probed, refined)
+        f"{probed} probes, {refined * K} scored again": partial(search, probed, refined)
         for probed in PROBED
         for refined in REFINED
     }
-    ask(taken, stream, searches)
+    with watched(taken, adds=False):
+        ask(taken, stream, searches)
     weigh(taken, folder)
     return taken
 
 
-def qdrant(system: str, folder: Path, stream: Stream, seconds: float) -> Taken:
+def qdrant(system: str, folder: Path, stream: Stream, trial: str, until: Until) -> Taken:
     """qdrant-edge-py's `upsert_points`, then `optimize` of its HNSW graphs."""
     import qdrant_edge as edge
 
@@ -125,17 +129,19 @@ def qdrant(system: str, folder: Path, stream: Stream, seconds: float) -> Taken:
         )
         return [point.payload["id"] for point in shard.query(request)]
 
-    taken = Taken(system, TOGETHER * BATCH, about(f"qdrant-edge-py {version('qdrant-edge-py')}"))
+    taken = Taken(system, trial, BATCH, about(f"qdrant-edge-py {version('qdrant-edge-py')}"))
     with watched(taken):
-        ingest(taken, add, seconds, optimize)
-    ask(taken, stream, {f"{candidates} candidates": partial(search, candidates) for candidates in CANDIDATES})
+        ingest(taken, add, until, optimize)
+    with watched(taken, adds=False):
+        ask(taken, stream, {f"{candidates} candidates": partial(search, candidates) for candidates in CANDIDATES})
     weigh(taken, folder)
     return taken
 
 
-SYSTEMS: dict[str, Callable[[Path, Stream, float], Taken]] = {
-    "lancedb": partial(lancedb, "lancedb", TOGETHER),
-    "lancedb-1000": partial(lancedb, "lancedb-1000", 1),
+SYSTEMS: dict[str, Callable[[Path, Stream, str, Until], Taken]] = {
+    "lancedb": partial(lancedb, "lancedb", TOGETHER, 5 * TOGETHER),
+    "lancedb-20000": partial(lancedb, "lancedb-20000", TOGETHER, TOGETHER),
+    "lancedb-1000": partial(lancedb, "lancedb-1000", 1, TOGETHER),
     "qdrant-edge": partial(qdrant, "qdrant-edge"),
 }
 
@@ -146,12 +152,15 @@ def main() -> None:
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("folder", type=Path, help="folder of the stream")
     parser.add_argument("workdir", type=Path, help="folder of the figures")
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after which it ends")
+    parser.add_argument("--documents", type=float, default=math.inf, help="after which it ends")
+    parser.add_argument("--trial", default="documents", help="name of what ends it")
     parser.add_argument("--run", type=int, default=1, help="number of the run")
     options = parser.parse_args()
-    place = options.folder / options.system
+    place, until = options.folder / options.system, Until(options.seconds, options.documents)
     shutil.rmtree(place, ignore_errors=True)
-    SYSTEMS[options.system](place, Stream.open(options.folder), options.seconds).write(options.workdir, options.run)
+    taken = SYSTEMS[options.system](place, Stream.open(options.folder), options.trial, until)
+    taken.write(options.workdir, options.run)
     shutil.rmtree(place)
 
 

@@ -7,6 +7,7 @@ B documents of a batch, Q queries, K results.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Stream:
     """The documents below a folder, and what follows them."""
 
     first: list[str]
-    """Ids of the documents that are there before any is added."""
+    """Ids of the documents that are there before any is added; none begins with `added-`."""
     texts: list[str]
     vector_NM: Any
     query_QM: Any
@@ -64,6 +65,17 @@ class Stream:
         """A batch of documents, of which no two numbers have one in common."""
         ids = [f"added-{number}-{place}" for place in range(BATCH)]
         return Batch(ids, [self.texts[row] for row in self._rows(number)], self.vectors(number))
+
+    def text(self, name: str) -> str:
+        """Text of the document with an id."""
+        if name.startswith("added-"):
+            _, number, place = name.split("-")
+            return self.texts[(int(number) * BATCH + int(place)) % len(self.texts)]
+        return self.texts[self._row_of[name]]
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.first)}
 
     def _rows(self, number: int) -> Any:
         return np.arange(number * BATCH, (number + 1) * BATCH) % len(self.texts)

@@ -38,20 +38,29 @@ def test_exact_search_reads_all_batches():
 
 
 def test_an_ingest_is_counted_until_it_is_settled(tmp_path):
-    taken, added = gauge.Taken("some", 1_000), []
-    gauge.ingest(taken, added.append, 0.0, lambda: added.append("settled"))
+    taken, added = gauge.Taken("some", "documents", 1_000), []
+    gauge.ingest(taken, added.append, gauge.Until(0.0), lambda: added.append("settled"))
     assert added == [0, "settled"]
-    assert (taken.batches, taken.documents) == (1, BATCH)
+    assert (taken.batches, taken.documents, taken.reached) == (1, BATCH, {})
     made = stream()
     warm = [["none"]] * len(made.query_QM)
     answers, first = iter([*warm, *made.exact(1)]), [f"d{n}" for n in range(K)]
-    gauge.ask(taken, made, {"first": lambda _: first, "half": lambda _: next(answers)[: K // 2]})
-    assert [asked.effort for asked in taken.searches] == ["first", "half"]
+    copies = [f"added-0-{n}" for n in range(K)]
+    efforts = {"first": lambda _: first, "half": lambda _: next(answers)[: K // 2], "copies": lambda _: copies}
+    gauge.ask(taken, made, efforts)
+    assert [asked.effort for asked in taken.searches] == ["first", "half", "copies"]
     assert 0 < taken.searches[0].recall < taken.searches[1].recall == 0.5
+    assert taken.searches[2].texts == taken.searches[0].texts >= taken.searches[0].recall
     taken.write(tmp_path, 1)
     taken.write(tmp_path, 2)
-    assert gauge.Taken.read(tmp_path, "some") == [taken, taken]
-    assert gauge.Taken.read(tmp_path, "som") == []
+    assert gauge.Taken.read(tmp_path, "documents", "some") == [taken, taken]
+    assert gauge.Taken.read(tmp_path, "seconds", "some") == []
+
+
+def test_an_ingest_ends_by_documents_or_seconds():
+    taken, added = gauge.Taken("some", "documents"), []
+    gauge.ingest(taken, added.append, gauge.Until(60, 250_000), lambda: None)
+    assert (taken.documents, list(taken.reached)) == (250_000, ["250000"])
 
 
 def test_a_difference_names_the_place():
@@ -71,15 +80,21 @@ def test_the_page_has_what_was_measured(tmp_path):
     ).write(tmp_path, "growth")
     text = page.write(tmp_path, tmp_path / "docs")
     assert lines(times)[0] in text
-    assert "Searches' 99% beside changes over those without: 1.0." in text
+    assert "99% of searches beside changes are answered within 4 ms, 1.0 times as long as without changes." in text
+    assert "| search, beside adds | 1 | 1 | 1 | 1 |" in text
+    assert "| search, beside deletes | 2 | 3 | 4 | 4 |" in text
     assert "## Growth, with maintenance and without\n\nFifty changes.\n\n| change | recall |" in text
     assert "Ingest, vectors given\n" not in text
     assert {path.name for path in (tmp_path / "docs" / "images").iterdir()} == {"live-searches.png", "live-growth.png"}
     stream().write(tmp_path / "ingest")
     for run in (1, 2):
-        asked = [gauge.Asked("20 leaves", 1.5, 2.5, 0.875)]
-        gauge.Taken("rayhier", 20_000, "here", 1, BATCH, 2.0, rates=[5.0, 6.0], searches=asked).write(tmp_path, run)
+        asked, reached = [gauge.Asked("20 leaves", 1.5, 2.5, 0.75 + run / 8, 1.0)], {"250000": 1.0 * run}
+        gauge.Taken(
+            "rayhier", "documents", 20_000, "here", 1, BATCH, 2.0 * run, 0, [5.0, 6.0], reached, searches=asked
+        ).write(tmp_path, run)
     ingested = page.ingest.lines(tmp_path)
-    assert sum("| rayhier, `Index.add` | 20,000 | 2 | 500 |" in line for line in ingested) == 2
-    assert "| rayhier, `Index.add` | 2,500 | 20 leaves | 0.875 | 1.5 | 2.5 |" in ingested
+    named = page.ingest.NAMES["rayhier"]
+    assert any(f"| {named} | 1,000 | 3 (2 to 4) | 375 (250 to 500) |" in line for line in ingested)
+    assert f"| {named} | 2,500 | 20 leaves | 0.938 (0.875 to 1.000) | 1.000 | 1.5 | 2.5 |" in ingested
+    assert f"| {named} | 2 (1 to 2) |" in ingested
     assert "live-ingest.png" in page.write(tmp_path, tmp_path / "docs")
