@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 from rayhier.index.change import last_rows
 from rayhier.index.find import find
 from rayhier.search.live import Seen
+from rayhier.search.model import Model
 from rayhier.search.request import rules_of
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.reranker import open_versions_reranker
 from rayhier.serve.backend.version import Version
 from rayhier.serve.metrics import Metrics
-from rayhier.spec import InputError
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import Manifest, versions
 
@@ -85,6 +86,16 @@ class Follower:
         return self.engine.view.opened[0]
 
     @property
+    def spec(self) -> JobSpec:
+        """Spec of the version that requests read."""
+        return self.version.now.spec
+
+    @property
+    def model(self) -> Model:
+        """Model of the version that requests read."""
+        return self.engine.view.model
+
+    @property
     def manifest(self) -> Manifest:
         """Manifest of the version that requests read."""
         return self.engine.view.opened[1].manifest
@@ -109,7 +120,7 @@ class Follower:
         """
         manifest = self.manifest
         changes, self.damage = self._after(manifest.log)
-        if changes and self.version.now.spec.search.how == "level":
+        if changes and self.spec.search.how == "level":
             raise InputError(
                 f"{self.root}: its change log has a tail, which search.how level does not read; allowed: rayhier index "
                 "fold WORKDIR first"

@@ -17,12 +17,11 @@ from rayhier.index.assign import Assigner
 from rayhier.index.given import GivenDocuments, given_documents
 from rayhier.model.encoded import Encoded
 from rayhier.model.precision import resolve
-from rayhier.search.model import Model
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import run_in
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.storage.change_log import Change
 
 TOGETHER = 64
@@ -45,30 +44,22 @@ class Placement:
 
     def __init__(self, follower: Follower, metrics: Metrics | None = None) -> None:
         self._follower = follower
-        self._assigner = Assigner(self._model.router, self._spec, follower.manifest.model)
+        self._assigner = Assigner(self._follower.model.router, self._follower.spec, follower.manifest.model)
         self._check_thread, self._encode_thread = ThreadPoolExecutor(1, "check"), ThreadPoolExecutor(1, "encode")
         self._batches: Batches[GivenDocuments, pa.Table | InputError] = Batches(self._encoded, TOGETHER, "put", metrics)
-
-    @property
-    def _spec(self) -> JobSpec:
-        return self._follower.version.now.spec
-
-    @property
-    def _model(self) -> Model:
-        return self._follower.engine.view.model
 
     @cached_property
     def encoder(self) -> TextEncoder:
         """Encodes documents in the number format in which an index is built, which need not be that of queries."""
-        encoder = self._model.text_encoder
-        is_same = resolve(self._spec.encoder.precision, encoder.device) == encoder.dtype
+        encoder = self._follower.model.text_encoder
+        is_same = resolve(self._follower.spec.encoder.precision, encoder.device) == encoder.dtype
         return encoder if is_same else self._follower.version.model().text_encoder
 
     @property
     def assigner(self) -> Assigner:
         """Places documents by the router of the version that requests read."""
-        if self._assigner.router is not self._model.router:
-            self._assigner = Assigner(self._model.router, self._spec, self._follower.manifest.model)
+        if self._assigner.router is not self._follower.model.router:
+            self._assigner = Assigner(self._follower.model.router, self._follower.spec, self._follower.manifest.model)
         return self._assigner
 
     async def open_encoder(self) -> None:
@@ -80,8 +71,8 @@ class Placement:
 
         Documents that arrive while others are encoded are encoded together with the next.
         """
-        corpus, dimension = self._spec.corpus, self._follower.manifest.dimension
-        unit = self._spec.encoder.similarity == "cosine"
+        corpus, dimension = self._follower.spec.corpus, self._follower.manifest.dimension
+        unit = self._follower.spec.encoder.similarity == "cosine"
         checked = await run_in(self._check_thread, given_documents, documents, corpus, dimension, unit=unit)
         assigner = self.assigner
         table, _ = await self._batches(checked, len(checked.table), checked.vector_NM is None)
@@ -102,7 +93,7 @@ class Placement:
         return await run_in(self._encode_thread, self._encoded_again, changes)
 
     def _encoded_again(self, changes: Sequence[Change]) -> list[pa.Table]:
-        names = DocumentLayout.of(self._spec.corpus).schema.names
+        names = DocumentLayout.of(self._follower.spec.corpus).schema.names
         written = [made.rows for made in changes if made.rows is not None]
         tables = [rows.filter(pc.equal(rows["rank"], 0)).select(names) for rows in written]
         requests = [GivenDocuments(table, table["doc_id"].to_pylist(), None) for table in tables]
@@ -126,7 +117,7 @@ class Placement:
             encoded = Encoded.of(np.concatenate(vectors))
         else:
             texts = [text for made in requests for text in document_texts(made.table)]
-            encoded = self.encoder.encode_for(self._model.router.reader, texts)
+            encoded = self.encoder.encode_for(self._follower.model.router.reader, texts)
         rows, end, assign = list[pa.Table | InputError](), 0, self.assigner
         for made in requests:
             begin, end = end, end + len(made.table)

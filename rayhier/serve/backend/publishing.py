@@ -13,7 +13,6 @@ from rayhier.index.stats import Stats
 from rayhier.index.vacuum import vacuum
 from rayhier.search.live import Seen
 from rayhier.search.memory import give_back
-from rayhier.search.model import Model
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.changes import REUSED, ChangeQueue
 from rayhier.serve.backend.follower import Follower
@@ -23,7 +22,7 @@ from rayhier.serve.backend.placement import Placement
 from rayhier.serve.errors import RETRY, ApiError, LostError
 from rayhier.serve.tasks import Tasks
 from rayhier.serve.threads import run_in, yield_to_others
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import locate
@@ -64,14 +63,6 @@ class Publisher:
         self._embedding: Embedding | None = None
         self._fold_thread, self._tidy_thread = ThreadPoolExecutor(1, "fold"), ThreadPoolExecutor(1, "tidy")
         self._embed_thread = ThreadPoolExecutor(1, "embed", yield_to_others)
-
-    @property
-    def _spec(self) -> JobSpec:
-        return self._follower.version.now.spec
-
-    @property
-    def _model(self) -> Model:
-        return self._follower.engine.view.model
 
     @property
     def _seen(self) -> Seen:
@@ -125,7 +116,7 @@ class Publisher:
         async with self._publishing:
             if self._lease.moved:
                 return
-            factor = self._spec.index.max_leaf_factor
+            factor = self._follower.spec.index.max_leaf_factor
             await self.serve_newest()  # one that nobody serves yet may have another router
             await run_in(self._fold_thread, change.fold, self._root, self._placement.assigner, factor)
             await self.serve_newest()
@@ -136,7 +127,7 @@ class Publisher:
 
     async def _maintain(self) -> None:
         """Split some leaves that grew, and give small ones up, where it pays; the caller holds `_publishing`."""
-        step = self._maintenance.next(self._follower.manifest, self._model.trained, self._spec)
+        step = self._maintenance.next(self._follower.manifest, self._follower.model.trained, self._follower.spec)
         if step is None or self._lease.moved:
             return
         with self._maintenance.resting():
@@ -155,7 +146,7 @@ class Publisher:
     def _embedded(self) -> LeafMap | None:
         if self._embedding is None:
             version = self._follower.version
-            self._embedding = Embedding.of_workdir(locate(version.workdir), version.now, self._model)
+            self._embedding = Embedding.of_workdir(locate(version.workdir), version.now, self._follower.model)
         return self._embedding.next(self._limits.fold_documents)
 
     async def _tidy(self) -> None:
@@ -176,7 +167,7 @@ class Publisher:
         """Publish a version in fewer files; None where they are few, and without many removed rows."""
         packed, manifest = pack(self._root), LeafMap.open(self._root).manifest
         if packed is None and not manifest.carried and Stats.of(manifest).void > VOID:
-            return compact_here(self._spec, self._root)
+            return compact_here(self._follower.spec, self._root)
         return packed
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:

@@ -37,7 +37,7 @@ class Writer:
         metrics: Metrics | None = None,
     ) -> None:
         """Write to the index that a follower follows; InputError where another writes, or it cannot have a tail."""
-        if follower.version.now.spec.search.how == "level":
+        if follower.spec.search.how == "level":
             raise InputError(
                 "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
                 "not have; allowed: no write_token_file, or search.how leaves or codes"

@@ -213,11 +213,16 @@ def test_only_a_group_s_own_rows_make_its_scans_large(home, published, monkeypat
         assert threads == ["MainThread", "scan"]
 
 
-def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, published, tmp_path):
-    """A replica that the Writer does not reach opens the newest version by itself, and keeps the older one a while."""
+def copied(published, tmp_path):
+    """A copy of a published index that a test may change: its version, manifest, leaves and root."""
     work = shutil.copytree(published, tmp_path / "work")
     version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(work), shard_groups=1))
-    root = open_leaf_map(work, version.now).root
+    return version, manifest, leaves, open_leaf_map(work, version.now).root
+
+
+def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, published, tmp_path):
+    """A replica that the Writer does not reach opens the newest version by itself, and keeps the older one a while."""
+    version, manifest, leaves, root = copied(published, tmp_path)
 
     def pinned():
         return list((root / pins.PINS).glob("v000001-*"))
@@ -253,9 +258,7 @@ def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, publish
 
 def test_where_version_follows_on_version_few_older_ones_stay_open(home, published, tmp_path, monkeypatch):
     """Each open version has memory of its own: a server to which documents stream must not open them all."""
-    work = shutil.copytree(published, tmp_path / "work")
-    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(work), shard_groups=1))
-    root = open_leaf_map(work, version.now).root
+    version, manifest, leaves, root = copied(published, tmp_path)
     scan = Scan(QUERY, LEAVES, 5)
 
     async def main():
@@ -278,9 +281,7 @@ def test_where_version_follows_on_version_few_older_ones_stay_open(home, publish
 
 def test_an_older_version_is_closed_while_newer_ones_follow_without_a_pause(home, published, tmp_path, monkeypatch):
     """Its seconds count from the next version, not from the newest: else a stream of versions keeps all of them."""
-    work = shutil.copytree(published, tmp_path / "work")
-    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(work), shard_groups=1))
-    root = open_leaf_map(work, version.now).root
+    version, manifest, leaves, root = copied(published, tmp_path)
     scan, now = Scan(QUERY, LEAVES, 5), [1000.0]
     monkeypatch.setattr("rayhier.serve.backend.shards.time.monotonic", lambda: now[0])
 
