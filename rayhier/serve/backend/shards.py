@@ -35,7 +35,7 @@ FAILURES = 2
 """Failures in a row after which a group opens its files again."""
 OLDER, SOON = 2, 5.0
 """Older versions that stay open for as long as a request may take, and the seconds for which further ones stay."""
-GROWN = 1.02
+AGAIN = 1.02
 """Growth of an index from which on files for a larger one are looked at again."""
 PROBED = 16
 """Most shards of which `ping` searches a leaf."""
@@ -175,7 +175,7 @@ class ShardGroup:
         if opened is None or opened.version.number != number:
             return
         documents = opened.there.manifest.documents
-        if documents < GROWN * self._prepared:
+        if documents < AGAIN * self._prepared:
             return
         single_thread()
         goes_on = partial(self._is_newest, number)
