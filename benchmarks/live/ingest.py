@@ -36,6 +36,7 @@ from rayhier.index.vacuum import vacuum
 from rayhier.search.index import open_leaf_map
 from rayhier.search.model import Model
 from rayhier.serve.client import AsyncClient, Client
+from rayhier.spec import InputError
 from rayhier.storage import columns, current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import locate
@@ -69,8 +70,6 @@ NAMES = {
     "lancedb-1000": "LanceDB, `add` of 1,000, `optimize` every 20,000",
     "qdrant-edge": "qdrant-edge-py, `upsert_points` of 1,000, `optimize` every 20,000",
 }
-SPLIT = "test"
-"""Split of the queries: nothing was tuned by it."""
 BEAMS = (20, 80, 320)
 """Leaves that a search visits, beside as many as an index visits by itself."""
 KEPT = 10
@@ -88,8 +87,10 @@ def stream_of(index: Path) -> Stream:
     vector_NM /= np.linalg.norm(vector_NM, axis=1, keepdims=True)
     order_N = np.random.default_rng(0).permutation(len(rows))
     rows = rows.drop_columns(["vector"]).take(pa.array(order_N))
-    corpus, vectors = (current.artifact(root, now, kind) for kind in (SPLIT, "vectors"))
-    split = load_queries(corpus, vectors, SPLIT)
+    test = current.artifact(root, now, "test")
+    split = load_queries(test, test, "test")  # nothing was tuned by these
+    if not len(split):
+        raise InputError(f"{index}: has no test queries; allowed: the workdir of a run whose corpus has some")
     queries = split.some(np.arange(len(split)) < QUERIES)
     query_QM = model.encode_stored(queries.vector_QM, lambda: queries.texts).numpy
     return Stream(rows["doc_id"].to_pylist(), document_texts(rows), vector_NM[order_N], query_QM)
