@@ -35,6 +35,14 @@ def mean(values: Sequence[float], form: str = "3f") -> str:
     return UNKNOWN if np.isnan(values).any() else f"{np.mean(values):.{form}}"
 
 
+def ranged(values: Sequence[float], digits: int = 0) -> str:
+    """The median of some runs, and the least and most of them where they differ; empty where there are none."""
+    if not values:
+        return ""
+    median, least, most = (f"{value:,.{digits}f}" for value in (np.median(values), min(values), max(values)))
+    return median if least == most else f"{median} ({least} to {most})"
+
+
 def quotient(ratios: Sequence[float]) -> str:
     """Median and range of the ratios of paired rounds."""
     return f"{np.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"

@@ -13,13 +13,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = Options("An index that changes while it is searched.", "live", "docs")
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="what is measured (default: all)")
-    parser.add_argument("--runs", nargs="+", default=["1"], help="numbers of the runs of each system's ingest")
+    parser.add_argument(
+        "--runs", nargs="+", default=["1"], help="numbers of the runs of changes, and of each system's ingest"
+    )
     parser.add_argument("--replayed", type=absolute, help="workdir of the replay's index, trained anew; default: INDEX")
     parser.add_argument("--rivals", help="interpreter with numpy, lancedb and qdrant-edge-py; default: without them")
     options = parser.parse_args(arguments)
     index = [str(options.index), "--workdir", str(options.workdir)]
     if "changes" in options.parts:
-        changes.main(index)
+        for run in options.runs:
+            changes.main([*index, "--run", run])
     if "ingest" in options.parts:
         rivals = ["--rivals", options.rivals] if options.rivals else []
         for trial in ingest.TRIALS:

@@ -8,10 +8,11 @@ due. Changes are folded meanwhile. Documents are copies of the index's with a wo
 
 import asyncio
 import json
+import os
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,8 @@ import numpy as np
 from benchmarks.commands import Options, absolute, clock, count
 from benchmarks.live.gauge import about
 from benchmarks.live.ingest import copied, serving
-from benchmarks.tables import table
+from benchmarks.tables import ranged, table
+from rayhier.arrays import Floats
 from rayhier.dataset.queries import load_queries
 from rayhier.search.index import open_leaf_map
 from rayhier.serve.client import AsyncClient
@@ -38,7 +40,7 @@ PACE = 1.0
 """Seconds from one change of a client to its next; searches of a client that only searches come five times as often."""
 FOLDED = 200
 """Documents of changes that are folded together."""
-FIGURES = "changes.json"
+FIGURES = "changes.{}.json"
 
 
 @dataclass
@@ -154,33 +156,42 @@ def collection(spec: JobSpec) -> str:
     return Path(str(getattr(spec.corpus, "path", spec.name))).name
 
 
-def read(workdir: Path) -> Times | None:
-    """Read the times below a workdir; None where there are none."""
-    path = workdir / FIGURES
-    return Times(**json.loads(path.read_text())) if path.exists() else None
+def read(workdir: Path) -> list[Times]:
+    """Read the times below a workdir, a run after the other; none where there are none."""
+    return [Times(**json.loads(path.read_text())) for path in sorted(workdir.glob(FIGURES.format("[0-9]*")))]
 
 
-def lines(times: Times) -> list[str]:
-    """Tables of the times, and what is left on storage."""
+def lines(runs: Sequence[Times]) -> list[str]:
+    """Tables of the times, and what is left on storage: of several runs the median, the least and the most."""
+    rows, by_run = [], [_by_kind(times) for times in runs]
+    for kind in sorted(by_run[0]):
+        numbers = sum(len(ms[kind]) for ms in by_run)
+        shares = [ranged([float(np.percentile(ms[kind], share)) for ms in by_run]) for share in (50, 95, 99)]
+        rows.append([kind, f"{numbers:,}", *shares])
+    slower = [_slower(ms) for ms in by_run]
+    left = {kind: ranged([times.left[kind] for times in runs]) for kind in runs[0].left}
+    unseen = sum(len(times.unseen) for times in runs)
+    said = [
+        f"{sum(2 * times.changes for times in runs):,} changes; not seen by the next search: {unseen}.",
+        f"99% of searches beside changes took {ranged(slower, 1)} times as long as without changes.",
+        f"On storage at the end: {', '.join(f'{number} {kind}' for kind, number in left.items())}.",
+        *(f"{about}." for about in dict.fromkeys(times.about for times in runs)),
+    ]
+    return [*table(["request", "number", "median ms", "95%", "99%"], rows), "", " ".join(said)]
+
+
+def _by_kind(times: Times) -> dict[str, Floats]:
+    """Milliseconds of requests by kind, searches beside adds and beside deletes among them."""
     ms = {kind: np.array(values) for kind, values in times.ms.items()}
     beside, at = ms["search, beside changes"], np.array(times.at["search, beside changes"])
     is_adding = at <= max(times.at["add"])
-    ms |= {"search, beside adds": beside[is_adding], "search, beside deletes": beside[~is_adding]}
-    rows = []
-    for kind, values in sorted(ms.items()):
-        if len(values):
-            p50, p95, p99 = (f"{np.percentile(values, share):,.0f}" for share in (50, 95, 99))
-            rows.append([kind, f"{len(values):,}", p50, p95, p99])
-    busy, quiet = np.percentile(beside, 99), np.percentile(ms["search, no changes"], 99)
-    slower = f"within {busy:,.0f} ms, {busy / quiet:.1f} times as long as without changes"
-    stored = ", ".join(f"{number} {kind}" for kind, number in times.left.items())
-    said = [
-        f"{2 * times.changes:,} changes in {times.seconds:,.0f} s; not seen by the next search: {len(times.unseen)}.",
-        f"99% of searches beside changes are answered {slower}.",
-        f"On storage at the end: {stored}.",
-        f"{times.about}.",
-    ]
-    return [*table(["request", "number", "median ms", "95%", "99%"], rows), "", " ".join(said)]
+    return ms | {"search, beside adds": beside[is_adding], "search, beside deletes": beside[~is_adding]}
+
+
+def _slower(ms: Mapping[str, Floats]) -> float:
+    """How many times as long 99% of searches take beside changes."""
+    busy, quiet = (np.percentile(ms[f"search, {beside} changes"], 99) for beside in ("beside", "no"))
+    return float(busy / quiet)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -189,9 +200,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("index", type=absolute, help="workdir of an index, which is copied")
     parser.add_argument("--pace", type=float, default=PACE, help="seconds between a client's changes; 0: no pause")
     parser.add_argument("--changes", type=count, default=1_000, help="documents that are added, then deleted")
+    parser.add_argument("--run", type=int, default=1, help="number of the run")
     options = parser.parse_args(arguments)
-    report, work = clock(), options.workdir / "changes"
+    report, work, cache = clock(), options.workdir / "changes", options.workdir / "changes-cache"
     folder = copied(options.index, work)
+    os.environ["RAYHIER_CACHE"] = str(cache)
     now = current.read(locate(str(work)))
     place = locate(str(work))
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
@@ -207,9 +220,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         times = asyncio.run(measure(url, token, queries, texts[: options.changes], options.pace))
         times.changes, times.left = min(options.changes, len(texts)), left(folder)
         times.about = about(f"a change every {options.pace:g} s", f"{collection(now.spec)}, {documents:,} documents")
-    (options.workdir / FIGURES).write_text(json.dumps(asdict(times)))
-    shutil.rmtree(work)
-    print("\n".join(["", *lines(times)]))
+    (options.workdir / FIGURES.format(options.run)).write_text(json.dumps(asdict(times)))
+    for made in (work, cache):
+        shutil.rmtree(made)
+    print("\n".join(["", *lines([times])]))
     print(json.dumps({"unseen": times.unseen[:20]}))
 
 

@@ -29,7 +29,7 @@ from benchmarks.commands import Options, absolute, clock, served
 from benchmarks.live.gauge import MARKS, Taken, Until, about, ask, count, ingest, sizes_below, watched, weigh
 from benchmarks.live.stream import BATCH, TOGETHER, VECTORS, K, Stream
 from benchmarks.machine import below, free_ports
-from benchmarks.tables import table
+from benchmarks.tables import ranged, table
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.queries import load_queries
 from rayhier.index.vacuum import vacuum
@@ -152,28 +152,28 @@ def lines(workdir: Path) -> list[str]:
         rows = [
             [
                 NAMES[runs[0].system],
-                _range([run.documents for run in runs]),
-                _range([run.seconds for run in runs]),
-                _range([run.rate for run in runs]),
-                _range([run.longest for run in runs], 1),
-                _range([1e6 * run.cpu / run.documents for run in runs]),
-                _range([run.files for run in runs]),
-                _range([run.bytes / 1e6 for run in runs]),
-                _range([(run.bytes + run.cache) / 1e6 for run in runs]),
-                _range([run.memory / 1e6 for run in runs]),
-                _range([run.resident / 1e6 for run in runs]),
+                ranged([run.documents for run in runs]),
+                ranged([run.seconds for run in runs]),
+                ranged([run.rate for run in runs]),
+                ranged([run.longest for run in runs], 1),
+                ranged([1e6 * run.cpu / run.documents for run in runs]),
+                ranged([run.files for run in runs]),
+                ranged([run.bytes / 1e6 for run in runs]),
+                ranged([(run.bytes + run.cache) / 1e6 for run in runs]),
+                ranged([run.memory / 1e6 for run in runs]),
+                ranged([run.resident / 1e6 for run in runs]),
             ]
             for runs in taken
         ]
         searched = [
             [
                 NAMES[runs[0].system],
-                _range([first + run.documents for run in runs]),
+                ranged([first + run.documents for run in runs]),
                 asked[0].effort,
-                _range([each.recall for each in asked], 3),
-                _range([each.texts for each in asked], 3),
-                _range([each.median for each in asked], 1),
-                _range([each.p99 for each in asked], 1),
+                ranged([each.recall for each in asked], 3),
+                ranged([each.texts for each in asked], 3),
+                ranged([each.median for each in asked], 1),
+                ranged([each.p99 for each in asked], 1),
             ]
             for runs in taken
             for asked in zip(*(run.searches for run in runs), strict=True)
@@ -182,7 +182,7 @@ def lines(workdir: Path) -> list[str]:
         times = [
             [
                 NAMES[runs[0].system],
-                *(_range([run.reached[mark] for run in runs if mark in run.reached]) or "-" for mark in marks),
+                *(ranged([run.reached[mark] for run in runs if mark in run.reached]) or "-" for mark in marks),
             ]
             for runs in taken
         ]
@@ -191,14 +191,6 @@ def lines(workdir: Path) -> list[str]:
         told += ["", f"### As many {trial}", "", *table(HEAD, rows), "", *table(head, times), ""]
         told += [*table(SEARCHES, searched), "", *dict.fromkeys(settings)]
     return told[1:]
-
-
-def _range(values: Sequence[float], digits: int = 0) -> str:
-    """The median of some runs, and the least and most of them where they are several."""
-    if not values:
-        return ""
-    median, least, most = (f"{value:,.{digits}f}" for value in (np.median(values), min(values), max(values)))
-    return median if least == most else f"{median} ({least} to {most})"
 
 
 def over_http(root: Path, work: Path, stream: Stream, trial: str) -> Taken:

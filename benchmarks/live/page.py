@@ -66,9 +66,10 @@ def write(workdir: Path, docs: Path) -> str:
 
 def beside(workdir: Path, docs: Path) -> list[str]:
     """Section of single changes: the table, and searches' times while they go on."""
-    times = changes.read(workdir)
-    if times is None:
+    runs = changes.read(workdir)
+    if not runs:
         return []
+    times = runs[0]
     path = docs / "images" / "live-searches.png"
     with pages.plot(path) as (axes,):
         named = {}
@@ -78,9 +79,9 @@ def beside(workdir: Path, docs: Path) -> list[str]:
             named[kind] = [[at[part].mean() for part in parts], [np.percentile(ms[part], 95) for part in parts]]
         pages.curves(axes, named, xlabel="seconds", ylabel=f"ms, 95% of {WINDOW} searches", yscale="log")
     return [
-        *changes.lines(times),
+        *changes.lines(runs),
         "",
-        pages.link("Searches' times, alone, beside other searches, and beside changes", path),
+        pages.link("Searches' times of the first run, alone, beside other searches, and beside changes", path),
     ]
 
 

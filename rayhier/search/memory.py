@@ -1,8 +1,9 @@
-"""Memory that was freed goes back to the system."""
+"""Memory that was freed goes back to the system, and what stays is looked at no more."""
 
 import contextlib
 import ctypes
 import functools
+import gc
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -18,6 +19,17 @@ def give_back() -> None:
     trim = _trim()
     if trim is not None:
         trim(0)
+
+
+def settle() -> None:
+    """Leave all objects that are alive now out of later collections of garbage; those of an earlier call are looked at.
+
+    A model and the libraries that load it are a million objects: to look at them stops all threads for .25 s, at a
+    moment that searches cannot choose.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from rayhier.progress import say
+from rayhier.search.memory import settle
 from rayhier.search.reranking import KINDS
 from rayhier.serve.application import OpenedIndex, ServedIndex, check_index
 from rayhier.serve.args import ServeArgs
@@ -93,6 +94,7 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
 async def _call_once_started(server: uvicorn.Server, ready: Callable[[], None]) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
+    settle()
     ready()
 
 
@@ -241,6 +243,7 @@ class Embedded:
         for group in shards:
             group.release()
         before.close()
+        settle()
 
     def close(self) -> None:
         """Release the index's versions, which vacuum may then remove."""

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 from ray.util import metrics
 
+from rayhier.search.memory import settle
 from rayhier.search.retrieve import RERANKER
 from rayhier.serve.application import ServedIndex
 from rayhier.serve.args import ServeArgs
@@ -78,6 +79,7 @@ class Ingress:
             client = DeploymentClient(WRITER, writer, late_seconds=WRITER_LATE, alive_seconds=WRITER_ALIVE)
             self._writer = WriterHandle(client, args.writes.seconds)
             self._following = Following(self._served.follower, self._writer)
+        settle()
 
     def __del__(self) -> None:
         """Release the version, which vacuum may then remove; called by Ray Serve when it stops the replica."""

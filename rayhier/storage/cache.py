@@ -15,6 +15,7 @@ import json
 import math
 import os
 import shutil
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ from rayhier.storage.files import File
 from rayhier.storage.remote import Remote
 
 FILES, LOCK, SIZE = "files.json", "lock", "size"
+DAY = 86_400
+"""Seconds after which all folders of a kind are looked at again."""
 TOLD = 3
 """Number of entries of a file's stamp that are written down: size and two times. The stamp's last entry, the inode, is
 compared only within one process, to notice a replaced file."""
@@ -158,22 +161,18 @@ def _alone(kind: Path) -> Iterator[None]:
 def _keep_within(kind: Path, limit: float, added: int) -> None:
     """Note that a folder of so many bytes was added; sweep where all of the kind may take more than `limit` bytes.
 
-    The sum is noted beside the folders, as thousands of them take long to look at; a process looks at all of them once.
-    What others leave half written, or remove by hand, counts from the next sweep on.
+    The sum is noted beside the folders, as thousands of them take long to look at: once a day is enough. What others
+    leave half written, or remove by hand, counts from the next sweep on.
     """
-    noted = kind.with_name(f"{kind.name}.{SIZE}")
+    noted, now = kind.with_name(f"{kind.name}.{SIZE}"), time.time()
     try:
-        total = int(noted.read_text()) + added if kind in _summed else math.inf
+        before, swept = map(int, noted.read_text().split())
+        total = before + added if 0 <= now - swept < DAY else math.inf
     except (OSError, ValueError):
-        total = math.inf
+        total, swept = math.inf, 0
     if total > limit or total == math.inf:
-        total = _sweep(kind, limit)
-        _summed.add(kind)
-    noted.write_text(str(total))
-
-
-_summed = set[Path]()
-"""Kinds of folders that this process has looked at."""
+        total, swept = _sweep(kind, limit), int(now)
+    noted.write_text(f"{total} {swept}")
 
 
 def _sweep(kind: Path, limit: float) -> int:

@@ -33,3 +33,27 @@ def test_memory_below_what_is_in_use_goes_back():
 def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(memory, "_trim", lambda: None)
     memory.give_back()
+
+
+SETTLED = """
+import gc, weakref
+from rayhier.search.memory import settle
+
+class Loop:
+    def __init__(self):
+        self.me = self
+
+first = Loop()
+seen = weakref.ref(first)
+settle()
+assert gc.get_freeze_count() > 1_000
+del first
+gc.collect()
+assert seen() is not None, "what was alive is looked at"
+settle()
+assert seen() is None, "what an earlier call left out is never looked at"
+"""
+
+
+def test_what_is_alive_is_left_out_of_collections_until_the_next_call():
+    subprocess.run([sys.executable, "-c", SETTLED], check=True)

@@ -169,9 +169,10 @@ def test_folders_are_looked_at_only_where_the_limit_may_be_passed(home, monkeypa
     monkeypatch.setattr(cache, "_sweep", lambda *args: looked.append(args) or sweep(*args))
     for when, name in enumerate("abc"):
         used(make(name, 4 * ROOM), when)
-    assert len(looked) == 1, "the first folder of a process"
+    assert len(looked) == 1, "the first folder of all"
     sizes = sum(path.stat().st_size for path in (home / "kind").rglob("*") if path.is_file())
-    assert int((home / "kind.size").read_text()) == sizes
+    total, _ = map(int, (home / "kind.size").read_text().split())
+    assert total == sizes
     make("d", 3 * ROOM).release()
     assert names(home) == set("bcd")
     assert len(looked) == 2
@@ -182,6 +183,15 @@ def test_folders_are_looked_at_only_where_the_limit_may_be_passed(home, monkeypa
     (home / "kind.size").write_text("")  # a process died
     make("g", 4 * ROOM).release()
     assert names(home) == set("defg")
+
+
+@pytest.mark.parametrize("later", [cache.DAY + 1, -10], ids=["a day later", "where the clock was set back"])
+def test_folders_are_looked_at_again(home, later):
+    make("a", 4 * ROOM).release()
+    total, swept = (home / "kind.size").read_text().split()
+    (home / "kind.size").write_text(f"0 {int(swept) - later}")
+    make("b", 4 * ROOM).release()
+    assert int((home / "kind.size").read_text().split()[0]) > int(total)
 
 
 def test_opening_again_counts_as_use(home):
@@ -226,7 +236,7 @@ def test_folders_of_older_versions_and_of_the_dead_count_and_go(home):
         (folder / "data").write_bytes(b"x" * BYTES)
         (folder / cache.LOCK).unlink(missing_ok=True)
         os.utime(folder, (when, when))
-    cache._summed.clear()  # another process
+    (home / "kind.size").unlink()
     make("a", 3 * ROOM)
     assert len(list((home / "kind").iterdir())) == 3
     make("b", 1)
