@@ -8,6 +8,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from rayhier.corpus.check import Entry
+from rayhier.spec import InputError
 from rayhier.spec.corpus import CorpusSpec, FieldType, Passages
 from rayhier.storage import schemas
 
@@ -35,6 +36,30 @@ class DocumentLayout:
     def key(self) -> str:
         """Name of the column with the id of a document, also where rows are passages."""
         return "doc_id" if self.passages is None else schemas.PARENT.name
+
+    def check_cut(self, names: Sequence[str]) -> None:
+        """Raise InputError where columns are those of passages and this layout's are not, or the other way round."""
+        were_cut = schemas.PARENT.name in names
+        if were_cut != (self.passages is not None):
+            got, allowed = ("passages", "whole documents") if were_cut else ("whole documents", "passages")
+            raise InputError(f"corpus.passages: got an index of {got}; allowed: {allowed}, as the spec says")
+
+    def fitted(self, rows: pa.Table) -> pa.Table:
+        """Return rows of another layout with the columns of this one, null in declared fields that they lack.
+
+        InputError where a field has another type, or where one of the two cuts documents into passages.
+        """
+        self.check_cut(rows.column_names)
+        columns = []
+        for field in self.schema:
+            there = rows.column_names
+            column = rows[field.name] if field.name in there else pa.nulls(len(rows), field.type)
+            if column.type != field.type:
+                raise InputError(
+                    f"corpus.fields.{field.name}: got {column.type}; allowed: {field.type}, as the spec says"
+                )
+            columns.append(column)
+        return pa.table(columns, schema=self.schema)
 
     def table(self, documents: Sequence[Entry]) -> pa.Table:
         """Make the table of the rows of documents, in their order; a passage is a row."""

@@ -41,7 +41,8 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
     """Publish a version of an index, `model`'s, that holds the changes of the index `before`; None where it had none.
 
     Nothing is published where the index holds them already. The change log of the index goes on with the number after
-    the last change that it holds. InputError where a server writes to the index, or a file is damaged.
+    the last change that it holds. Fields that only the newer index declares are null. InputError where a server writes
+    to the index, a file is damaged, or one of the two indexes is cut into passages.
     """
     layout = DocumentLayout.of(model.spec.corpus)
     with reading(before.root) as old:
@@ -49,6 +50,8 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
         tail = list(log.after(old.manifest.log))
         if old.manifest.version == BUILT and not tail:
             return None
+        for shard in old.manifest.shards[:1]:
+            layout.check_cut(old.columns(shard))
         last = tail[-1].number if tail else old.manifest.log
         logged = {name for made in log.there() for name in made.ids.to_pylist()}
         names = pa.array(sorted(logged | _named(old, before, layout.key)), pa.string())
@@ -99,17 +102,20 @@ def _corpus(index: Artifact, names: Sequence[str]) -> Iterator[pa.Table]:
     corpus = Place(folder).published()
     if corpus is not None:
         for name in corpus.names("documents/"):
-            yield files.read_table(corpus.path(name), names)
+            path = corpus.path(name)
+            there = files.read_metadata(path).schema.to_arrow_schema().names
+            yield files.read_table(path, [name for name in names if name in there])
 
 
 def _documents(opened: LeafMap, tail: Sequence[Change], ids: pa.Array, layout: DocumentLayout) -> Documents:
     """Read the documents with some ids from leaf files and a tail: those that are there."""
     hidden, latest = {name for made in tail for name in made.ids.to_pylist()}, change.last_rows(tail)
     wanted = pa.array([name for name in ids.to_pylist() if name not in hidden], pa.string())
-    names = [*layout.schema.names, "rank"]
-    shards = (opened.read(shard, names, verify=False) for shard in opened.manifest.shards if shard.rows)
-    stored = _rows(_first(shards), wanted, layout)
-    return stored | ({} if latest is None else _rows(_first([latest.select(names)]), ids, layout))
+    names = {*layout.schema.names, "rank"}
+    shards = [(shard, opened.columns(shard)) for shard in opened.manifest.shards if shard.rows]
+    tables = (opened.read(shard, [name for name in there if name in names], verify=False) for shard, there in shards)
+    stored = _rows(_first(tables), wanted, layout)
+    return stored | ({} if latest is None else _rows(_first([latest]), ids, layout))
 
 
 def _first(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -121,8 +127,8 @@ def _rows(tables: Iterable[pa.Table], ids: pa.Array, layout: DocumentLayout) -> 
     """Collect the rows of the documents with some ids, each document's in the order of `doc_id`."""
     documents: Documents = {}
     for table in tables:
-        kept = table.filter(pc.is_in(table[layout.key], ids)).select(layout.schema.names)
-        for row in kept.to_pylist():
+        fitted = layout.fitted(table)
+        for row in fitted.filter(pc.is_in(fitted[layout.key], ids)).to_pylist():
             documents.setdefault(row[layout.key], []).append(row)
     return {name: sorted(rows, key=lambda row: str(row["doc_id"])) for name, rows in documents.items()}
 

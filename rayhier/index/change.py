@@ -91,6 +91,7 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
             table = assign.again(table)
         if table is not None and assign is not None:
             table, moved = _within_limit(newest, table, assign.router, factor)
+        before = find(newest, named)  # may fail, so that nothing was written yet
         shards: list[Shard] = []
         if table is not None:
             name = f"data/folded-{last:012d}-{uuid.uuid4().hex[:12]}.parquet"
@@ -103,7 +104,8 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
                     f"fold: version {now.manifest.version} ({now.manifest.change}) holds the log up to change "
                     f"{now.manifest.log} already; nothing was changed"
                 )
-            manifest, rows = now.manifest, find(now, named)
+            manifest = now.manifest
+            rows = before if manifest.version == newest.manifest.version else find(now, named)
             if rows.num_rows:
                 gone = rows["id"].combine_chunks().unique().sort()
                 manifest = without_rows(manifest, rows, write_ids(root, gone), len(gone), "fold")

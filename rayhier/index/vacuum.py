@@ -27,10 +27,11 @@ class Swept:
     bytes: int
 
 
-def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
+def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | None = None) -> Swept:
     """Remove all versions except the newest `keep` and pinned ones, then files that no remaining version needs.
 
-    Of the change log the objects go whose changes the files of all remaining versions hold, but for the newest ones.
+    Of the change log the objects go whose changes the files of all remaining versions hold, but for the newest ones,
+    and for those after number `taken`, which another index takes over from there.
     Files that no manifest ever listed stay while a writer has a pin, and while they are younger than `hours`. Manifests
     are removed first, and the rest are read again before any file is removed, so that a version that is pinned or
     published meanwhile stays complete. InputError where the manifest of a version that stays is damaged.
@@ -60,7 +61,8 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
         if name in named or (not writing and leaf_map.now() - status.st_mtime > 3600 * hours):
             (root / name).unlink(missing_ok=True)
             removed, size = removed + 1, size + status.st_size
-    logged = ChangeLog(root).forget(_oldest_log(root) - KEPT)
+    oldest = _oldest_log(root) - KEPT
+    logged = ChangeLog(root).forget(oldest if taken is None else min(oldest, taken))
     removed, size = removed + len(logged), size + sum(logged)
     pins.sweep(root)
     return Swept(sorted(doomed), sorted(older - doomed), removed, size)

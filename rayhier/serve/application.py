@@ -114,7 +114,6 @@ class ServedIndex:
         self.follower = Follower(self.engine, self.opened.shards, self.metrics, self.opened.pins)
         """Keeps the engine's view new; `see_tail`, or the Writer's `begin`, comes before the first request."""
         self._audit = Audit(self.engine, args.recall, self.metrics)
-        self._closing = contextlib.ExitStack()
         self._read: tuple[LeafMap, NodeTable] | None = None
         self.refused: str | None = None
         """Why another model or index, which current.json names, is not served; None: it names this one."""
@@ -122,7 +121,6 @@ class ServedIndex:
 
     def close(self) -> None:
         """Release the version, which vacuum may then remove."""
-        self._closing.close()
         self.follower.close()
         self.opened.close()
 
@@ -131,13 +129,11 @@ class ServedIndex:
         return Follower(Engine(opened.view), opened.shards, self.metrics, opened.pins)
 
     def writer(self, follower: Follower | None = None) -> Writer:
-        """Make the Writer of an index that is followed, by default the served one.
+        """Make the Writer of an index that is followed, by default the served one; the caller closes it.
 
         InputError where another server writes.
         """
-        writer = Writer(follower or self.follower, self._args.writes, self.metrics)
-        self._closing.callback(writer.close)
-        return writer
+        return Writer(follower or self.follower, self._args.writes, self.metrics)
 
     def see_tail(self, follower: Follower | None = None) -> None:
         """Let requests see the log's tail that a Writer left; what comes after a damaged object is not served."""
@@ -163,10 +159,13 @@ class ServedIndex:
         writer: Writes | None = None,
         following: Follows | None = None,
         lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+        *,
+        follows: bool = False,
     ) -> FastAPI:
         """Make the HTTP application; without a `writer` no request may write.
 
-        Requests begin once `following` says so; `lifespan` runs beside the application.
+        Requests begin once `following` says so; `lifespan` runs beside the application. With `follows` the index is
+        followed without a Writer too, so that requests may wait for changes that another server makes.
         """
         args = self._args
         return api(
@@ -185,6 +184,7 @@ class ServedIndex:
             versions=lambda before, count: newest_first(self.follower.root, before, count),
             following=following,
             lifespan=lifespan,
+            follows=follows,
         )
 
     def _describe(self) -> IndexResponse:

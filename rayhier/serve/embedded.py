@@ -123,9 +123,17 @@ class Embedded:
         self._draining = set[asyncio.Task[None]]()
 
     async def begin(self) -> None:
-        """Let the Writer begin, where there is one; to be called before the first request."""
-        if self._writers is not None:
+        """Let the Writer begin, where there is one; to be called before the first request.
+
+        InputError where it would leave changes of the index before this one behind.
+        """
+        if self._writers is None:
+            return
+        try:
             await self._writers.now.begin()
+        except BaseException:
+            self._writers.now.close()
+            raise
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs beside requests until it is cancelled."""
@@ -134,7 +142,7 @@ class Embedded:
 
     def app(self) -> FastAPI:
         """Make the HTTP application, with `GET /metrics`."""
-        app = self._served.app(self._writers)
+        app = self._served.app(self._writers, follows=self._now.spec.search.how != "level")
 
         @app.get("/metrics", include_in_schema=False)
         async def metrics() -> Response:
@@ -159,14 +167,15 @@ class Embedded:
     async def look(self) -> bool:
         """Serve the model and index that current.json names, by its settings, where one is another and can be opened.
 
-        Without a Writer, also newer versions of the index, and changes that another server appends to its log.
+        Where no Writer of this process writes, also newer versions of the index, and changes that another server
+        appends to its log.
 
         Where they cannot, those before stay served, and the log and `GET /v1/index` say why; it is tried again once
         current.json is written again. Returns False where it is to be tried again in any case, as storage failed.
         """
         try:
             now = await asyncio.to_thread(current.read, locate(self._args.workdir))
-            if self._writers is None and self._now.spec.search.how != "level":
+            if (self._writers is None or self._writers.now.is_lost) and self._now.spec.search.how != "level":
                 await self._served.follower.look()
         except (InputError, LostError, OSError) as error:
             log.warning("what is new cannot be read: %s", error)
@@ -243,10 +252,13 @@ class Embedded:
         for group in shards:
             group.release()
         before.close()
+        del before, shards  # the two hold what is to be freed
         settle()
 
     def close(self) -> None:
-        """Release the index's versions, which vacuum may then remove."""
+        """Release the index's versions, which vacuum may then remove, and give the Writer's lease back."""
+        if self._writers is not None:
+            self._writers.now.close()
         self._served.close()
         for group in self._shards:
             group.release()

@@ -40,6 +40,9 @@ class WriterReplica:
 
     def __del__(self) -> None:
         """Give the lease and the version back; called by Ray Serve when it stops the replica."""
+        begun = getattr(self, "_begun", None)
+        if begun is not None:
+            begun[0].close()
         if hasattr(self, "_served"):  # missing where opening failed
             self._served.close()
 

@@ -172,7 +172,8 @@ def _keep_within(kind: Path, limit: float, added: int) -> None:
         total, swept = math.inf, 0
     if total > limit or total == math.inf:
         total, swept = _sweep(kind, limit), int(now)
-    noted.write_text(f"{total} {swept}")
+    with contextlib.suppress(OSError):  # a note that is missing or torn has the next process look
+        noted.write_text(f"{total} {swept}")
 
 
 def _sweep(kind: Path, limit: float) -> int:

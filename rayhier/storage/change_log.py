@@ -181,6 +181,29 @@ class ChangeLog:
         for path in paths:
             path.unlink(missing_ok=True)
 
+    def tidy(self, last: int) -> None:
+        """Gather what earlier writers left in single objects of the changes up to `last`, and remove what is gathered.
+
+        A writer that died after it published a version, or in the midst of gathering, leaves such objects.
+        """
+        singles, gathered = self._listed()
+        for begin, end in gathered:
+            for number in singles:
+                if begin <= number <= end:
+                    (self._folder / _name(number)).unlink(missing_ok=True)
+        alone = sorted(
+            number
+            for number in singles
+            if number <= last and not any(begin <= number <= end for begin, end in gathered)
+        )
+        for place in range(len(alone)):
+            if place and alone[place] == alone[place - 1] + 1:
+                continue
+            end = place
+            while end + 1 < len(alone) and alone[end + 1] == alone[end] + 1:
+                end += 1
+            self.gather(alone[place], alone[end])
+
     def forget(self, last: int) -> list[int]:
         """Remove gathered objects whose changes all have numbers up to `last`; returns the bytes of each."""
         sizes = list[int]()

@@ -188,6 +188,8 @@ class Manifest(BaseModel):
     """Number of the older version whose content a rollback published again; None: this is no rollback."""
     key: str | None = None
     """Idempotency key of the request that asked for the rollback; None: there was none."""
+    undone: int = 0
+    """Number of the last change of the change log that a rollback, of this version or one before, left behind."""
 
     @property
     def files(self) -> list[File]:
@@ -447,7 +449,7 @@ def republish(root: Location, version: int, log: int = 0, key: str | None = None
         older, numbers = LeafMap.open(root, version).manifest, versions(root)
         update = {"change": "rollback", "at": now(), "log": max(log, older.log)}
         manifest = _after(numbers[-1], older.model_copy(update=update))
-        manifest = manifest.model_copy(update={"restored": version, "key": key})
+        manifest = manifest.model_copy(update={"restored": version, "key": key, "undone": manifest.log})
         _check_there(root, manifest, set(), "take another version")
         if publish(root, manifest):
             return LeafMap(root, manifest)

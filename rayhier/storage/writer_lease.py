@@ -54,7 +54,7 @@ def refuse_while_written(root: Location) -> None:
 
 
 def newest(root: Location) -> Lease | None:
-    """Read the lease that counts; None where nobody ever wrote."""
+    """Read the lease that counts; None where nobody ever wrote. One that cannot be read counts from its last change."""
     names = sorted(path.name for path in (root / LOG / WRITERS).glob("*.json"))
     for path in (root / LOG / WRITERS / name for name in reversed(names)):
         try:
@@ -63,7 +63,7 @@ def newest(root: Location) -> Lease | None:
         except FileNotFoundError:
             continue
         except (ValueError, KeyError, TypeError):
-            return Lease(int(path.stem), "unknown", 0, now() + SECONDS)
+            return Lease(int(path.stem), "unknown", 0, path.stat().st_mtime + SECONDS)
     return None
 
 

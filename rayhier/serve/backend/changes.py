@@ -23,7 +23,8 @@ from rayhier.serve.tasks import Tasks
 from rayhier.serve.threads import run_in
 from rayhier.spec import InputError
 from rayhier.storage.change_log import KEPT, Change, ChangeLog, Kind
-from rayhier.storage.leaf_map import key_of
+from rayhier.storage.leaf_map import LeafMap, key_of
+from rayhier.storage.paths import Location
 
 TOGETHER = 64
 """Documents of several changes that are looked up together, at most."""
@@ -354,9 +355,21 @@ class ChangeQueue:
         if self._follower.damage is not None:
             log.error("%s", self._follower.damage)
 
-    async def beyond(self, other: ChangeLog) -> list[Change]:
-        """Read the changes that another log has beyond this one's newest; InputError where one cannot be read."""
-        return await run_in(self._append_thread, list[Change], other.after(self._follower.seen.log))
+    async def beyond(self, other: Location) -> list[Change]:
+        """Read the changes that the log of another index has beyond this one's newest.
+
+        InputError where one cannot be read, or where the other index was rolled back since this one took its changes.
+        """
+        return await run_in(self._append_thread, self._beyond, other)
+
+    def _beyond(self, other: Location) -> list[Change]:
+        taken, undone = self._follower.manifest.log, LeafMap.open(other).manifest.undone
+        if undone > taken:
+            mine = self._follower.root
+            raise InputError(
+                f"{other}: a rollback left changes up to {undone} behind; {mine} has changes up to {taken}"
+            )
+        return list(ChangeLog(other).after(self._follower.seen.log))
 
     def _note(self, made: Change) -> None:
         """Count a change that requests see from now on, and remember its key."""

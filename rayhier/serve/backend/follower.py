@@ -203,6 +203,8 @@ class Follower:
     async def show(self, newest: Newest) -> None:
         """Let requests see what the Writer says, whose groups have opened it; the caller holds the lock."""
         seen = newest.seen
+        if seen.model != self.seen.model:  # of an application that is deployed in this one's place
+            return
         if seen.log < self.seen.log or seen.version < self.seen.version:  # the Writer has yet to see what was read here
             return
         if seen.version == self.seen.version:

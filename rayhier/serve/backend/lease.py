@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 
 from rayhier.serve.errors import RETRY, ApiError
+from rayhier.spec import InputError
 from rayhier.storage.paths import Location
 from rayhier.storage.writer_lease import leased
 
@@ -17,7 +18,7 @@ class WriteLease:
 
     def __init__(self, root: Location) -> None:
         """Take the lease on the index below `root`; InputError where another's holds."""
-        self._closing = contextlib.ExitStack()
+        self._root, self._closing = root, contextlib.ExitStack()
         self.holds: Callable[[], bool] = self._closing.enter_context(leased(root))
         """Function that returns True while no other Writer of the index can have taken over."""
         self.moved = False
@@ -27,10 +28,27 @@ class WriteLease:
         """Give the lease back."""
         self._closing.close()
 
+    @property
+    def lost(self) -> bool:
+        """True where another server may write, and nothing else writes in this one's place."""
+        return not self.moved and not self.holds()
+
+    def take_again(self) -> bool:
+        """Take the lease once more where it is over; returns False while another's holds, or storage refuses."""
+        self._closing.close()
+        try:
+            self.holds = self._closing.enter_context(leased(self._root))
+        except (InputError, OSError):
+            return False
+        return True
+
     def check(self) -> None:
         """Raise ApiError 503 where another Writer may have taken over."""
         if not self.holds():
-            message = "the lease of this Writer is over, and another may write; a change is there or not: send it again"
+            message = (
+                "the lease of this Writer is over: storage did not take its renewal, or another server writes; a "
+                "change is there or not: send it again"
+            )
             raise ApiError(503, "not_the_writer", message, RETRY)
 
     def check_moved(self) -> None:

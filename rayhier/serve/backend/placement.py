@@ -88,14 +88,15 @@ class Placement:
     async def encode_again(self, changes: Sequence[Change]) -> list[pa.Table]:
         """Make rows of this index of the documents that changes of another index wrote, for each that wrote some.
 
-        InputError where they do not fit this index.
+        Fields that this index does not declare are left out, those that only it declares are null. InputError where
+        the documents do not fit this index.
         """
         return await run_in(self._encode_thread, self._encoded_again, changes)
 
     def _encoded_again(self, changes: Sequence[Change]) -> list[pa.Table]:
-        names = DocumentLayout.of(self._follower.spec.corpus).schema.names
+        layout = DocumentLayout.of(self._follower.spec.corpus)
         written = [made.rows for made in changes if made.rows is not None]
-        tables = [rows.filter(pc.equal(rows["rank"], 0)).select(names) for rows in written]
+        tables = [layout.fitted(rows.filter(pc.equal(rows["rank"], 0))) for rows in written]
         requests = [GivenDocuments(table, table["doc_id"].to_pylist(), None) for table in tables]
         rows = self._rows(requests) if requests else []
         for table in rows:

@@ -23,7 +23,7 @@ from rayhier.serve.errors import RETRY, ApiError, LostError
 from rayhier.serve.tasks import Tasks
 from rayhier.serve.threads import run_in, yield_to_others
 from rayhier.spec import InputError
-from rayhier.storage import leaf_map
+from rayhier.storage import current, leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import locate
 
@@ -32,7 +32,9 @@ ROLLBACKS_READ = 100
 VOID = 0.5
 """Share of rows of removed documents above which all files are written anew."""
 AGAIN_SECONDS = 1.0
-"""Seconds between two looks at whether the tail is to be folded, and after a fold that failed."""
+"""Seconds between two looks at whether the tail is to be folded."""
+LONGEST_SECONDS = 60.0
+"""Longest time, in seconds, to which that doubles with each fold that fails: what it wrote stays until a vacuum."""
 log = logging.getLogger("ray.serve")
 
 
@@ -61,6 +63,7 @@ class Publisher:
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
         self._maintenance = Maintenance(follower.root)
         self._embedding: Embedding | None = None
+        self._failed: Exception | None = None
         self._fold_thread, self._tidy_thread = ThreadPoolExecutor(1, "fold"), ThreadPoolExecutor(1, "tidy")
         self._embed_thread = ThreadPoolExecutor(1, "embed", yield_to_others)
 
@@ -81,17 +84,26 @@ class Publisher:
         await run_in(self._fold_thread, self._follower.log.gather, first, self._follower.manifest.log)
         await run_in(self._fold_thread, give_back)
 
+    async def tidy_log(self) -> None:
+        """Gather the objects of changes that leaf files hold, where an earlier Writer left them single."""
+        await run_in(self._fold_thread, self._follower.log.tidy, self._follower.manifest.log)
+
     async def fold_forever(self) -> None:
         """Fold the tail whenever it is large or old, and look whether a damaged log was mended.
 
-        Ends once another Writer took over.
+        Where another server wrote meanwhile and has ended, takes the lease again and goes on. Ends once the Writer of
+        another index took over.
         """
+        seconds = AGAIN_SECONDS
         while not self._lease.moved:
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(seconds)
+            seconds = AGAIN_SECONDS if self._failed is None else min(LONGEST_SECONDS, 2 * seconds)
             try:
                 if self._lease.moved:
                     return
-                if self._published > self._seen.version:
+                if self._lease.lost:
+                    await self._go_on()
+                elif self._published > self._seen.version:
                     async with self._publishing:
                         await self.serve_newest()
                 elif self._follower.damage is not None:
@@ -105,8 +117,20 @@ class Publisher:
                     async with self._publishing:
                         await self.serve_newest()
                         await self._maintain()
-            except Exception:
+                self._failed = None
+            except Exception as error:
+                self._failed = error
                 log.exception("the log's tail cannot be folded; it is tried again")
+
+    async def _go_on(self) -> None:
+        """Take the lease again, and let requests see what another Writer did; nothing while that one writes."""
+        if not await run_in(self._fold_thread, self._lease.take_again):
+            return
+        async with self._publishing:
+            await self.serve_newest()
+        await self._changes.remember_folded(self._follower.log)
+        async with self._follower.lock:
+            await self._changes.catch_up()
 
     async def fold(self) -> None:
         """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time.
@@ -157,7 +181,7 @@ class Publisher:
                 async with self._publishing:
                     await self.serve_newest()
             if self._limits.keep_versions is not None and not self._lease.moved:
-                await run_in(self._tidy_thread, vacuum, self._root, self._limits.keep_versions)
+                await run_in(self._tidy_thread, self._vacuumed, self._limits.keep_versions)
         except Exception:
             log.exception("files cannot be packed or removed; it is tried again after the next fold")
         finally:
@@ -169,6 +193,15 @@ class Publisher:
         if packed is None and not manifest.carried and Stats.of(manifest).void > VOID:
             return compact_here(self._follower.spec, self._root)
         return packed
+
+    def _vacuumed(self, keep: int) -> None:
+        """Remove older versions, but nothing that an index, which is to take the place of this one, has yet to read."""
+        version, taken = self._follower.version, None
+        workdir = locate(version.workdir)
+        named = current.read(workdir)
+        if named.artifacts["index"] != version.now.artifacts["index"]:
+            taken = LeafMap.open(current.artifact(workdir, named, "index").root).manifest.log
+        vacuum(self._root, keep, taken=taken)
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:
         """Publish the content of an older version as the newest one, and serve it; the log's tail is left behind.

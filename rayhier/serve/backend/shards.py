@@ -145,7 +145,13 @@ class ShardGroup:
             self._newer = asyncio.create_task(self._open_newest(), context=contextvars.Context())
 
     async def _at(self, seen: Seen) -> _Opened:
-        """Return the version that is seen, with the log up to the change that is seen."""
+        """Return the version that is seen, with the log up to the change that is seen.
+
+        InputError where it is of another model than this group's, as while an application is deployed anew.
+        """
+        model = self._newest.there.manifest.model
+        if seen.model != model:
+            raise InputError(f"version {seen.version}: got model {seen.model}; allowed: {model}, whose leaves are open")
         await self.open(seen.version)
         while seen.version not in self._versions:  # closed again, as a newer one was named before this went on
             await self.open(seen.version)
@@ -227,7 +233,9 @@ class ShardGroup:
         after = self._opened(before.version)
         after.live = replace(before.live, reader=after.reader)
         # Everything is open before any part is used: small scans do not wait for the thread that loads.
-        self._versions[before.version.number] = self._newest = after
+        self._versions[before.version.number] = after
+        if self._newest is before:  # none newer was opened meanwhile
+            self._newest = after
         before.pins.close()
 
     async def _work(self, work: Callable[[], T], *, small: bool = False) -> T:

@@ -21,9 +21,10 @@ from rayhier.serve.tasks import Tasks
 from rayhier.spec import InputError
 from rayhier.storage.artifact import Place
 from rayhier.storage.change_log import ChangeLog
-from rayhier.storage.paths import locate
+from rayhier.storage.paths import Location, locate
 
 T = TypeVar("T")
+CARRY = "allowed: `rayhier run SPEC` again, which carries the documents as that index has them"
 log = logging.getLogger("ray.serve")
 
 
@@ -52,6 +53,11 @@ class Writer:
         """Give the lease back."""
         self._lease.close()
 
+    @property
+    def is_lost(self) -> bool:
+        """True where another server may write to the index."""
+        return self._lease.lost
+
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
         """Write documents, which replace those with the same ids; returns once the change is durable and seen.
 
@@ -74,37 +80,40 @@ class Writer:
         return await self._changes.make(WaitingChange("delete", table, names, key, body))
 
     async def begin(self) -> None:
-        """Let requests see the newest version, and the log's tail, which an earlier Writer left.
+        """Let requests see the newest version with the log's tail, and what the index before this one was told since.
 
-        LostError where a shard group does not answer.
+        LostError where a shard group does not answer, InputError as in `take_over`.
         """
         before = self._before()
-        for there in [*([] if before is None else [before]), self._follower.log]:
+        for there in [*([] if before is None else [ChangeLog(before)]), self._follower.log]:
             await self._changes.remember_folded(there)
         await self._changes.begin()
         await self._placement.open_encoder()
         if self._follower.damage is not None:
             log.error("%s", self._follower.damage)
         await self.publisher.serve_newest()  # an earlier Writer may have published it before it gave the lease back
+        await self.publisher.tidy_log()
         if before is not None:
-            try:
-                await self.take_over(before)
-            except InputError as error:
-                log.warning("changes of the index before this one are not taken over: %s", error)
+            await self.take_over(before)
 
-    def _before(self) -> ChangeLog | None:
-        """The log of the index that current.json named before this one; None where there is none."""
+    def _before(self) -> Location | None:
+        """The folder of the index that current.json named before this one; None where there is none."""
         version = self._follower.version
         index, workdir = version.now.before, locate(version.workdir)
         published = None if index is None else Place(workdir / "index" / index).published()
-        return None if published is None else ChangeLog(published.root)
+        return None if published is None else published.root
 
-    async def take_over(self, before: ChangeLog) -> None:
+    async def take_over(self, before: Location) -> None:
         """Append what another index's log has beyond this one's, encoded anew, under the same numbers and keys.
 
-        InputError where a change cannot be read or does not fit this index; those before it are appended.
+        InputError where a change cannot be read, does not fit this index, or a rollback of the other index left changes
+        behind that this one may have; those before it are appended.
         """
-        later, router = await self._changes.beyond(before), self._follower.manifest.router
+        router = self._follower.manifest.router
+        try:
+            later = await self._changes.beyond(before)
+        except InputError as error:
+            raise InputError(f"{error}; {CARRY}") from None
         for begin in range(0, len(later), TOGETHER):
             changes = later[begin : begin + TOGETHER]
             tables = iter(await self._placement.encode_again(changes))
@@ -128,9 +137,9 @@ class Writer:
         Unless the block fails, they are then refused with MovedError, and this Writer, which the block gets, changes
         nothing any more.
         """
-        await to.take_over(self._follower.log)
+        await to.take_over(self._follower.root)
         async with self._follower.lock:
-            await to.take_over(self._follower.log)
+            await to.take_over(self._follower.root)
             to.know(self._changes.keys)
             yield self
             self._lease.moved = True
@@ -148,8 +157,9 @@ class Writers:
         self.now = now
 
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
-        """Write documents, as `Writer.put` does."""
-        return await self._by(lambda writer: writer.put(documents, key, body))
+        """Write documents, as `Writer.put` does; vectors count for the index that was served when they came."""
+        first, texts = self.now, [{name: part for name, part in each.items() if name != "vector"} for each in documents]
+        return await self._by(lambda writer: writer.put(documents if writer is first else texts, key, body))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         """Delete documents, as `Writer.delete` does."""

@@ -176,13 +176,15 @@ def api(
     following: Follows | None = None,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     recall: Callable[[], ServedRecall | None] = lambda: None,
+    follows: bool = False,
 ) -> FastAPI:
     """Make the HTTP application: `engine` answers, `index` describes what is served, `rules` check requests.
 
     `nodes` returns the nodes of the tree and the version with their sizes, and `versions` some versions before a number
     (None: all), the newest first; both may read storage. Requests begin once `following` says so; `lifespan` runs
     beside the application. `origins` are those whose pages may send requests too; with `log_queries` the texts of
-    queries are logged. Without a `writer` no request may write. `recall` returns recall as served.
+    queries are logged. Without a `writer` no request may write. `recall` returns recall as served. With `follows`
+    requests see changes that another server makes, without a Writer here too.
     """
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
@@ -203,7 +205,7 @@ def api(
     vectors = max(limits.max_batch, 0 if writer is None else write_limits.max_documents)
     app.router.route_class = json_route(most_values(vectors, index().dimension))
     install(app)
-    sight = _Sight(engine, index, limits.seconds, following, recall, follows=writer is not None)
+    sight = _Sight(engine, index, limits.seconds, following, recall, follows=follows or writer is not None)
     _health(app, engine, following)
     _searches(app, engine, _Asked(engine, rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
     _documents(app, engine, sight, limits.max_answer_bytes)

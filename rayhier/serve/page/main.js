@@ -38,7 +38,7 @@ function showView() {
   }
   if (view === "search") focusQuery();
   if (view === "tree") showTree();
-  if (view === "served") void showServed(index);
+  if (view === "served") void showServed();
 }
 
 addEventListener("hashchange", showView);

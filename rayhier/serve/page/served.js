@@ -1,11 +1,19 @@
 // What is served: the index, its model, how it is searched, and whether all of it answers.
 
-import { count, make, terms } from "./elements.js";
+import { request } from "./api.js";
+import { count, make, problem, terms } from "./elements.js";
 
 const box = document.getElementById("facts");
 
-/** Show the description of an index, a group of facts after another. */
-export async function showServed(index) {
+/** Show the description of the index as it is served now, a group of facts after another. */
+export async function showServed() {
+  let index, versions;
+  try {
+    [index, { versions }] = await Promise.all([request("v1/index"), request("v1/versions?limit=10")]);
+  } catch (error) {
+    box.replaceChildren(problem(error, showServed));
+    return;
+  }
   const health = make("span", { text: "…" });
   const groups = {
     Index: [
@@ -44,6 +52,10 @@ export async function showServed(index) {
       ["recall as served", index.recall_served === null ? "not measured yet" : recall(index.recall_served)],
       ["advice", index.drift.advice.join("; ") || "all is well"],
     ],
+    Versions: versions.map((each) => [
+      `${each.version}${each.served ? ", served" : ""}`,
+      `${each.change}${each.restored === null ? "" : ` to ${each.restored}`}, ${count(each.documents)} documents, ${new Date(1000 * each.at).toLocaleString()}`,
+    ]),
     Server: [
       ["shard groups", index.groups.join(", ")],
       ["answers", health],

@@ -1,11 +1,13 @@
 """Documents cut into windows of words."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.corpus.check import Entry
 from rayhier.corpus.passages import DocumentLayout, cut, windows
+from rayhier.spec import InputError
 from rayhier.spec.corpus import Beir, Passages
 
 TEXTS = st.lists(st.text(min_size=1, max_size=3), max_size=40).map(" ".join)
@@ -67,3 +69,13 @@ def test_a_layout_without_documents_has_its_columns(passages):
     assert (table.num_rows, table.schema) == (0, layout.schema)
     assert table.schema.names == ["doc_id", "title", "text", *(["parent"] if passages else []), "year"]
     assert layout.key == ("parent" if passages else "doc_id")
+
+
+def test_rows_of_another_layout_are_fitted():
+    layout = DocumentLayout(None, {"lang": "string", "year": "int"})
+    rows = pa.table({"doc_id": ["a"], "title": [""], "text": ["x"], "year": pa.array([1999], pa.int64()), "old": [1.0]})
+    fitted = layout.fitted(rows)
+    assert fitted.schema == layout.schema
+    assert fitted.to_pylist() == [{"doc_id": "a", "title": "", "text": "x", "lang": None, "year": 1999}]
+    with pytest.raises(InputError, match=r"corpus.fields.year: got string; allowed: int64"):
+        layout.fitted(rows.set_column(3, "year", pa.array(["1999"])))

@@ -13,6 +13,7 @@ from rayhier.index.verify import verify
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.search.stored import Listing
+from rayhier.spec import InputError
 from rayhier.storage import current, files, schemas
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
@@ -190,3 +191,42 @@ def test_a_server_that_stays_at_the_index_before_two_trainings_loses_nothing(tmp
     assert opened.manifest.log == 2
     ids = {name for shard in opened.manifest.shards for name in opened.read(shard, ["doc_id"])["doc_id"].to_pylist()}
     assert {"early", "later"} <= ids
+
+
+def test_what_was_written_after_a_carry_is_carried_by_the_same_run_again(tmp_path, tiny_model, write_map):
+    two = Two(tmp_path / "work", tiny_model, write_map)
+    plan, now = SimpleNamespace(workdir=two.work), two.nows[OTHER_INDEX]
+    current.write(two.work, two.nows[INDEX])
+    two.put(INDEX, 1, early="new")
+    assert carry_into(plan, now.spec, now.artifacts) == INDEX
+    current.write(two.work, now.model_copy(update={"before": INDEX}))
+    before = LeafMap.open(two.root(OTHER_INDEX)).manifest.version
+    assert carry_into(plan, now.spec, now.artifacts) == INDEX
+    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.version == before, "nothing came since"
+    two.put(INDEX, 2, later="newer")
+    change.rollback(two.root(INDEX), 1)
+    two.put(INDEX, 3, last="newest")
+    assert carry_into(plan, now.spec, now.artifacts) == INDEX
+    assert LeafMap.open(two.root(OTHER_INDEX)).manifest.log == 3
+    assert two.texts(OTHER_INDEX) == BUILT | {"last": "newest"}, "a rollback left the first two behind"
+
+
+def test_fields_that_only_the_newer_index_declares_are_null(two):
+    two.put(INDEX, 1, a="oak a")
+    model = two.model(OTHER_INDEX)
+    corpus = model.spec.corpus.model_copy(update={"fields": {"lang": "string"}})
+    model.spec = model.spec.model_copy(update={"corpus": corpus})
+    assert carry_changes(two.artifact(INDEX), two.artifact(OTHER_INDEX), model).written == 1
+    opened = LeafMap.open(two.root(OTHER_INDEX))
+    (row,) = opened.read(opened.manifest.shards[-1], ["doc_id", "rank", "lang"]).to_pylist()[:1]
+    assert (row["doc_id"], row["lang"]) == ("a", None)
+
+
+def test_an_index_of_passages_is_not_carried_into_one_of_whole_documents(two):
+    two.put(INDEX, 1, a="oak a")
+    model = two.model(OTHER_INDEX)
+    passages = {"words": 3, "stride": 2}
+    spec = model.spec.model_dump() | {"corpus": {**model.spec.corpus.model_dump(), "passages": passages}}
+    model.spec = type(model.spec).model_validate(spec)
+    with pytest.raises(InputError, match=r"corpus.passages: got an index of whole documents; allowed: passages"):
+        carry_changes(two.artifact(INDEX), two.artifact(OTHER_INDEX), model)

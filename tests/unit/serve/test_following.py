@@ -117,7 +117,7 @@ class Cluster:
         await asyncio.sleep(0)
         for one in self.ingresses:
             one._served.close()
-        self.handle.replica._served.close()
+        self.handle.replica.__del__()
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_another_writer_goes_on_and_knows_the_keys(cluster):
             writer, _ = before._begun
             await writer.publisher.fold()  # after the next replica looked for the newest version
             before._work.cancel()
-            before._served.close()
+            before.__del__()
             now.handle.replica = later
             began = time.monotonic()
             await now.begin()

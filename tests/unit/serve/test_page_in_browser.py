@@ -392,6 +392,8 @@ def test_what_is_served(tab, engine, canned):
     page.get_by_role("link", name="Served").click()
     page.get_by_text("not all: shards-1 did not answer").wait_for()
     expect(page.locator("#facts").get_by_text("ba9876543210")).to_have_count(1)
+    expect(page.locator("#facts").get_by_text("4, served")).to_have_count(1)
+    expect(page.locator("#facts").get_by_text("delete, 10 documents")).to_have_count(1)
     page.go_back()
     expect(page.get_by_label("Query")).to_be_visible()
 

@@ -252,6 +252,8 @@ def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, publish
         assert set(restarted._versions) == {2}
         with pytest.raises(InputError, match="holds no version 7"):
             await group.read(scan, Seen(manifest.model, 7, 0))
+        with pytest.raises(InputError, match="got model fedcba987654; allowed: "):
+            await group.read(scan, Seen("fedcba987654", 2, 0))  # of an application that another replaces
 
     asyncio.run(main())
 

@@ -8,13 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayhier.index import change
+from rayhier.index import change, vacuum
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
+from rayhier.serve.backend.lease import MovedError
 from rayhier.serve.backend.version import Version
-from rayhier.serve.backend.writer import Writer
+from rayhier.serve.backend.writer import Writer, Writers
+from rayhier.spec import InputError
 from rayhier.storage import current, leaf_map, pins
 from rayhier.storage.artifact import Artifact
+from rayhier.storage.change_log import ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 
 from ...draws import unit
@@ -442,3 +445,78 @@ def test_a_server_that_does_not_write_moves_to_versions_that_others_publish(open
     look(server)
     assert (server.index()["version"], server.index()["refused"]) == (4, None)
     assert ids(server.search(TEXTS[3], 10)) == ids(first)
+
+
+def test_a_start_that_would_leave_changes_behind_is_refused(open_server, work, train_again):
+    server = open_server()
+    server.put(doc("a"))
+    server.put(doc("b"))
+    root = server.embedded._served.follower.root
+    server.close()
+    train_again()
+    damaged = root / "log" / "000000000002.change"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1] + b"?")
+    with pytest.raises(InputError, match=r"000000000002.change: damaged.*rayhier run SPEC"):
+        open_server()
+    damaged.write_bytes(whole)
+    assert open_server().ids(OPEN, 2) == ["a", "b"]
+
+
+def test_a_rollback_of_the_index_before_is_not_undone(open_server, train_again, monkeypatch):
+    server = open_server()
+    server.put(doc("a"))
+    train_again()
+    told = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
+    assert told.json()["version"] == 2
+    look(server)
+    shown = server.index()
+    assert shown["model"] == MODEL
+    assert "a rollback left changes up to 1 behind" in shown["refused"]
+    assert "rayhier run SPEC" in shown["refused"]
+    assert "a" not in server.all_ids()
+
+
+def test_documents_with_other_fields_are_taken_over(open_server, train_again):
+    server = open_server()
+    server.put({**doc("a"), "fields": {"year": 1999}})
+    server.close()
+    train_again(fields={"lang": "string"})
+    again = open_server()
+    assert again.client.get("/v1/documents/a", headers=READ).json()["fields"] == {"lang": None}
+
+
+def test_a_vector_of_the_index_before_is_not_stored_in_another():
+    class Moving:
+        def __init__(self, then=None):
+            self.then, self.told = then, []
+
+        async def put(self, documents, key, body):
+            self.told.append(documents)
+            if self.then is None:
+                return "written"
+            writers.now = self.then
+            raise MovedError
+
+    second = Moving()
+    first = Moving(second)
+    writers = Writers(first)
+    documents = [{"id": "a", "text": "x", "vector": [1.0]}]
+    assert asyncio.run(writers.put(documents)) == "written"
+    assert (first.told, second.told) == ([documents], [[{"id": "a", "text": "x"}]])
+
+
+def test_what_an_index_has_yet_to_take_over_stays_in_the_log(open_server, train_again, monkeypatch):
+    monkeypatch.setattr(vacuum, "KEPT", 0)
+    server = open_server(writes={"keep_versions": 1})
+    server.put(doc("a"))
+    train_again(fields={"lang": "string"})
+    look(server)
+    assert server.index()["model"] == MODEL, "other fields: refused while it runs"
+    server.put(doc("b"))
+    portal, publisher = server.client.portal, server.writer.publisher
+    portal.call(publisher.fold)
+    portal.call(publisher._tidy)
+    assert [made.number for made in ChangeLog(publisher._root).there()] == [1, 2]
+    server.close()
+    assert {"a", "b"} <= set(open_server().all_ids())

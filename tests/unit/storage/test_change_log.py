@@ -152,3 +152,17 @@ def test_a_log_with_a_gap_goes_on_behind_it(folder, log):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"000000000009\.change: damaged"):
         list(log.there())
+
+
+def test_what_writers_that_died_left_single_is_gathered(folder, log):
+    for number in range(1, 10):
+        log.append(change(number))
+    log.gather(3, 5)
+    log.append(change(4, ["again"]))  # as if the Writer had died before it removed the gathered ones
+    log.tidy(7)
+    names = sorted(path.name.lstrip("0") for path in (folder / LOG).iterdir())
+    assert [name.split(".")[1] for name in names] == ["changes", "changes", "changes", "change", "change"]
+    assert [found.number for found in log.after(0)] == list(range(1, 10))
+    assert [found.ids.to_pylist() for found in log.after(3, 4)] == [["a"]]
+    log.tidy(7)
+    assert sorted(path.name.lstrip("0") for path in (folder / LOG).iterdir()) == names
