@@ -77,6 +77,8 @@ class SearchOptions(TypedDict, total=False):
     """True: raise ApiError instead of returning an answer that lacks a part of the index."""
     min_log: SupportsIndex | None
     """Number of a change that the answer must have seen: `log` of what `put` or `delete` returned."""
+    model: str | None
+    """Fingerprint of the model that made the query's vector: ApiError 409 where another is served."""
 
 
 class _Call(Generic[T]):
@@ -154,9 +156,9 @@ class _Server:
     def index(self) -> _Call[IndexResponse]:
         return _Call(IndexResponse, "/v1/index")
 
-    def put(self, documents: Sequence[Mapping[str, Any]], key: str | None) -> _Call[WrittenResponse]:
+    def put(self, documents: Sequence[Mapping[str, Any]], key: str | None, model: str | None) -> _Call[WrittenResponse]:
         packed = [_packed(document, f"documents[{place}]") for place, document in enumerate(documents)]
-        body = {"documents": _json(packed, "documents")}
+        body = {"documents": _json(packed, "documents"), **({} if model is None else {"model": model})}
         return _Call(WrittenResponse, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
 
     def delete(self, ids: Sequence[str], key: str | None) -> _Call[WrittenResponse]:
@@ -174,14 +176,16 @@ class _Server:
         body = {"version": _count("version", version)}
         return _Call(RollbackResponse, "/v1/versions/rollback", body, key=key or uuid.uuid4().hex)
 
-    def document(self, id_: str) -> _Call[DocumentResponse]:
+    def document(self, id_: str, min_log: SupportsIndex | None) -> _Call[DocumentResponse]:
         if _text("id", id_) in ("", ".", ".."):  # dots are parts of a path that say where it goes
             raise ValueError(f"id: got {id_!r}; allowed: the id of a document, but for '.' and '..'")
-        return _Call(DocumentResponse, f"/v1/documents/{quote(id_, safe='')}")
+        seen = "" if min_log is None else f"?min_log={_count('min_log', min_log)}"
+        return _Call(DocumentResponse, f"/v1/documents/{quote(id_, safe='')}{seen}")
 
-    def documents(self, after: str | None, limit: SupportsIndex) -> _Call[ListResponse]:
-        page = urlencode({"after": _text("after", "" if after is None else after), "limit": _count("limit", limit)})
-        return _Call(ListResponse, f"/v1/documents?{page}")
+    def documents(self, after: str | None, limit: SupportsIndex, min_log: SupportsIndex | None) -> _Call[ListResponse]:
+        page = {"after": _text("after", "" if after is None else after), "limit": _count("limit", limit)}
+        page |= {} if min_log is None else {"min_log": _count("min_log", min_log)}
+        return _Call(ListResponse, f"/v1/documents?{urlencode(page)}")
 
     def nodes(self, leaves: Sequence[SupportsIndex] | None, below: str, limit: SupportsIndex) -> _Call[NodesResponse]:
         if leaves is None:
@@ -248,29 +252,34 @@ class Client:
         """Return a description of the index that is served."""
         return self._send(self._server.index())
 
-    def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None) -> WrittenResponse:
+    def put(
+        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, model: str | None = None
+    ) -> WrittenResponse:
         """Write documents (`id`, `title`, `text`, `fields`, `vector`), which replace those with the same ids.
 
         Returns once the change is durable; a search that begins then sees it. A request that is sent again carries the
-        same idempotency key, by default a random one, and changes nothing twice. ApiError where one is refused: then
-        nothing is changed.
+        same idempotency key, by default a random one, and changes nothing twice. `model` is the fingerprint of the
+        model that made the vectors. ApiError where one is refused, 409 where another model is served: then nothing is
+        changed.
         """
-        return self._send(self._server.put(documents, key))
+        return self._send(self._server.put(documents, key, model))
 
     def delete(self, ids: Sequence[str], key: str | None = None) -> WrittenResponse:
         """Delete documents by their ids, as `put` writes them; ApiError 404 where one is not there."""
         return self._send(self._server.delete(ids, key))
 
-    def document(self, id: str) -> DocumentResponse:  # noqa: A002 the name in every interface
-        """Read the document with an id; ApiError 404 where there is none."""
-        return self._send(self._server.document(id))
+    def document(self, id: str, min_log: SupportsIndex | None = None) -> DocumentResponse:  # noqa: A002 as everywhere
+        """Read the document with an id, as of change `min_log` at least; ApiError 404 where there is none."""
+        return self._send(self._server.document(id, min_log))
 
-    def documents(self, after: str | None = None, limit: SupportsIndex = 100) -> ListResponse:
+    def documents(
+        self, after: str | None = None, limit: SupportsIndex = 100, min_log: SupportsIndex | None = None
+    ) -> ListResponse:
         """List at most `limit` documents, up to 1,000, in the order of ids, after the one with the id `after`, if any.
 
         `next` of the answer is `after` of the next page, None after the last.
         """
-        return self._send(self._server.documents(after, limit))
+        return self._send(self._server.documents(after, limit, min_log))
 
     def nodes(
         self, leaves: Sequence[SupportsIndex] | None = None, below: str = "0:0", limit: SupportsIndex = 100
@@ -371,21 +380,25 @@ class AsyncClient:
         """Return a description of the index that is served."""
         return await self._send(self._server.index())
 
-    async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None) -> WrittenResponse:
+    async def put(
+        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, model: str | None = None
+    ) -> WrittenResponse:
         """Write documents, like `Client.put`."""
-        return await self._send(self._server.put(documents, key))
+        return await self._send(self._server.put(documents, key, model))
 
     async def delete(self, ids: Sequence[str], key: str | None = None) -> WrittenResponse:
         """Delete documents by their ids, like `Client.delete`."""
         return await self._send(self._server.delete(ids, key))
 
-    async def document(self, id: str) -> DocumentResponse:  # noqa: A002
+    async def document(self, id: str, min_log: SupportsIndex | None = None) -> DocumentResponse:  # noqa: A002
         """Read the document with an id; ApiError 404 where there is none."""
-        return await self._send(self._server.document(id))
+        return await self._send(self._server.document(id, min_log))
 
-    async def documents(self, after: str | None = None, limit: SupportsIndex = 100) -> ListResponse:
+    async def documents(
+        self, after: str | None = None, limit: SupportsIndex = 100, min_log: SupportsIndex | None = None
+    ) -> ListResponse:
         """List documents in the order of ids, like `Client.documents`."""
-        return await self._send(self._server.documents(after, limit))
+        return await self._send(self._server.documents(after, limit, min_log))
 
     async def nodes(
         self, leaves: Sequence[SupportsIndex] | None = None, below: str = "0:0", limit: SupportsIndex = 100
@@ -456,6 +469,7 @@ def _asked(
         "rerank": options.get("rerank"),
         "budget": _count("budget", options.get("budget")),
         "min_log": _count("min_log", options.get("min_log")),
+        "model": options.get("model"),
         "explain": bool(options.get("explain")) or None,
     }
     parts = {name: _json(value, name) for name, value in optional.items() if value is not None}

@@ -100,7 +100,7 @@ DESCRIPTIONS = {
     404: "No such path, no such document, or no such version.",
     405: "Wrong method for this path; the header Allow lists the right ones.",
     408: "The body did not arrive in time.",
-    409: "The version cannot be served again; the message says why.",
+    409: "Another model is served, or the version cannot be served again; the message says why.",
     413: "The body is too large, or holds too many values.",
     415: "The body is not application/json in UTF-8.",
     422: "The request is invalid; the message says where, and what is allowed.",
@@ -209,9 +209,9 @@ def api(
     _health(app, engine, following)
     _searches(app, engine, _Asked(engine, rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
     _documents(app, engine, sight, limits.max_answer_bytes)
-    _writes(app, writer, write_limits)
+    _writes(app, writer, write_limits, sight)
     _versions(app, versions, sight, writer)
-    _nodes(app, nodes, limits.max_answer_bytes)
+    _nodes(app, nodes, sight, limits.max_answer_bytes)
     install_page(app)
     if tokens.required:
         _say_token(app)
@@ -250,6 +250,12 @@ class _Sight:
             index = self.index()
             return Seen(index.model, index.version, index.log)
         return seen
+
+    def check_model(self, named: str | None) -> None:
+        """Raise ApiError 409 where requests that begin now see another model than the one that is named."""
+        if named is not None and named != (served := self.of().model):
+            message = f"model: got {named!r:.{NAME_SHOWN}}; allowed: {served}, which is served now"
+            raise ApiError(409, "other_model", message)
 
     async def reach(self, number: int | None = None) -> None:
         """Wait until requests see what was answered before, and a change of the log.
@@ -349,6 +355,7 @@ def _searches(
 ) -> None:
     async def answered(body: SearchRequest | BatchRequest) -> tuple[Request, Answers, list[AnswerBody]]:
         await sight.reach(body.min_log)
+        sight.check_model(body.model)
         request = converter.search(body)  # by the rules of what the next line begins with
         outcome = await engine.search(request)
         if metrics is not None:
@@ -379,8 +386,9 @@ def _searches(
     )
     async def route(body: RouteRequest) -> RouteResponse:
         await sight.reach()
-        version, request = sight.of().version, converter.route(body)  # as of what the next line begins with
-        return _routed(await engine.route(request), version)
+        sight.check_model(body.model)
+        seen, request = sight.of(), converter.route(body)  # as of what the next line begins with
+        return _routed(await engine.route(request), seen)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
@@ -433,7 +441,7 @@ def _documents(app: FastAPI, engine: Backend, sight: _Sight, most_bytes: int) ->
         return _sent(DocumentResponse(**dict(body), **seen))
 
 
-def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits) -> None:
+def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits, sight: _Sight) -> None:
     def allowed(name: str, count: int) -> Writes:
         writes = _writing(writer)
         if count > limits.max_documents:
@@ -450,6 +458,7 @@ def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits) -> None:
         writes = allowed("documents", len(body.documents))
         documents = [dict(document) for document in body.documents]
         digest = hashlib.sha256(await request.body()).hexdigest()
+        sight.check_model(body.model)
         return _told(await writes.put(documents, _key(idempotency_key), digest))
 
     @app.delete(
@@ -512,9 +521,9 @@ def _key(key: str | None) -> str | None:
     return key
 
 
-def _nodes(app: FastAPI, nodes: Callable[[], tuple[NodeTable, int]], most_bytes: int) -> None:
+def _nodes(app: FastAPI, nodes: Callable[[], tuple[NodeTable, int]], sight: _Sight, most_bytes: int) -> None:
     def read(wanted: NodesRequest) -> NodesResponse:
-        table, version = nodes()
+        (table, version), seen = nodes(), sight.of()
         if wanted.leaf:
             chosen, total = table.leaves(wanted.leaf), len(wanted.leaf)
         else:
@@ -524,7 +533,8 @@ def _nodes(app: FastAPI, nodes: Callable[[], tuple[NodeTable, int]], most_bytes:
         if size + NUMBERS * len(bodies) > most_bytes:
             message = f"answer: got more than {most_bytes} bytes, limits.max_answer_bytes; allowed: ask for fewer nodes"
             raise ApiError(422, "answer_too_large", message)
-        return NodesResponse(nodes=bodies, total=total, levels=table.levels, described=BUILT, version=version)
+        about = {**asdict(seen), "version": version}
+        return NodesResponse(nodes=bodies, total=total, levels=table.levels, described=BUILT, **about)
 
     @app.get(
         "/v1/nodes",
@@ -594,10 +604,10 @@ def _sent(body: BaseModel) -> Response:
     return Response(body.model_dump_json(), media_type="application/json")
 
 
-def _routed(routes: Routes, version: int) -> RouteResponse:
+def _routed(routes: Routes, seen: Seen) -> RouteResponse:
     """Make the response for a query that was routed."""
     order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
-    return RouteResponse(leaves=_leaves(routes, 0), order=order, version=version)
+    return RouteResponse(leaves=_leaves(routes, 0), order=order, **asdict(seen))
 
 
 def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:

@@ -155,6 +155,8 @@ class SearchRequest(_Request):
     """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
     min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
     """Number of a change of the log that the answer must have seen, from the answer to the change; waits for it."""
+    model: str | None = None
+    """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
 
 
 class BatchRequest(_Request):
@@ -186,6 +188,8 @@ class BatchRequest(_Request):
     """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
     min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
     """Number of a change of the log that the answer must have seen, from the answer to the change; waits for it."""
+    model: str | None = None
+    """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
 
 
 class RouteRequest(_Request):
@@ -198,6 +202,8 @@ class RouteRequest(_Request):
     """The query's vector, encoded by the client."""
     beam: Count | None = None
     """Most leaves to list; default: `beam` of `GET /v1/index`."""
+    model: str | None = None
+    """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
 
 
 class PutDocument(_Strict):
@@ -223,6 +229,8 @@ class PutRequest(_Strict):
         },
     )
     documents: Annotated[list[PutDocument], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
+    model: str | None = None
+    """Fingerprint of the model that made the vectors; where another is served, the request is refused. Default: any."""
 
 
 class DeleteRequest(_Strict):
@@ -445,7 +453,11 @@ class RouteResponse(_Body):
     order: Literal["density", "probability"]
     """Value by which leaves are ordered: `density`, the probability of an answer per document, where the router knows
     the leaves' sizes, else `probability`."""
+    model: str
+    """Fingerprint of the model."""
     version: int
+    log: int
+    """Number of the last change of the log that a search of these leaves would see."""
 
 
 class NodesRequest(_Body):
@@ -500,8 +512,12 @@ class NodesResponse(_Body):
     """Number of levels of the tree; the nodes of the last are the leaves."""
     described: int
     """Version of the index whose documents have these keywords and ids; sizes are those of `version`."""
+    model: str
+    """Fingerprint of the model."""
     version: int
     """Version of the index that is served."""
+    log: int
+    """Number of the last change of the log that searches see; sizes are those of leaf files."""
 
 
 class VersionsRequest(_Body):

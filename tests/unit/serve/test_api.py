@@ -25,7 +25,7 @@ from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
-from .stand_ins import HIT, INDEX, LIMITS, RULES, STORED, Canned, app_of, error
+from .stand_ins import HIT, INDEX, LIMITS, RULES, STORED, Canned, CannedWriter, app_of, error
 
 TOKEN = "sesame-1"
 
@@ -177,7 +177,9 @@ def test_batch_route_index_and_health(client):
             {"leaf": 1, "log_prob": -1.5, "log_density": None},
         ],
         "order": "probability",
+        "model": "0123456789ab",
         "version": 4,
+        "log": 0,
     }
     assert client.get("/v1/index").json() == INDEX.model_dump()
     assert client.get("/healthz").json() == {"status": "ok"}
@@ -206,7 +208,9 @@ def test_a_route_that_ends_early_names_the_leaves_it_has(client, engine):
     assert client.post("/v1/route", json={"query": "oak"}).json() == {
         "leaves": [{"leaf": 3, "log_prob": -0.5, "log_density": -2.5}],
         "order": "density",
+        "model": "0123456789ab",
         "version": 4,
+        "log": 0,
     }
 
 
@@ -317,7 +321,7 @@ def test_what_is_at_its_limit_is_answered(client):
 def test_a_route_has_limits_too(client):
     assert error(client.post("/v1/route", json={"query": "oak", "beam": 9}))[2] == "beam: got 9; allowed: 1 to 8"
     assert error(client.post("/v1/route", json={"query": "oak", "k": 1}))[2] == (
-        "body: got key 'k'; allowed: query, vector, beam"
+        "body: got key 'k'; allowed: query, vector, beam, model"
     )
 
 
@@ -795,3 +799,37 @@ def test_documents_need_the_token(locked):
     for path in ("/v1/documents", "/v1/documents/d1"):
         assert error(locked.get(path))[:2] == (401, "unauthorized")
         assert locked.get(path, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/search", {"vector": [1, 0, 0]}),
+        ("POST", "/v1/search:batch", {"vectors": [[1, 0, 0]]}),
+        ("POST", "/v1/route", {"vector": [1, 0, 0]}),
+        ("PUT", "/v1/documents", {"documents": [{"id": "a", "text": "x", "vector": [1, 0, 0]}]}),
+    ],
+)
+def test_a_vector_of_another_model_is_refused_where_the_request_names_it(engine, method, path, body):
+    writer = CannedWriter()
+    client = TestClient(app_of(engine, writer=writer))
+    assert client.request(method, path, json=body | {"model": "0123456789ab"}).status_code == 200
+    told = len(engine.asked), len(writer.told)
+    status, code, message = error(client.request(method, path, json=body | {"model": "fedcba987654"}))
+    assert (status, code) == (409, "other_model")
+    assert message == "model: got 'fedcba987654'; allowed: 0123456789ab, which is served now"
+    assert (len(engine.asked), len(writer.told)) == told
+
+
+def test_every_answer_says_what_it_saw(client):
+    seen = {"model": "0123456789ab", "version": 4, "log": 0}
+    for answer in (
+        client.post("/v1/search", json={"query": "oak"}),
+        client.post("/v1/search:batch", json={"queries": ["oak"]}),
+        client.post("/v1/route", json={"query": "oak"}),
+        client.get("/v1/nodes"),
+        client.get("/v1/index"),
+        client.get("/v1/documents"),
+        client.get("/v1/documents/d1"),
+    ):
+        assert {name: answer.json()[name] for name in seen} == seen

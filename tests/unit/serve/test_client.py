@@ -415,7 +415,7 @@ def test_documents(server, client):
 
 def test_nodes(server, client):
     node = {"name": "1:3", "parent": "0:0", "leaf": 3, "size": 2, "children": 0, "keywords": ["a"], "documents": ["d"]}
-    body = {"nodes": [node], "total": 1, "levels": 1, "described": 1, "version": 2}
+    body = {"nodes": [node], "total": 1, "levels": 1, "described": 1, "model": "m", "version": 2, "log": 0}
     server.answer = (200, {}, json.dumps(body).encode())
     assert client.nodes(range(2, 4)).nodes[0].keywords == ["a"]
     assert (client.nodes().version, client.nodes(below="1:2", limit=5).total) == (2, 1)
@@ -438,6 +438,17 @@ def test_documents_of_the_other_client(server):
 
     async def read():
         async with AsyncClient(f"http://127.0.0.1:{server.server_port}") as other:
-            return await other.document("d")
+            return await other.document("d", min_log=3)
 
     assert asyncio.run(read()).text == "x"
+    assert server.asked[-1][0] == "/v1/documents/d?min_log=3"
+
+
+def test_a_write_and_a_search_name_the_model_of_their_vectors(server, client):
+    documents = [{"id": "a", "text": "x", "vector": [1.0]}]
+    bodies = [json.loads(client._server.put(documents, None, model).content) for model in (None, "m")]
+    assert [body.get("model") for body in bodies] == [None, "m"]
+    assert "model" not in bodies[0], "an older server knows no such key"
+    with pytest.raises(ApiError):
+        client.search([1.0], model="m")  # the stand-in answers something else
+    assert server.asked[-1][1]["model"] == "m"
