@@ -24,6 +24,8 @@ from rayhier.index.add_file import add_file
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.index import index_root
 from rayhier.search.memory import give_back
+from rayhier.search.request import NO_CROSS_ENCODER
+from rayhier.search.rerank import by_relevance
 from rayhier.search.searcher import Searcher
 from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.spec import InputError, JobSpec
@@ -194,6 +196,17 @@ class Index:
     def encode(self, texts: str | Sequence[str]) -> Floats:
         """Encode n texts by the trained encoder; returns float32 [n, m], unit vectors where similarity is cosine."""
         return self._searcher.model.encode([texts] if isinstance(texts, str) else list(texts)).numpy
+
+    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+        """Score texts for a query by the spec's cross-encoder: their places and scores, 0 to 1, best first.
+
+        InputError where the spec re-ranks with none.
+        """
+        reranker = self._searcher.reranker
+        if reranker is None:
+            raise InputError(f"rerank: this index has no cross-encoder; {NO_CROSS_ENCODER}")
+        checked = [_text(text) for text in texts]
+        return by_relevance(np.asarray(reranker.score([_text(query)] * len(checked), checked)))
 
     def add(
         self,

@@ -34,6 +34,17 @@ Asking = Generator[tuple[list[str], list[str]], object, Ranking]
 """Generator that yields each round's queries and documents, pair by pair, is sent scores [n], and returns a ranking."""
 
 
+def by_relevance(score_N: Floats) -> list[tuple[int, float]]:
+    """Return places and scores of texts that a cross-encoder scored [n], best first; scores 0 to 1, by the logistic.
+
+    >>> by_relevance(np.array([0.0, 2.0]))
+    [(1, 0.8807970779778823), (0, 0.5)]
+    """
+    relevance_N = 1 / (1 + np.exp(-np.asarray(score_N, np.float64)))
+    best = np.argsort(-np.asarray(score_N), kind="stable").tolist()
+    return list(zip(best, relevance_N[best].tolist(), strict=True))
+
+
 @dataclass(frozen=True)
 class Anchors:
     """Cross-encoder scores [documents, anchors] of documents for anchor queries: ADACUR's vectors of the documents."""

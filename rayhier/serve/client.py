@@ -24,6 +24,7 @@ import httpx2
 from pydantic import BaseModel, ValidationError
 
 from rayhier.serve.errors import ApiError
+from rayhier.serve.http.foreign import EmbeddingsResponse, RerankResponse
 from rayhier.serve.http.models import (
     BatchResponse,
     DocumentResponse,
@@ -38,7 +39,7 @@ from rayhier.serve.http.models import (
     VersionsResponse,
     WrittenResponse,
 )
-from rayhier.serve.http.packed import pack
+from rayhier.serve.http.packed import pack, unpack
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200
@@ -156,6 +157,17 @@ class _Server:
     def index(self) -> _Call[IndexResponse]:
         return _Call(IndexResponse, "/v1/index")
 
+    def encode(self, texts: str | Sequence[str]) -> _Call[EmbeddingsResponse]:
+        given = [texts] if isinstance(texts, str) else texts
+        body = {"input": [_text("texts", text) for text in given], "encoding_format": "base64"}
+        return _Call(EmbeddingsResponse, "/v1/embeddings", body)
+
+    def rerank(self, query: str, texts: Sequence[str]) -> _Call[RerankResponse]:
+        if isinstance(texts, str):
+            raise ValueError(f"texts: got text {texts!r:.80}; allowed: a list of texts")
+        body = {"query": _text("query", query), "documents": [_text("texts", text) for text in texts]}
+        return _Call(RerankResponse, "/v1/rerank", body)
+
     def put(self, documents: Sequence[Mapping[str, Any]], key: str | None, model: str | None) -> _Call[WrittenResponse]:
         packed = [_packed(document, f"documents[{place}]") for place, document in enumerate(documents)]
         body = {"documents": _json(packed, "documents"), **({} if model is None else {"model": model})}
@@ -251,6 +263,17 @@ class Client:
     def index(self) -> IndexResponse:
         """Return a description of the index that is served."""
         return self._send(self._server.index())
+
+    def encode(self, texts: str | Sequence[str]) -> list[list[float]]:
+        """Encode texts by the trained encoder: a vector for each, as searches and `put` take them."""
+        return _vectors(self._send(self._server.encode(texts)))
+
+    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+        """Score texts for a query by the cross-encoder: their places and scores, 0 to 1, best first.
+
+        ApiError 404 where the index has no cross-encoder.
+        """
+        return _ranked(self._send(self._server.rerank(query, texts)))
 
     def put(
         self, documents: Sequence[Mapping[str, Any]], key: str | None = None, model: str | None = None
@@ -380,6 +403,14 @@ class AsyncClient:
         """Return a description of the index that is served."""
         return await self._send(self._server.index())
 
+    async def encode(self, texts: str | Sequence[str]) -> list[list[float]]:
+        """Encode texts by the trained encoder, like `Client.encode`."""
+        return _vectors(await self._send(self._server.encode(texts)))
+
+    async def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+        """Score texts for a query by the cross-encoder, like `Client.rerank`."""
+        return _ranked(await self._send(self._server.rerank(query, texts)))
+
     async def put(
         self, documents: Sequence[Mapping[str, Any]], key: str | None = None, model: str | None = None
     ) -> WrittenResponse:
@@ -433,6 +464,16 @@ class AsyncClient:
             return await self._http.send(request)
         except httpx2.HTTPError as error:
             return error
+
+
+def _vectors(answer: EmbeddingsResponse) -> list[list[float]]:
+    return [
+        unpack(each.embedding).tolist() if isinstance(each.embedding, str) else each.embedding for each in answer.data
+    ]
+
+
+def _ranked(answer: RerankResponse) -> list[tuple[int, float]]:
+    return [(result.index, result.relevance_score) for result in answer.results]
 
 
 def _all(questions: Sequence[Question]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from email.message import Message
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from rayhier.search.answer import Answer
@@ -27,6 +28,7 @@ def conforms(url: str, searcher: Searcher, built: Path, groups: list[str]) -> No
     _answers_as_offline_search_does(client, searcher, _texts(built / "corpus"))
     _shows_documents(client, searcher, built / "corpus")
     _shows_nodes(url, searcher)
+    _encodes_texts(url, client, searcher)
     _has_a_page(url)
     _refuses(url)
     _is_healthy(url)
@@ -170,6 +172,22 @@ def _shows_nodes(url: str, searcher: Searcher) -> None:
     assert [node["size"] for node in below] == sorted(filter(None, counts), reverse=True)
     assert _sent(url, "GET", "/v1/nodes", {})[0] == 401
     assert _raw(url, "GET", "/v1/nodes?below=9:0", b"", head) == (422, "invalid")
+
+
+def _encodes_texts(url: str, client: Client, searcher: Searcher) -> None:
+    """Vectors are those by which searches are made, however many texts are sent at a time."""
+    texts = ["leaf root branch", "stone " * 2_000, "wolf"]
+    np.testing.assert_allclose(client.encode(texts), searcher.model.encode(texts).numpy, atol=1e-5)
+    found, again = client.search(texts[0], 5, mode="dense"), client.search(client.encode(texts[0])[0], 5)
+    assert [result.id for result in again.results] == [result.id for result in found.results]
+    head = {"Content-Type": "application/json"}
+    assert _raw(url, "POST", "/v1/embeddings", b'{"input": "oak"}', head) == (401, "unauthorized")
+    with pytest.raises(ApiError) as caught:
+        client.encode(["oak"] * 10_000)
+    assert (caught.value.status, caught.value.message) == (422, "input: got 10000 texts; allowed: 64, limits.max_batch")
+    with pytest.raises(ApiError) as caught:
+        client.rerank("oak", texts)
+    assert (caught.value.status, caught.value.code) == (404, "model_not_found")
 
 
 def _has_a_page(url: str) -> None:

@@ -13,6 +13,7 @@ import ray
 from ray import serve
 from ray.util import list_named_actors
 
+import rayhier
 from rayhier import run
 from rayhier.command import STOPPED
 from rayhier.evaluate.report import Report
@@ -176,6 +177,17 @@ def _served(work: Path, tmp_path: Path) -> None:
         expected = searcher.search(texts[:1], k=5, budget=0)[0]
         assert [result.id for result in plain.results] == [hit.id for hit in expected.hits]
         assert client.search(texts[0], budget=3).calls == 3
+        ranked = client.rerank(texts[0], [texts[1], texts[0], texts[2]])
+        assert sorted(place for place, _ in ranked) == [0, 1, 2]
+        logits = open_scorer(artifact(work, "cross_encoder"), current.read(work).spec.cross_encoder)(
+            [texts[0]] * 3, [texts[1], texts[0], texts[2]]
+        )
+        given = [score for _, score in ranked]
+        assert given == sorted(given, reverse=True)
+        np.testing.assert_allclose(given, 1 / (1 + np.exp(-np.sort(logits)[::-1])), atol=1e-4)
+        with rayhier.open(work) as opened:
+            here = opened.rerank(texts[0], [texts[1], texts[0], texts[2]])
+        assert [place for place, _ in here] == [place for place, _ in ranked]
         _fuses(client, searcher, texts)
         with pytest.raises(ApiError, match="budget: got 1001; allowed: 1 to 1000"):
             client.search(texts[0], budget=1001)

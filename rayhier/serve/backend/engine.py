@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from rayhier.arrays import Ints
+from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import ID
 from rayhier.search.answer import Answer, answers
 from rayhier.search.live import Seen
 from rayhier.search.model import Model
-from rayhier.search.request import Queries, Request, Rules
+from rayhier.search.request import NO_CROSS_ENCODER, Queries, Request, Rules
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
     RERANKER,
@@ -44,7 +44,7 @@ from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.groups import Group
 from rayhier.serve.backend.reranker import Reranking
 from rayhier.serve.backend.version import Version
-from rayhier.serve.errors import LostError
+from rayhier.serve.errors import RETRY, ApiError, LostError
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import MANY, SMALL, run_in_thread
 from rayhier.storage.leaf_map import LeafMap
@@ -130,6 +130,9 @@ class Engine:
         self._batches: Batches[tuple[Model, Queries, int, bool], Routes] = Batches(
             self._routed, together, "encode", metrics
         )
+        self._encodes: Batches[tuple[Model, Sequence[str]], tuple[Floats, int]] = Batches(
+            self._encoded, together, "encode", metrics
+        )
         self.admission = Admission(queue_seconds)
         self.answered: Callable[[Request, Routes, Found, View], None] | None = None
         """Function that is called with each search once its answer is made; it must return at once."""
@@ -186,6 +189,32 @@ class Engine:
         with self.admission(len(request.queries)):
             return await self._routes(request, self.view.model)
 
+    async def encode(self, texts: Sequence[str]) -> tuple[Floats, int]:
+        """Encode n texts together with those of other requests: vectors [n, m], and the number of tokens read.
+
+        ApiError 503 where too many queries wait.
+        """
+        model = self.view.model
+        with self.admission(len(texts)):
+            encoded, _ = await self._encodes((model, texts), len(texts), model)
+        return encoded
+
+    async def score(self, query: str, texts: Sequence[str]) -> Floats:
+        """Score n texts for a query by the cross-encoder: [n].
+
+        ApiError 404 where there is none, 503 where it does not answer or too many pairs wait.
+        """
+        reranking = self.view.reranking
+        if reranking is None:
+            raise ApiError(404, "model_not_found", f"rerank: this index has no cross-encoder; {NO_CROSS_ENCODER}")
+        reranking.admission.check()
+        with reranking.calls(len(texts)) as score:
+            reply = await score(Score([query] * len(texts), texts))
+        if not reply.parts:
+            raise ApiError(503, "shards_lost", f"{RERANKER} did not answer; retry later", RETRY)
+        score_N: Floats = reply.parts[0]
+        return score_N
+
     async def documents(self, work: Lookup | Listing) -> tuple[list[Stored], list[str]]:
         """Read some documents by their ids; returns them, and the names of the groups that did not answer.
 
@@ -235,6 +264,20 @@ class Engine:
             routes = await asyncio.get_running_loop().run_in_executor(self._thread, routing)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
+
+    async def _encoded(self, requests: Sequence[tuple[Model, Sequence[str]]]) -> list[tuple[Floats, int]]:
+        """Encode several requests' texts by one model together."""
+        (model, _), parts = requests[0], [texts for _, texts in requests]
+
+        def encode() -> tuple[Floats, list[int]]:
+            encoder = model.text_encoder
+            tokens = encoder.tokenise([text for part in parts for text in part])
+            return encoder.encode_tokens(tokens), [len(ids) for ids in tokens]
+
+        vector_NM, sizes = await asyncio.get_running_loop().run_in_executor(self._thread, encode)
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        spans = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+        return [(vector_NM[span], sum(sizes[span])) for span in spans]
 
     async def _read(self, work: Work, queries: int, view: View) -> Reply:
         """Send a piece of work to the groups that it concerns; the reply names those that did not answer."""

@@ -39,6 +39,7 @@ from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
 from rayhier.serve.http.guard import ROLLBACK, Guard
+from rayhier.serve.http.inference import install_models
 from rayhier.serve.http.models import (
     MOST,
     NAME_SHOWN,
@@ -130,6 +131,12 @@ class Backend(Protocol):
     def unavailable(self) -> Awaitable[list[str]]:
         """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
 
+    def encode(self, texts: Sequence[str]) -> Awaitable[tuple[Floats, int]]:
+        """Encode n texts: vectors [n, m], and the number of tokens that were read."""
+
+    def score(self, query: str, texts: Sequence[str]) -> Awaitable[Floats]:
+        """Score n texts for a query by the cross-encoder: [n]."""
+
     @property
     def view(self) -> View:
         """The index as requests that begin now see it."""
@@ -212,6 +219,7 @@ def api(
     _writes(app, writer, write_limits, sight)
     _versions(app, versions, sight, writer)
     _nodes(app, nodes, sight, limits.max_answer_bytes)
+    install_models(app, engine, sight.index, limits)
     install_page(app)
     if tokens.required:
         _say_token(app)

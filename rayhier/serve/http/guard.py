@@ -28,6 +28,10 @@ PATHS = (
     "/v1/nodes",
     "/v1/versions",
     ROLLBACK,
+    "/v1/models",
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v2/rerank",
 )
 """Other paths that metrics count one by one; requests to all further paths are counted together."""
 WRITES = ("PUT", "PATCH", "DELETE")

@@ -550,6 +550,10 @@ def test_the_schema_is_whole(locked, client):
         "/v1/nodes",
         "/v1/versions",
         "/v1/versions/rollback",
+        "/v1/models",
+        "/v1/embeddings",
+        "/v1/rerank",
+        "/v2/rerank",
         "/healthz",
         "/readyz",
     }

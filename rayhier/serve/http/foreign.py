@@ -1,0 +1,128 @@
+"""Bodies of requests and responses in the forms of other services: OpenAI's embeddings, Jina's and Cohere's rerank."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from rayhier.serve.http.models import Count, Query
+from rayhier.spec.query import check_text
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class EmbeddingsRequest(_Body):
+    """Texts to encode, in OpenAI's form."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "quickstart", "input": ["sort a list"]}]})
+    input: str | list[str]
+    """One text or several; each is cut at the encoder's most tokens."""
+    model: str | None = None
+    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them; left out: what is served."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """Vectors as numbers, or as base64 of float32, little-endian."""
+    dimensions: Count | None = None
+    """Numbers of a vector: none but the model's own."""
+    user: str | None = None
+    """Ignored."""
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _texts(cls, given: Any) -> Any:
+        """Return texts; ValueError where they are something else, such as token ids of another model."""
+        texts = given if isinstance(given, list) else [given]
+        if not texts or not all(isinstance(text, str) for text in texts):
+            kind = "an empty list" if not texts else "token ids" if isinstance(texts[0], int | list) else "no text"
+            raise ValueError(f"got {kind}; allowed: a text, or a list of texts")
+        for text in texts:
+            check_text(text)
+        return given
+
+
+class Embedding(_Body):
+    """The vector of a text."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    """Place of the text in the request."""
+    embedding: list[float] | str
+
+
+class Usage(_Body):
+    """Tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsResponse(_Body):
+    """Vectors, in the order of the texts."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class ModelBody(_Body):
+    """A model that is served."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "rayhier"
+
+
+class ModelsResponse(_Body):
+    """Models that are served."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelBody]
+
+
+class TextBody(_Body):
+    """A document, as an object."""
+
+    text: Query
+
+
+class RerankRequest(_Body):
+    """A query and documents to score, in Jina's and Cohere's form."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"model": "quickstart", "query": "sort a list", "documents": ["list.sort", "zipfile"]}]
+        }
+    )
+    model: str | None = None
+    """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them; left out: what is served."""
+    query: Query
+    documents: Annotated[list[Query | TextBody], Field(min_length=1, fail_fast=True)]
+    top_n: Count | None = None
+    """Number of results; default: all."""
+    return_documents: bool = False
+    """True: results have the documents' texts."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The documents' texts."""
+        return [each if isinstance(each, str) else each.text for each in self.documents]
+
+
+class RerankResult(_Body):
+    """A document's score."""
+
+    index: int
+    """Place of the document in the request."""
+    relevance_score: float
+    """Score of the cross-encoder, through the logistic function: 0 to 1."""
+    document: TextBody | None = None
+
+
+class RerankResponse(_Body):
+    """The best documents, best first."""
+
+    id: str
+    model: str
+    results: list[RerankResult]

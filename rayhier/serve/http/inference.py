@@ -1,0 +1,102 @@
+"""The served models by themselves, in forms that other software asks: OpenAI's embeddings, Jina's and Cohere's rerank.
+
+Texts are encoded, and pairs scored, together with those of searches, by the same threads and within the same limits.
+"""
+
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from fastapi import FastAPI
+
+from rayhier.arrays import Floats
+from rayhier.search.rerank import by_relevance
+from rayhier.serve.args import RequestLimits
+from rayhier.serve.errors import ApiError, invalid
+from rayhier.serve.http.foreign import (
+    Embedding,
+    EmbeddingsRequest,
+    EmbeddingsResponse,
+    ModelBody,
+    ModelsResponse,
+    RerankRequest,
+    RerankResponse,
+    RerankResult,
+    TextBody,
+    Usage,
+)
+from rayhier.serve.http.models import NAME_SHOWN, IndexResponse
+from rayhier.serve.http.packed import pack
+
+
+class Models(Protocol):
+    """The encoder and the cross-encoder as requests that begin now see them."""
+
+    def encode(self, texts: Sequence[str]) -> Awaitable[tuple[Floats, int]]:
+        """Encode n texts: vectors [n, m], and the number of tokens that were read."""
+
+    def score(self, query: str, texts: Sequence[str]) -> Awaitable[Floats]:
+        """Score n texts for a query by the cross-encoder: [n]."""
+
+
+def install_models(app: FastAPI, models: Models, index: Callable[[], IndexResponse], limits: RequestLimits) -> None:
+    """Add the paths to an application; `index` describes what requests that begin now see."""
+
+    def served(name: str | None) -> str:
+        now = index()
+        if name not in (None, now.name, now.model):
+            message = f"model: got {name!r:.{NAME_SHOWN}}; allowed: {now.name}, or {now.model}, which are served"
+            raise ApiError(404, "model_not_found", message)
+        return now.name if name is None else name
+
+    @app.get("/v1/models", summary="List the models that are served", tags=["models"], response_model=ModelsResponse)
+    async def the_models() -> ModelsResponse:
+        now = index()
+        return ModelsResponse(data=[ModelBody(id=name, created=began) for name in (now.name, now.model)])
+
+    began = int(time.time())
+
+    @app.post(
+        "/v1/embeddings",
+        summary="Encode texts by the trained encoder, in OpenAI's form",
+        tags=["models"],
+        response_model=EmbeddingsResponse,
+    )
+    async def embeddings(body: EmbeddingsRequest) -> EmbeddingsResponse:
+        name, texts = served(body.model), [body.input] if isinstance(body.input, str) else body.input
+        if len(texts) > limits.max_batch:
+            raise invalid(f"input: got {len(texts)} texts; allowed: {limits.max_batch}, limits.max_batch")
+        if body.dimensions not in (None, index().dimension):
+            raise invalid(f"dimensions: got {body.dimensions}; allowed: {index().dimension}, which vectors have")
+        vector_NM, tokens = await models.encode(texts)
+        data = [
+            Embedding(index=place, embedding=pack(vector_M) if body.encoding_format == "base64" else vector_M.tolist())
+            for place, vector_M in enumerate(vector_NM)
+        ]
+        return EmbeddingsResponse(data=data, model=name, usage=Usage(prompt_tokens=tokens, total_tokens=tokens))
+
+    async def rerank(body: RerankRequest) -> RerankResponse:
+        name, texts = served(body.model), body.texts
+        if len(texts) > limits.max_budget:
+            raise invalid(f"documents: got {len(texts)}; allowed: {limits.max_budget}, limits.max_budget")
+        if len(body.query) > limits.max_query:
+            raise invalid(f"query: got {len(body.query)} characters; allowed: {limits.max_query}, limits.max_query")
+        results = [
+            RerankResult(
+                index=place,
+                relevance_score=score,
+                document=TextBody(text=texts[place]) if body.return_documents else None,
+            )
+            for place, score in by_relevance(await models.score(body.query, texts))[: body.top_n]
+        ]
+        return RerankResponse(id=uuid.uuid4().hex, model=name, results=results)
+
+    for path, form in {"/v1/rerank": "Jina's", "/v2/rerank": "Cohere's"}.items():
+        app.post(
+            path,
+            summary=f"Score documents for a query by the cross-encoder, in {form} form",
+            tags=["models"],
+            response_model=RerankResponse,
+            response_model_exclude_none=True,
+        )(rerank)
