@@ -165,7 +165,7 @@ def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | 
     assign = Assigner(model.trained, now.spec, opened.manifest.model)
     folded = change.fold(opened.root, assign, now.spec.index.max_leaf_factor)
     if folded is not None:
-        ChangeLog(opened.root).gather(opened.manifest.log + 1, folded.manifest.log)
+        ChangeLog(opened.root).tidy(folded.manifest.log)
     return folded
 
 

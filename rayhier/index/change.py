@@ -242,7 +242,9 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
 def _settle(root: Location, assign: Assigner | None = None, factor: float = math.inf) -> None:
     """Fold the log's tail, which a server left, before a change; InputError where a server writes to the index now."""
     refuse_while_written(root)
-    fold(root, assign, factor)
+    folded = fold(root, assign, factor)
+    if folded is not None:
+        ChangeLog(root).tidy(folded.manifest.log)
 
 
 def _check_revision(placed: Manifest, now: Manifest) -> None:

@@ -9,6 +9,8 @@ Changes that files hold are gathered into one object, `log/FIRST-LAST.changes`, 
 
 import hashlib
 import json
+import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -182,27 +184,23 @@ class ChangeLog:
             path.unlink(missing_ok=True)
 
     def tidy(self, last: int) -> None:
-        """Gather what earlier writers left in single objects of the changes up to `last`, and remove what is gathered.
+        """Gather the single objects of the changes up to `last`, and remove those that are gathered already.
 
         A writer that died after it published a version, or in the midst of gathering, leaves such objects.
         """
         singles, gathered = self._listed()
-        for begin, end in gathered:
-            for number in singles:
-                if begin <= number <= end:
-                    (self._folder / _name(number)).unlink(missing_ok=True)
-        alone = sorted(
-            number
-            for number in singles
-            if number <= last and not any(begin <= number <= end for begin, end in gathered)
-        )
-        for place in range(len(alone)):
-            if place and alone[place] == alone[place - 1] + 1:
-                continue
-            end = place
-            while end + 1 < len(alone) and alone[end + 1] == alone[end] + 1:
-                end += 1
-            self.gather(alone[place], alone[end])
+        gathered.sort()
+        runs = list[list[int]]()
+        for number in sorted(singles):
+            place = bisect_right(gathered, (number, math.inf)) - 1
+            if place >= 0 and number <= gathered[place][1]:
+                (self._folder / _name(number)).unlink(missing_ok=True)
+            elif number <= last and runs and number == runs[-1][1] + 1:
+                runs[-1][1] = number
+            elif number <= last:
+                runs.append([number, number])
+        for first, end in runs:
+            self.gather(first, end)
 
     def forget(self, last: int) -> list[int]:
         """Remove gathered objects whose changes all have numbers up to `last`; returns the bytes of each."""

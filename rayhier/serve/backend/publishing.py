@@ -79,14 +79,17 @@ class Publisher:
 
     async def _serve(self, number: int) -> None:
         """Let requests see a version that was published; the changes that its files hold become one object."""
-        self._published, first = number, self._follower.manifest.log + 1
+        self._published = number
         self._changes.tail.reset(await self._follower.move(number))
-        await run_in(self._fold_thread, self._follower.log.gather, first, self._follower.manifest.log)
+        await self.tidy_log()
         await run_in(self._fold_thread, give_back)
 
     async def tidy_log(self) -> None:
-        """Gather the objects of changes that leaf files hold, where an earlier Writer left them single."""
-        await run_in(self._fold_thread, self._follower.log.tidy, self._follower.manifest.log)
+        """Gather the objects of changes that leaf files hold; what storage refuses is done after the next version."""
+        try:
+            await run_in(self._fold_thread, self._follower.log.tidy, self._follower.manifest.log)
+        except OSError as error:
+            log.warning("objects of the log stay single: %s", error)
 
     async def fold_forever(self) -> None:
         """Fold the tail whenever it is large or old, and look whether a damaged log was mended.

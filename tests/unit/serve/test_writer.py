@@ -1100,3 +1100,14 @@ def test_a_lease_that_cannot_be_read_is_over_in_time(published):
     os.utime(path, (0, 0))
     with leased(root) as may_write:
         assert may_write()
+
+
+def test_a_change_of_the_shell_leaves_no_single_objects_in_the_log(open_server, published):
+    server = open_server()
+    for name in "abc":
+        server.put(doc(name))
+    server.close()
+    root = root_of(published)
+    assert len(list((root / LOG).glob("*.change"))) == 3
+    change.delete(root, ["a"])
+    assert sorted(path.name for path in (root / LOG).glob("*.change*")) == ["000000000001-000000000003.changes"]
