@@ -68,12 +68,16 @@ class Times:
 
 
 async def dues(pace: float) -> AsyncIterator[float]:
-    """Yield the times at which requests are due, each once it is over; with pace 0 at once."""
-    due = time.perf_counter() + pace * secrets.randbelow(1000) / 1000
+    """Yield the times at which requests are due, each once it is over; with pace 0 at once.
+
+    One is due at a random moment of each `pace`: clients whose moments fell together would else meet in every second.
+    """
+    begin = time.perf_counter()
     while True:
+        due = begin + pace * secrets.randbelow(1000) / 1000
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         yield due if pace else time.perf_counter()
-        due += pace
+        begin += pace
 
 
 async def searches(
