@@ -22,6 +22,8 @@ CALLS = {
         [(["oak", "elm"],), (["oak"], 5, 2), ([(1, 0, 0), (0, 1, 0)],)],
     ),
     ("post", "/v1/route"): (Client.route, [("oak",), ("oak", 2), ((1, 0, 0),)]),
+    ("post", "/v1/embeddings"): (Client.encode, [("oak",), (["oak", "elm"],)]),
+    ("post", "/v1/rerank"): (Client.rerank, [("oak", ["elm", "ash"])]),
     ("get", "/v1/index"): (Client.index, [()]),
     ("get", "/v1/documents"): (Client.documents, [(), ("d0", 5)]),
     ("get", DOCUMENT): (Client.document, [("d1",)]),
@@ -69,7 +71,7 @@ def resolved(schema, part):
 
 def test_every_path_is_asked_by_a_method(schema):
     listed = {(method, path) for path, own in schema["paths"].items() for method in own if path.startswith("/v1/")}
-    assert listed == set(CALLS)
+    assert listed - {("get", "/v1/models")} == set(CALLS), "that one is for other software"
     public = {name for name in vars(Client) if not name.startswith("_")}
     assert {function.__name__ for function, _ in CALLS.values()} == public
 
@@ -92,7 +94,11 @@ def test_requests_are_valid(schema, sent, call):
             jsonschema.validate({**body, "limit": 3}, accepted)
 
 
-@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+PLAIN = {("post", "/v1/embeddings"), ("post", "/v1/rerank")}
+"""Paths in the forms of other services, whose answers methods return as lists."""
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call not in PLAIN], ids=" ".join)
 def test_responses_are_the_models_that_methods_return(schema, sent, call):
     method, path = call
     function, calls = CALLS[call]
