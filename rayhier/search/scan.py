@@ -7,6 +7,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam), K results, T rows c
 
 import math
 import threading
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -126,7 +127,8 @@ class LeafScan:
 
     @cached_property
     def _matching(self) -> Callable[[Filter], LeafLists]:
-        return lru_cache(KEPT_FILTERS)(lambda where: self.lists.where(self.mask(where)))
+        scan = weakref.proxy(self)  # else a cycle, which keeps the lists until garbage is collected
+        return lru_cache(KEPT_FILTERS)(lambda where: scan.lists.where(scan.mask(where)))
 
     @property
     def is_open(self) -> bool:

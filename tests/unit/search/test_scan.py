@@ -1,7 +1,9 @@
 """Searching a leaf map that lies in mapped files, in every codec, against sums written out by hand."""
 
+import gc
 import mmap
 import shutil
+import weakref
 from types import SimpleNamespace
 
 import faiss
@@ -22,6 +24,7 @@ from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Exact
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.filter import OneOf
 from rayhier.storage import files, schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -339,3 +342,18 @@ def test_a_codebook_reads_each_file_whole_only_once(root, monkeypatch):
     there = LeafMap.open(root)
     assert codebook_of(there) is not None
     assert checked == [shard.file.name for shard in there.manifest.shards]
+
+
+def test_a_scan_that_was_filtered_goes_without_the_collector(root, asked):
+    """A server leaves what is alive at its start out of collections: a cycle would keep a version's lists for good."""
+    query, leaves = asked
+    filtered = LeafScan.mapped(LeafMap.open(root), "flat")
+    assert scan(filtered, query, leaves, K)
+    filtered.scan(query, leaves, K, OneOf("doc_id", ("d0001",)))
+    alive = weakref.ref(filtered)
+    gc.disable()
+    try:
+        del filtered
+        assert alive() is None
+    finally:
+        gc.enable()
