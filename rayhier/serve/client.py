@@ -158,8 +158,8 @@ class _Server:
         return _Call(IndexResponse, "/v1/index")
 
     def encode(self, texts: str | Sequence[str]) -> _Call[EmbeddingsResponse]:
-        given = [texts] if isinstance(texts, str) else texts
-        body = {"input": [_text("texts", text) for text in given], "encoding_format": "base64"}
+        several = [texts] if isinstance(texts, str) else texts
+        body = {"input": [_text("texts", text) for text in several], "encoding_format": "base64"}
         return _Call(EmbeddingsResponse, "/v1/embeddings", body)
 
     def rerank(self, query: str, texts: Sequence[str]) -> _Call[RerankResponse]:

@@ -182,9 +182,9 @@ def _served(work: Path, tmp_path: Path) -> None:
         logits = open_scorer(artifact(work, "cross_encoder"), current.read(work).spec.cross_encoder)(
             [texts[0]] * 3, [texts[1], texts[0], texts[2]]
         )
-        given = [score for _, score in ranked]
-        assert given == sorted(given, reverse=True)
-        np.testing.assert_allclose(given, 1 / (1 + np.exp(-np.sort(logits)[::-1])), atol=1e-4)
+        relevances = [score for _, score in ranked]
+        assert relevances == sorted(relevances, reverse=True)
+        np.testing.assert_allclose(relevances, 1 / (1 + np.exp(-np.sort(logits)[::-1])), atol=1e-4)
         with rayhier.open(work) as opened:
             here = opened.rerank(texts[0], [texts[1], texts[0], texts[2]])
         assert [place for place, _ in here] == [place for place, _ in ranked]

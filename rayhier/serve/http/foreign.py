@@ -29,15 +29,15 @@ class EmbeddingsRequest(_Body):
 
     @field_validator("input", mode="before")
     @classmethod
-    def _texts(cls, given: Any) -> Any:
+    def _texts(cls, value: Any) -> Any:
         """Return texts; ValueError where they are something else, such as token ids of another model."""
-        texts = given if isinstance(given, list) else [given]
+        texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) for text in texts):
             kind = "an empty list" if not texts else "token ids" if isinstance(texts[0], int | list) else "no text"
             raise ValueError(f"got {kind}; allowed: a text, or a list of texts")
         for text in texts:
             check_text(text)
-        return given
+        return value
 
 
 class Embedding(_Body):

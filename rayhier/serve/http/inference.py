@@ -42,6 +42,7 @@ class Models(Protocol):
 
 def install_models(app: FastAPI, models: Models, index: Callable[[], IndexResponse], limits: RequestLimits) -> None:
     """Add the paths to an application; `index` describes what requests that begin now see."""
+    began = int(time.time())
 
     def served(name: str | None) -> str:
         now = index()
@@ -54,8 +55,6 @@ def install_models(app: FastAPI, models: Models, index: Callable[[], IndexRespon
     async def the_models() -> ModelsResponse:
         now = index()
         return ModelsResponse(data=[ModelBody(id=name, created=began) for name in (now.name, now.model)])
-
-    began = int(time.time())
 
     @app.post(
         "/v1/embeddings",

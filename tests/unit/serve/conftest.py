@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from fastapi.testclient import TestClient
 
 from rayhier.embed.encode import TextEncoder
 from rayhier.index.describe import describe
@@ -21,6 +22,8 @@ from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LEAVES, LeafMap
 from rayhier.storage.seal import seal, unseal
+
+from .stand_ins import Canned, app_of
 
 N, L = 120, 9
 WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]
@@ -138,3 +141,15 @@ def published(tmp_path_factory, tiny_model, write_map):
 def damageable(published, tmp_path):
     """A copy that a test may change."""
     return shutil.copytree(published, tmp_path / "work")
+
+
+@pytest.fixture
+def engine():
+    """An engine that is a list of canned answers."""
+    return Canned()
+
+
+@pytest.fixture
+def client(engine):
+    """A client of the HTTP application over that engine."""
+    return TestClient(app_of(engine), raise_server_exceptions=False)

@@ -31,16 +31,6 @@ TOKEN = "sesame-1"
 
 
 @pytest.fixture
-def engine():
-    return Canned()
-
-
-@pytest.fixture
-def client(engine):
-    return TestClient(app_of(engine), raise_server_exceptions=False)
-
-
-@pytest.fixture
 def held(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     return Tokens(str(tmp_path / "token"))

@@ -4,22 +4,11 @@ import base64
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.guard import PATHS
 
-from .stand_ins import Canned, app_of, error
-
-
-@pytest.fixture
-def engine():
-    return Canned()
-
-
-@pytest.fixture
-def client(engine):
-    return TestClient(app_of(engine), raise_server_exceptions=False)
+from .stand_ins import error
 
 
 def test_models_are_listed_by_name_and_fingerprint(client):
