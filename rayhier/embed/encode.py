@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from rayhier.embed.tokeniser import Tokeniser, Tokens
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.encoder import Encoder
 from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.trace import BothOutputs, Layers, traced
 from rayhier.spec.encoder import Device, EncoderSpec
 
 CHUNK_TEXTS = 16_384
@@ -37,6 +39,16 @@ class TextEncoder:
         self.batch_size = spec.batch_size
         self.tokens = CPU_TOKENS if self.device.type == "cpu" else self.batch_size * self.max_length
         self.padding: int = self.encoder.tokenizer.pad_token_id or 0
+        self._layers: Layers = BothOutputs(self.encoder)
+
+    def traced(self) -> Self:
+        """Compute by one call of a trace from now on, on a CPU; the encoder must not be trained after that.
+
+        Threads that encode at once then run beside each other; the vectors stay the same, bit by bit.
+        """
+        if self.device.type == "cpu":
+            self._layers = traced(self.encoder, self.max_length)
+        return self
 
     @property
     def dimension(self) -> int:
@@ -95,7 +107,7 @@ class TextEncoder:
         """Vectors of one chunk; on a GPU all batches are launched before any result is waited for."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         batches = self._batches([tokens[row] for row in order])
-        parts = [self.encoder(*self.padded(batch)) for batch in batches]
+        parts = [self._layers(*self.padded(batch))[1] for batch in batches]
         self.seen += sum(map(len, tokens))
         vectors = np.empty((len(tokens), self.dimension), dtype=np.float32)
         vectors[order] = torch.cat(parts).cpu().numpy()
@@ -108,8 +120,8 @@ class TextEncoder:
         vectors, scores = [], []
         for batch in self._batches([tokens[row] for row in order]):
             ids_NT, mask_NT = self.padded(batch)
-            hidden_NTM = self.encoder.hidden(ids_NT, mask_NT)
-            vectors.append(self.encoder.pool(hidden_NTM, mask_NT))
+            hidden_NTM, vector_NM = self._layers(ids_NT, mask_NT)
+            vectors.append(vector_NM)
             scores.append(reader(hidden_NTM.float(), mask_NT))
         self.seen += sum(map(len, tokens))
         back = torch.from_numpy(np.argsort(order, kind="stable"))

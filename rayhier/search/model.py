@@ -80,7 +80,7 @@ class Model:
         )
         promises = spec.search.promise is not None
         calibrated = Calibration.open(calibration) if promises and calibration is not None else None
-        return cls(router, lambda: TextEncoder(folder, spec.encoder), spec, head, calibrated, codebook)
+        return cls(router, lambda: TextEncoder(folder, spec.encoder).traced(), spec, head, calibrated, codebook)
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:

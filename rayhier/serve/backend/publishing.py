@@ -64,8 +64,9 @@ class Publisher:
         self._maintenance = Maintenance(follower.root)
         self._embedding: Embedding | None = None
         self._failed: Exception | None = None
-        self._fold_thread, self._tidy_thread = ThreadPoolExecutor(1, "fold"), ThreadPoolExecutor(1, "tidy")
-        self._embed_thread = ThreadPoolExecutor(1, "embed", yield_to_others)
+        self._fold_thread, self._tidy_thread, self._embed_thread = (
+            ThreadPoolExecutor(1, name, yield_to_others) for name in ("fold", "tidy", "embed")
+        )
 
     @property
     def _seen(self) -> Seen:

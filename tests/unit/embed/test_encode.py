@@ -63,8 +63,8 @@ def test_batches_keep_both_limits(tiny_model, texts, monkeypatch, batch_size, to
     encoder = tiny(tiny_model, batch_size=batch_size)
     encoder.tokens = tokens
     shapes = []
-    forward = encoder.encoder.forward
-    monkeypatch.setattr(encoder.encoder, "forward", lambda ids, mask: shapes.append(ids.shape) or forward(ids, mask))
+    hidden = encoder.encoder.hidden
+    monkeypatch.setattr(encoder.encoder, "hidden", lambda ids, mask: shapes.append(ids.shape) or hidden(ids, mask))
     encoder.encode(texts)
     assert sum(rows for rows, _ in shapes) == len(texts)
     assert all(rows <= batch_size and (rows == 1 or rows * length <= tokens) for rows, length in shapes)
@@ -75,9 +75,9 @@ def test_texts_are_encoded_without_gradients_which_the_encoder_can_have(tiny_mod
     encoder, graphs = tiny(tiny_model), []
     ids = torch.tensor([[2, 7, 3]])
     assert encoder.encoder(ids, torch.ones_like(ids)).requires_grad
-    forward = encoder.encoder.forward
+    hidden = encoder.encoder.hidden
     monkeypatch.setattr(
-        encoder.encoder, "forward", lambda *given: graphs.append(torch.is_grad_enabled()) or forward(*given)
+        encoder.encoder, "hidden", lambda *given: graphs.append(torch.is_grad_enabled()) or hidden(*given)
     )
     assert encoder.encode(texts).dtype == np.float32
     assert graphs

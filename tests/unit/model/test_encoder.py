@@ -8,14 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    BertConfig,
-    BertModel,
-    DistilBertConfig,
-    DistilBertModel,
-    MPNetConfig,
-    MPNetModel,
     RobertaConfig,
     RobertaModel,
 )
@@ -102,27 +94,9 @@ def test_a_head_for_dot_products_keeps_lengths():
     torch.testing.assert_close(head(torch.tensor([[0.0, 2.0]])), torch.tensor([[6.0, 2.0]]))
 
 
-SHAPE = {"vocab_size": 60, "max_position_embeddings": 40}
-LIKE_BERT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-
-
-def architecture(name, folder, tiny_model):
-    """A random model of two layers, with the tiny model's tokenizer."""
-    kinds = {
-        "bert": lambda: BertModel(BertConfig(**SHAPE, **LIKE_BERT)),
-        "mpnet": lambda: MPNetModel(MPNetConfig(**SHAPE, **LIKE_BERT)),
-        "roberta": lambda: RobertaModel(RobertaConfig(**SHAPE, **LIKE_BERT)),
-        "distilbert": lambda: DistilBertModel(DistilBertConfig(**SHAPE, dim=16, n_layers=2, n_heads=2, hidden_dim=32)),
-        "albert": lambda: AlbertModel(AlbertConfig(**SHAPE, **LIKE_BERT, embedding_size=8)),
-    }
-    shutil.copytree(tiny_model, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    kinds[name]().save_pretrained(folder)
-    return Encoder(folder, torch.float32)
-
-
 @pytest.mark.parametrize("name", ["bert", "mpnet", "roberta", "distilbert"])
-def test_the_last_layer_trains_and_nothing_else(name, tmp_path, tiny_model):
-    encoder = architecture(name, tmp_path / name, tiny_model)
+def test_the_last_layer_trains_and_nothing_else(name, architecture):
+    encoder = architecture(name)
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     optimizer = torch.optim.SGD(encoder.trainable("last_layer"), lr=1.0)
     ids = torch.tensor([[2, 7, 9, 3], [2, 8, 3, 0]])
@@ -134,16 +108,16 @@ def test_the_last_layer_trains_and_nothing_else(name, tmp_path, tiny_model):
 
 
 @pytest.mark.parametrize("name", ["bert", "mpnet", "distilbert"])
-def test_all_trains_all_but_the_pooler(name, tmp_path, tiny_model):
-    encoder = architecture(name, tmp_path / name, tiny_model)
+def test_all_trains_all_but_the_pooler(name, architecture):
+    encoder = architecture(name)
     found = {id(parameter) for parameter in encoder.trainable("all")}
     wanted = {id(value) for name, value in encoder.named_parameters() if ".pooler." not in name}
     assert found == wanted
     assert len(encoder.trainable("last_layer")) < len(found)
 
 
-def test_an_architecture_without_known_layers_is_refused(tmp_path, tiny_model):
-    encoder = architecture("albert", tmp_path / "albert", tiny_model)
+def test_an_architecture_without_known_layers_is_refused(architecture):
+    encoder = architecture("albert")
     with pytest.raises(InputError, match=r"encoder\.train: got 'last_layer', .*AlbertModel .*allowed: head, all"):
         encoder.trainable("last_layer")
     assert encoder.trainable("all")
