@@ -104,6 +104,8 @@ class Request:
     """Number of documents found for a query, of which the cross-encoder reads some; None: results are not re-ranked."""
     own_beams: bool = False
     """True where every query has a beam of its own, by the spec's `search.beam` of type mass or recall."""
+    fills: bool = False
+    """True where a query visits more leaves until `k` documents are found: no number of leaves was named."""
     needs: Needs = "texts"
     """Columns that results need, where they are not re-ranked."""
 
@@ -175,7 +177,8 @@ class Rules:
         pool = None
         if calls and self.search.reranking is not None:
             pool = max(results, self.search.reranking.pooled(self.rows))
-        return Request(queries, results, visits, resolved, where, calls, pool, own_beams)
+        fills = beam is None and not isinstance(self.search.beam, int)
+        return Request(queries, results, visits, resolved, where, calls, pool, own_beams, fills)
 
     def route(self, queries: Queries, beam: int | None = None, name: str = "queries") -> Request:
         """Check a request only to route queries, to at most `beam` leaves, by default as many as a search visits.
@@ -208,7 +211,7 @@ class Rules:
         return self.search.most_visited(self.leaves, self.rows)
 
     def first_visits(self, request: Request) -> int:
-        """Return the number of leaves that a query visits before a filter widens its search.
+        """Return the number of leaves that a query visits before its search widens.
 
         Where queries have their own beams, as many as with `search.beam: auto`.
         """

@@ -235,11 +235,13 @@ class Retriever:
         return Found(replace(shortlist.finished(fetch), scanned_Q=scanned_Q), routes.leaves_QB, reply.names(q))
 
     def _in_leaves(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
-        """Retrieve from leaves; with a filter, queries with few matches visit more, unless a part did not answer."""
+        """Retrieve from leaves; queries that find too few documents visit more, unless a part did not answer."""
         rules, q = self.rules, len(routes.encoded)
-        beam = rules.first_visits(request)
-        widest = beam if request.where is None else rules.search.leaves_widened(rules.leaves)
-        goal = Goal.of(request.k, beam, rules.leaves, rules.rows, widest)
+        beam, widest = rules.first_visits(request), rules.search.leaves_widened(rules.leaves)
+        if request.where is not None:
+            goal = Goal.of(request.k, beam, rules.leaves, rules.rows, widest)
+        else:
+            goal = Goal(request.k, beam, matching=0, widest=widest if request.fills else beam)
         widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
         while True:
             query_AM = routes.encoded[widening.asked_A].numpy

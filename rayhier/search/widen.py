@@ -1,6 +1,6 @@
-"""Filtered search: a query visits twice as many leaves again and again, until enough documents match or a limit is met.
+"""A query that finds too few documents visits twice as many leaves again and again, until it has enough, or all.
 
-Enough documents are at least k, and as many as the query's first leaves hold on average: a filter changes which
+Enough documents are k; with a filter also as many as the query's first leaves hold on average: a filter changes which
 documents are scored, not their number. With k as the only goal a query would stop at the first k matches; nearer ones
 lie in further leaves.
 
@@ -32,7 +32,7 @@ from rayhier.dataset.ranking import Ranking, compact, padded, repeated, take
 
 @dataclass(frozen=True)
 class Goal:
-    """The numbers of results and documents at which a filtered search ends, and the most leaves that it visits."""
+    """The numbers of results and documents at which a search ends, and the most leaves that it visits."""
 
     k: int
     """Number of results wanted."""
@@ -45,7 +45,7 @@ class Goal:
 
     @classmethod
     def of(cls, k: int, beam: int, leaves: int, rows: int, widest: int) -> Self:
-        """Make a goal of as many matching documents as `beam` leaves of the index hold on average, but at least k.
+        """Make a filtered search's goal: as many matches as `beam` leaves have documents on average, but at least k.
 
         >>> Goal.of(k=10, beam=4, leaves=100, rows=1000, widest=100).matching
         40
@@ -54,7 +54,7 @@ class Goal:
 
 
 class Widening:
-    """A filtered search of q queries in progress: results so far, leaves visited, and queries to scan again."""
+    """A search of q queries in progress: results so far, leaves visited, and queries to scan again."""
 
     def __init__(self, leaves_QB: Ints, goal: Goal) -> None:
         """Begin with the leaves [q, β] of each query, at most the goal's `beam`."""

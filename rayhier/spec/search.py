@@ -231,11 +231,12 @@ class SearchSpec(Section):
     """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, and in an index of more
     than 200,000 rows at least 32 √rows; at most a twentieth of all leaves, at least 4. `{type: mass, target: 0.95}`: as
     many as each query needs, by the router's probabilities. `{type: recall, target: 0.95}`: as many as it takes to find
-    that share of the exact best `k` documents."""
+    that share of the exact best `k` documents. Where no number is given, here or in a request, a query that finds fewer
+    than `k` documents visits more leaves."""
     widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
-    """Most leaves that a query with a filter visits, or `all`. The number of visited leaves is doubled until at least
-    `k` documents match, and as many as `beam` leaves hold on average; at `widest` leaves the search ends with what it
-    found."""
+    """Most leaves that a query visits where it finds too few documents, or `all`: the number of visited leaves is
+    doubled until there are `k`, or with a filter as many as `beam` leaves hold on average; at `widest` leaves the
+    search ends with what it found."""
     codec: Codec | Literal["auto"] = "auto"
     """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `pq` an eighth of a
     byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: `pq` beyond 200,000

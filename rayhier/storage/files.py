@@ -58,19 +58,19 @@ def create(path: Location, data: bytes) -> bool:
     return True
 
 
-def replace(path: Location, data: bytes) -> None:
-    """Write `data` to `path` in one step; an existing file is replaced."""
+def replace(path: Location, data: bytes, *, durable: bool = True) -> None:
+    """Write `data` to `path` in one step; an existing file is replaced. Not `durable`: a power cut may undo it."""
     if isinstance(path, Remote):
         path.write_bytes(data)
     else:
-        write(path, lambda temporary: temporary.write_bytes(data))
+        write(path, lambda temporary: temporary.write_bytes(data), durable=durable)
 
 
-def write(path: Location, fill: Callable[[Path], T]) -> T:
+def write(path: Location, fill: Callable[[Path], T], *, durable: bool = True) -> T:
     """Let `fill` write a temporary file on this machine, then move it to `path`; returns the result of `fill`.
 
-    For a local `path` the temporary file lies in the same folder, is flushed to the device and renamed; for a bucket
-    it is uploaded.
+    For a local `path` the temporary file lies in the same folder, is flushed to the device, unless it need not be
+    `durable`, and renamed; for a bucket it is uploaded.
     """
     if isinstance(path, Remote):
         with tempfile.TemporaryDirectory() as folder:
@@ -81,12 +81,14 @@ def write(path: Location, fill: Callable[[Path], T]) -> T:
     temporary = _beside(path)
     try:
         result = fill(temporary)
-        _flush(temporary)
+        if durable:
+            _flush(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        _flush(path.parent)
+    if durable:
+        with contextlib.suppress(OSError):
+            _flush(path.parent)
     return result
 
 

@@ -99,14 +99,17 @@ def _every(root: Location) -> list[tuple[Location, int]]:
 def _write(path: Location, seconds: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     who = {"until": now() + seconds, "host": socket.gethostname(), "pid": os.getpid()}
-    files.write_json(path, who)
+    files.replace(path, files.to_json(who), durable=False)  # a flush takes longer than the rest of opening a version
 
 
 def _holds(path: Location) -> bool:
-    """Return True if a pin has not expired; True where it cannot be read."""
+    """Return True if a pin has not expired: one that is no pin's JSON, as after a power cut, counts from its date."""
     try:
-        return float(files.read_json(path)["until"]) > now()
+        try:
+            return float(files.read_json(path)["until"]) > now()
+        except (ValueError, KeyError, TypeError):
+            return path.stat().st_mtime + SECONDS > now()
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, KeyError, TypeError):
+    except OSError:
         return True

@@ -96,9 +96,12 @@ def test_a_pin_never_lapses(folder, monkeypatch):
     assert pins.held(folder) == set()
 
 
-def test_a_pin_that_cannot_be_read_counts(folder):
+def test_a_pin_that_cannot_be_read_counts_as_long_as_a_new_one(folder, monkeypatch):
     files.replace(folder / "pins" / "v000003-x.json", b"{")
     assert pins.held(folder) == {3}
+    later = time.time() + pins.SECONDS + 1
+    monkeypatch.setattr(pins, "now", lambda: later)
+    assert pins.held(folder) == set()
 
 
 def test_files_of_a_writer_at_work_stay(grown):

@@ -200,10 +200,26 @@ def test_a_filter_widens_no_further_than_the_spec_says():
     assert found_by(found.ranking) == [{}, {"c": 0.7}]
 
 
-def test_without_a_filter_no_query_visits_more_leaves():
-    rules = rules_of(beam=1)
-    _, found = driven(Retriever(rules, unwidened)(rules.request(TEXTS), routes()), [Reply([ranking({}, {})])])
+@pytest.mark.parametrize(("search", "beam"), [({"beam": 1}, None), ({}, 1)])
+def test_no_query_visits_more_leaves_than_were_named(search, beam):
+    rules = rules_of(**search)
+    request = rules.request(TEXTS, beam=beam)
+    _, found = driven(Retriever(rules, unwidened)(request, routes()), [Reply([ranking({}, {})])])
     assert found_by(found.ranking) == [{}, {}]
+
+
+def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
+    rules, further = rules_of(how="leaves", widest=8), Further()
+    request = rules.request(TEXTS)
+    assert request.beam == 4
+    rounds, found = driven(
+        Retriever(rules, further)(request, routes()),
+        [Reply([ranking({"a": 0.9, "b": 0.8}, {"c": 0.7})])],
+        [Reply([ranking({"d": 0.75, "c": 0.7})])],
+    )
+    assert [len(scan.query_QM) for (scan,) in rounds] == [2, 1]
+    assert further.asked == [([VECTORS[1].tolist()], 8)]
+    assert found_by(found.ranking) == [{"a": 0.9, "b": 0.8}, {"d": 0.75, "c": 0.7}]
 
 
 def test_hybrid_with_a_filter_counts_words_in_the_first_round_alone():

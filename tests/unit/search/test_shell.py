@@ -97,7 +97,7 @@ HIT = Hit("d1", 0.5, 3, "a title", "")
 def test_a_filter(printed):
     asked = []
     lines = printed([HIT], "--filter", '{"year": {"gte": 2019}}', asked=asked)
-    assert asked == [Request(["oak"], 10, 4, "dense", Bound("year", "gte", 2019))]
+    assert asked == [Request(["oak"], 10, 4, "dense", Bound("year", "gte", 2019), fills=True)]
     assert lines[2:] == ["visited 4 documents that match (40.0%) in 2 of 9 leaves: 3, 1"]
 
 
