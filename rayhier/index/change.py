@@ -122,8 +122,9 @@ def last_rows(changes: Sequence[Change]) -> pa.Table | None:
     for change in changes:
         if change.rows is not None:
             names = change.rows[key_of(change.rows.column_names)].to_pylist()
-            kept = change.rows.filter(pa.array([last[name] == change.number for name in names], pa.bool_()))
-            tables += [kept] if len(kept) else []
+            is_last_N = [last[name] == change.number for name in names]
+            if any(is_last_N):
+                tables.append(change.rows if all(is_last_N) else change.rows.filter(pa.array(is_last_N)))
     return pa.concat_tables(tables) if tables else None
 
 

@@ -15,10 +15,11 @@ Shapes: V words, P postings, N rows of a shard, T words of a query, Q queries, K
 import json
 import math
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,10 @@ class Further(Protocol):
         """Count the documents [t] that have each word."""
 
 
+_shared: "weakref.WeakValueDictionary[str, Postings]" = weakref.WeakValueDictionary()
+"""The postings in use, by what they were made of."""
+
+
 class Postings:
     """Postings of a shard in mapped arrays; or only the number of documents that have each word."""
 
@@ -75,11 +80,13 @@ class Postings:
         """Most that a word's part f / (f + …) is in any document [v], where the mean length is the shard's own."""
 
     @classmethod
-    def open(cls, leaf_map: LeafMap, shard: Shard, limit: float = math.inf, *, rarity_alone: bool = False) -> Self:
+    def open(
+        cls, leaf_map: LeafMap, shard: Shard, limit: float = math.inf, *, rarity_alone: bool = False
+    ) -> "Postings":
         """Open a shard's postings at the leaf map's version, or with `rarity_alone` only what rarity is computed from.
 
         InputError where the shard has none, or the file is not as the manifest lists it. Files on this machine stay
-        within `limit` bytes, except those that are mapped.
+        within `limit` bytes, except those that are mapped. Versions share the postings of shards that did not change.
         """
         void_V = leaf_map.void(shard)
         digest = "none" if shard.postings is None else shard.postings.sha256
@@ -88,7 +95,10 @@ class Postings:
         def fill(folder: Path) -> None:
             _write(folder, leaf_map.postings(shard), shard.rows, void_V, rarity_alone=rarity_alone)
 
-        return cls(cache.get_or_build(KIND, made_of, fill, limit), rarity_alone=rarity_alone)
+        shared = _shared.get(made_of)
+        if shared is None or not shared.intact():
+            shared = _shared[made_of] = cls(cache.get_or_build(KIND, made_of, fill, limit), rarity_alone=rarity_alone)
+        return shared
 
     def _array(self, name: str) -> Any:
         return np.asarray(np.load(self._lease.folder / f"{name}.npy", mmap_mode="r"))

@@ -191,8 +191,8 @@ def read_segment(
     return segment, pa.table({**named, **{name: declared[name] for name in declared.column_names}})
 
 
-_numbered: weakref.WeakValueDictionary[tuple[object, int], FileLists] = weakref.WeakValueDictionary()
-"""Lists in memory, by the files that they were read from and the numbers that their ids begin with."""
+_lists: weakref.WeakValueDictionary[tuple[object, int | None], FileLists] = weakref.WeakValueDictionary()
+"""Lists in use, by the files that they were read from, and the number with which ids of lists in memory begin."""
 _lock = threading.Lock()
 
 
@@ -257,8 +257,8 @@ class MappedSegment:
 
     @cached_property
     def lists(self) -> FileLists:
-        """Inverted lists of the rows."""
-        return self._read_lists()
+        """Inverted lists of the rows; versions share those that are mapped."""
+        return self._shared(None) if self._mapped is None else self._read_lists()
 
     def _read_lists(self) -> FileLists:
         about = json.loads((self.folder / ABOUT).read_bytes())
@@ -274,16 +274,19 @@ class MappedSegment:
         Those in memory are shared by versions in which the rows have the same numbers, as all have that were there
         before an addition.
         """
-        if self._mapped is None:
-            return self.lists
+        if self._mapped is not None:
+            self.__dict__["lists"] = self._shared(begin)
+        return self.lists
+
+    def _shared(self, begin: int | None) -> FileLists:
         key = self.lease.content, begin
         with _lock:
-            lists = _numbered.get(key)
+            lists = _lists.get(key)
             if lists is None:
                 lists = self._read_lists()  # nobody has these yet
-                lists.number_from(begin)
-                _numbered[key] = lists
-            self.__dict__["lists"] = lists
+                if begin is not None:
+                    lists.number_from(begin)
+                _lists[key] = lists
             return lists
 
     def mask(self, where: Filter) -> Bools:
