@@ -170,7 +170,7 @@ def test_a_codec_takes_the_room_it_says(root, tmp_path):
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
 @pytest.mark.parametrize("codec", CODECS)
 def test_versions_that_are_open_together_find_their_own_rows(root, assign, asked, codec, order):
-    """Versions share lists; those of codes where rows have the same numbers: removed rows change those of later ones."""
+    """Versions share lists, of codes where rows have the same numbers: removed rows change those of later ones."""
     new = [f"n{n}" for n in range(1_500)]
     change.add(root, assign, [(documents(new), Encoded.of(unit(5, len(new), M)))], 4)
     change.delete(root, IDS[:900])
