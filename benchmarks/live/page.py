@@ -95,10 +95,11 @@ def added(workdir: Path, docs: Path) -> list[str]:
         named = {}
         for name in ingest.NAMES:
             for taken in [run for trial in ingest.TRIALS for run in Taken.read(workdir, trial, name)][-1:]:
-                added = np.cumsum(taken.rates) * taken.documents / sum(taken.rates)
-                named[name] = [added, taken.rates]
-        pages.curves(axes, named, xlabel="documents added", ylabel="documents a second", ylim=(0, None))
-    return [*lines, "", pages.link("Documents a second, by how many were added before", path)]
+                added = np.cumsum([0, *taken.rates]) * taken.documents / sum(taken.rates)
+                label = ingest.NAMES[name].replace("`", "")
+                named[label] = [np.linspace(0, taken.seconds, len(added)), added]
+        pages.curves(axes, named, xlabel="seconds", ylabel="documents added", xlim=(0, None), ylim=(0, None))
+    return [*lines, "", pages.link("Documents added by each system's last run: two for ten minutes, the others for 500,000", path)]
 
 
 def other(workdir: Path, docs: Path, name: str, title: str) -> list[str]:
