@@ -99,7 +99,11 @@ def added(workdir: Path, docs: Path) -> list[str]:
                 label = ingest.NAMES[name].replace("`", "")
                 named[label] = [np.linspace(0, taken.seconds, len(added)), added]
         pages.curves(axes, named, xlabel="seconds", ylabel="documents added", xlim=(0, None), ylim=(0, None))
-    return [*lines, "", pages.link("Documents added by each system's last run: two for ten minutes, the others for 500,000", path)]
+    return [
+        *lines,
+        "",
+        pages.link("Documents added by each system's last run: two for ten minutes, the others for 500,000", path),
+    ]
 
 
 def other(workdir: Path, docs: Path, name: str, title: str) -> list[str]:

@@ -144,7 +144,7 @@ def mean(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
 def first(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
     """Return each text's first token vector [n, m], in float32, whichever side is padded; the mask is 1 on tokens."""
     at_N = mask_NT.int().argmax(dim=1)
-    return hidden_NTM[torch.arange(len(at_N), device=at_N.device), at_N].float()
+    return hidden_NTM[torch.arange(hidden_NTM.shape[0], device=at_N.device), at_N].float()
 
 
 POOL = {"mean": mean, "cls": first}

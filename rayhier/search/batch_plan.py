@@ -37,8 +37,9 @@ def _how(job: Job, request: Request) -> str:
     if request.mode != "bm25" and request.beam:
         visited = request.beam * rules.rows / max(1, rules.leaves)
         near = f"at most {request.beam:,} leaves, about {visited:,.0f} rows"
-        if request.where is not None:
-            near += f", and with the filter at most {rules.search.leaves_widened(rules.leaves):,}"
+        if request.where is not None or request.fills:
+            why = "with the filter" if request.where is not None else f"where these hold fewer than {request.k:,}"
+            near += f", and {why} at most {rules.search.leaves_widened(rules.leaves):,}"
     elif request.mode != "bm25":
         by = f"level {rules.search.level} of the tree" if rules.search.how == "level" else "codes of their vectors"
         near = f"all {documents} by {by}"

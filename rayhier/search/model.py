@@ -100,8 +100,11 @@ class Model:
         return type(self)(router, lambda: encoder, self.spec, self._head, self.calibration, self._codebook)
 
     def load(self) -> Self:
-        """Load the encoder's transformer now instead of at the first text; returns this model."""
-        _ = self.text_encoder
+        """Load the encoder's transformer, and start the tokenizer's threads, now instead of at the first text.
+
+        Returns this model.
+        """
+        self.text_encoder.tokenise(["", ""])
         return self
 
     @cached_property

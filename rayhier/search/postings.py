@@ -90,7 +90,7 @@ class Postings:
         """
         void_V = leaf_map.void(shard)
         digest = "none" if shard.postings is None else shard.postings.sha256
-        made_of = f"{FORMAT} {digest} {void_V.tolist()} {rarity_alone}"
+        made_of = f"{FORMAT} {digest} {shard.rows} {void_V.tolist()} {rarity_alone}"
 
         def fill(folder: Path) -> None:
             _write(folder, leaf_map.postings(shard), shard.rows, void_V, rarity_alone=rarity_alone)

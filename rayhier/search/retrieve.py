@@ -237,11 +237,13 @@ class Retriever:
     def _in_leaves(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
         """Retrieve from leaves; queries that find too few documents visit more, unless a part did not answer."""
         rules, q = self.rules, len(routes.encoded)
-        beam, widest = rules.first_visits(request), rules.search.leaves_widened(rules.leaves)
+        widest = rules.search.leaves_widened(rules.leaves)
         if request.where is not None:
-            goal = Goal.of(request.k, beam, rules.leaves, rules.rows, widest)
+            goal = Goal.of(request.k, rules.first_visits(request), rules.leaves, rules.rows, widest)
         else:
-            goal = Goal(request.k, beam, matching=0, widest=widest if request.fills else beam)
+            beam = max(rules.first_visits(request), routes.leaves_QB.shape[1])
+            jumps = rules.rows <= request.k  # no number of leaves but all may be enough
+            goal = Goal(request.k, beam, matching=0, widest=widest if request.fills else beam, jumps=jumps)
         widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
         while True:
             query_AM = routes.encoded[widening.asked_A].numpy

@@ -42,6 +42,8 @@ class Goal:
     """Number of matching documents that must have been scored for a query."""
     widest: int
     """Most leaves that a query visits, where these are more than `beam`."""
+    jumps: bool = False
+    """True where a query that goes on visits the most leaves at once."""
 
     @classmethod
     def of(cls, k: int, beam: int, leaves: int, rows: int, widest: int) -> Self:
@@ -89,7 +91,7 @@ class Widening:
     @property
     def wider(self) -> int:
         """Number of leaves that each query in `asked_A` visits next."""
-        return max(self.beam, min(2 * self.beam, self._goal.widest))
+        return max(self.beam, self._goal.widest if self._goal.jumps else min(2 * self.beam, self._goal.widest))
 
     def visit(self, leaves_AB: Ints) -> None:
         """Add `leaves_AB` [a, wider], for the queries in `asked_A`, to the leaves that they visited before."""

@@ -9,6 +9,9 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 MANY = 1_000
 """Number of results from which work runs in a thread: starting a thread takes about as long as ten results."""
 SMALL = 4_000_000
@@ -27,6 +30,13 @@ async def run_in_thread(results: int, work: Callable[Given, T], *args: Given.arg
 async def run_in(executor: Executor, work: Callable[Given, T], *args: Given.args, **kwargs: Given.kwargs) -> T:
     """Call `work` in a thread of an executor and return its value."""
     return await asyncio.get_running_loop().run_in_executor(executor, partial(work, *args, **kwargs))
+
+
+def start_pools() -> None:
+    """Let Arrow start its threads now: else they would yield to others like the thread that asks for them first."""
+    with pa.BufferOutputStream() as sink:
+        pq.write_table(pa.table({str(number): [number] for number in range(64)}), sink)
+        pq.read_table(pa.BufferReader(sink.getvalue()))
 
 
 def yield_to_others() -> None:

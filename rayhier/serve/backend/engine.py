@@ -164,7 +164,7 @@ class Engine:
             step: list[Work] | Found = next(retrieval)
             while not isinstance(step, Found) and not isinstance(step[0], Score):
                 replies = await asyncio.gather(*(self._read(work, len(routes.encoded), view) for work in step))
-                weight = MANY if request.where is not None else sum(reply.size for reply in replies)
+                weight = MANY if _may_widen(request, step, replies) else sum(reply.size for reply in replies)
                 step = await run_in_thread(weight, _next, retrieval, replies)
         scanned = perf_counter()
         ms = {"queue": routes.queue_ms, "encode": routes.encode_ms, "route": routes.route_ms}
@@ -304,6 +304,15 @@ class Engine:
             for row in np.flatnonzero(needs[number]).tolist():
                 lost[row].append(view.groups[number].name)
         return Reply(parts, lost)
+
+
+def _may_widen(request: Request, works: Sequence[Work], replies: Sequence[Reply]) -> bool:
+    """Return True where queries may be routed again, to more leaves: a filter, or fewer results than were asked."""
+    if request.where is not None:
+        return True
+    near = sum(reply.size for work, reply in zip(works, replies, strict=True) if isinstance(work, Scan))
+    scans = any(isinstance(work, Scan) for work in works)
+    return request.fills and scans and near < request.k * len(request.queries)
 
 
 def _next(retrieval: Retrieval, replies: list[Reply]) -> list[Work] | Found:

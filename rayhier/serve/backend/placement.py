@@ -20,7 +20,7 @@ from rayhier.model.precision import resolve
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.metrics import Metrics
-from rayhier.serve.threads import run_in, yield_to_others
+from rayhier.serve.threads import run_in, start_pools, yield_to_others
 from rayhier.spec import InputError
 from rayhier.storage.change_log import Change
 
@@ -45,6 +45,8 @@ class Placement:
     def __init__(self, follower: Follower, metrics: Metrics | None = None) -> None:
         self._follower = follower
         self._assigner = Assigner(self._follower.model.router, self._follower.spec, follower.manifest.model)
+        start_pools()
+        follower.model.load()
         self._check_thread, self._encode_thread = (
             ThreadPoolExecutor(1, name, yield_to_others) for name in ("check", "encode")
         )

@@ -170,7 +170,8 @@ class ShardGroup:
             opened = self._opened(self._newest.version.at(number))
             with contextlib.suppress(InputError):  # of a damaged object is told where it is asked for
                 opened.live.follow(opened.there.root)
-            self._probe(opened)  # what a first search computes, no request waits for
+            with contextlib.suppress(Exception):  # of what fails, the first search is told
+                self._probe(opened)  # so that no request waits for what a first search computes
             self._versions[number] = opened
             if number > self._newest.version.number:
                 self._newest = opened
