@@ -55,7 +55,10 @@ class Tokens:
             message = "Authorization: missing or wrong token; allowed: Bearer and the token of this server"
             raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
         if writes and not is_write:
-            raise ApiError(403, "forbidden", "Authorization: this token only reads; allowed: the server's write token")
+            allowed = "the server's write token"
+            if "write_token_file" not in self._tokens:
+                allowed = "a server that was started with a write_token_file, which this one has not"
+            raise ApiError(403, "forbidden", f"Authorization: this token only reads; allowed: {allowed}")
 
     def _look(self) -> None:
         """Read the files again; a file's last token stays where reading fails."""

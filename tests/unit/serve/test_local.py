@@ -171,6 +171,13 @@ def test_no_index_no_token(tmp_path, published, capsys):
     assert "token_file: " in capsys.readouterr().err
 
 
+def test_token_files_of_the_shell_may_be_relative(tmp_path, published, capsys, monkeypatch):
+    (tmp_path / "write").write_text("two words\n")
+    monkeypatch.chdir(tmp_path)
+    assert main([str(published), "--write-token-file", "write"]) == 2
+    assert str(tmp_path / "write") in capsys.readouterr().err
+
+
 class Status:
     """What Serve says of an application, one answer after another."""
 
