@@ -1,0 +1,261 @@
+"""An index as Haystack's document store, with its filters, and retrievers by vectors and by words: `rayhier[haystack]`.
+
+RayhierRetriever(RayhierDocumentStore("runs/quickstart")).run("how do I open a zip file")["documents"]
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from haystack import Document, component, default_from_dict, default_to_dict
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
+from haystack.errors import FilterError
+from haystack.utils import Secret, deserialize_secrets_inplace
+
+from rayhier.adapters import store
+from rayhier.adapters.store import store_of, written
+from rayhier.serve.client import Client
+from rayhier.spec import InputError
+from rayhier.spec.corpus import FieldType
+from rayhier.spec.filter import parse
+
+BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+
+
+class RayhierDocumentStore:
+    """Documents of an index: a workdir, a server's address with the token to write, an `Index` or a `Client`.
+
+    Contents are encoded by the index's own encoder; embeddings of documents are passed over.
+    """
+
+    def __init__(self, index: Any, token: Secret | None = None) -> None:
+        self.index, self.token = index, token
+        is_served = isinstance(index, str) and index.startswith(("http://", "https://"))
+        self._store = store_of(Client(index, token and token.resolve_value()) if is_served else index)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the index's place and where its token is read, but no token; InputError for an open index."""
+        if not isinstance(self.index, str):
+            raise InputError("to_dict: got an open index; allowed: a store made from a workdir or an address")
+        return default_to_dict(self, index=self.index, token=self.token and self.token.to_dict())
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Open the index that `to_dict` named."""
+        deserialize_secrets_inplace(data["init_parameters"], ["token"])
+        return default_from_dict(cls, data)
+
+    def count_documents(self) -> int:
+        """Return the number of documents."""
+        return len(self._store)
+
+    def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """Read all documents that meet a filter, in the order of ids; FilterError where it cannot be applied."""
+        return list(map(_document, self._matching(filters)))
+
+    def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
+        """Write documents; those with ids that are there fail, are skipped or replace, as NONE does: see `policy`."""
+        if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
+            raise ValueError("documents: got something else; allowed: a list of haystack.Document")
+        unique = {document.id: document for document in documents}
+        if policy in (DuplicatePolicy.FAIL, DuplicatePolicy.SKIP):
+            there = {document.id for document in self._store.get(list(unique))}
+            if policy == DuplicatePolicy.FAIL and (there or len(unique) < len(documents)):
+                raise DuplicateDocumentError(f"documents: got ids that are there: {sorted(there)[:3]}")
+            unique = {id_: document for id_, document in unique.items() if id_ not in there}
+        fields = self._store.fields()
+        self._store.put([written(id_, each.content or "", each.meta, fields) for id_, each in unique.items()])
+        return len(unique)
+
+    def delete_documents(self, document_ids: list[str]) -> None:
+        """Delete documents by their ids; those that are not there are passed over."""
+        self._store.delete(document_ids)
+
+    def delete_all_documents(self) -> None:
+        """Delete all documents."""
+        self._store.delete([document.id for document in self._store.all()])
+
+    def delete_by_filter(self, filters: dict[str, Any]) -> int:
+        """Delete the documents that meet a filter; returns their number."""
+        return len(self._store.delete([document.id for document in self._matching(filters)]))
+
+    def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
+        """Write metadata over those of the documents that meet a filter; returns their number."""
+        there = [_document(document) for document in self._matching(filters)]
+        changed = [replace(document, meta={**document.meta, **meta}) for document in there]
+        return self.write_documents(changed, DuplicatePolicy.OVERWRITE)
+
+    def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
+        """Count the documents that meet a filter."""
+        return sum(1 for _ in self._matching(filters))
+
+    async def count_documents_async(self) -> int:
+        """As `count_documents`, in a thread, like all that follow."""
+        return await asyncio.to_thread(self.count_documents)
+
+    async def filter_documents_async(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """As `filter_documents`."""
+        return await asyncio.to_thread(self.filter_documents, filters)
+
+    async def write_documents_async(
+        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
+    ) -> int:
+        """As `write_documents`."""
+        return await asyncio.to_thread(self.write_documents, documents, policy)
+
+    async def delete_documents_async(self, document_ids: list[str]) -> None:
+        """As `delete_documents`."""
+        await asyncio.to_thread(self.delete_documents, document_ids)
+
+    async def delete_all_documents_async(self) -> None:
+        """As `delete_all_documents`."""
+        await asyncio.to_thread(self.delete_all_documents)
+
+    async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
+        """As `delete_by_filter`."""
+        return await asyncio.to_thread(self.delete_by_filter, filters)
+
+    async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
+        """As `update_by_filter`."""
+        return await asyncio.to_thread(self.update_by_filter, filters, meta)
+
+    async def count_documents_by_filter_async(self, filters: dict[str, Any]) -> int:
+        """As `count_documents_by_filter`."""
+        return await asyncio.to_thread(self.count_documents_by_filter, filters)
+
+    def search(self, queries: Any, k: int, filters: dict[str, Any] | None, **options: Any) -> list[Document]:
+        """Find the best k documents of one query; options as in `Index.search`."""
+        (documents,) = self._store.search(queries, k, self._where(filters), **options)
+        return list(map(_document, documents))
+
+    def encode(self, text: str) -> list[float]:
+        """Encode a text by the index's encoder."""
+        vector: list[float] = self._store.encode([text])[0].tolist()
+        return vector
+
+    def _matching(self, filters: dict[str, Any] | None) -> Iterator[store.Document]:
+        return store.matching(self._store, self._where(filters))
+
+    def _where(self, filters: dict[str, Any] | None) -> dict[str, Any] | None:
+        if not filters:
+            return None
+        try:
+            fields = self._store.fields()
+            where = translated(filters, fields)
+            parse(where, fields)
+        except InputError as error:
+            raise FilterError(str(error)) from None
+        return where
+
+
+def translated(filters: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:
+    """Return rayhier's filter for Haystack's; FilterError where a key is missing or rayhier has no such operator."""
+    operator = filters.get("operator")
+    if "field" not in filters:
+        conditions = filters.get("conditions")
+        if operator not in ("AND", "OR", "NOT") or not isinstance(conditions, list):
+            allowed = "allowed: an operator AND, OR or NOT, and conditions"
+            raise FilterError(f"filters: got {dict(filters)!r:.200}; {allowed}")
+        parts = [translated(part, fields) for part in conditions]
+        return {"not": {"and": parts}} if operator == "NOT" else {operator.lower(): parts}
+    if operator is None or "value" not in filters:
+        raise FilterError(f"filters: got {dict(filters)!r:.200}; allowed: field, operator and value")
+    name, value = str(filters["field"]).removeprefix("meta."), filters["value"]
+    there = {name: {"exists": True}}
+    match operator:
+        case "==":
+            return {"not": there} if value is None else {name: value}
+        case "!=":
+            return there if value is None else {"not": {name: value}}
+        case "in" | "not in" if isinstance(value, list):
+            among = {name: {"in": value}}
+            return among if operator == "in" else {"not": among}
+        case ">" | ">=" | "<" | "<=":
+            return {"and": [there, {"not": there}]} if value is None else {name: {BOUNDS[operator]: value}}
+    raise FilterError(
+        f"filters: got operator {operator!r} with {value!r:.80}; allowed: ==, !=, >, >=, <, <=, in, not in"
+    )
+
+
+def _document(found: store.Document) -> Document:
+    return Document(id=found.id, content=found.text, meta=found.metadata, score=found.score)
+
+
+class _Component:
+    """Settings of a component that reads a document store, to and from a dictionary."""
+
+    _names: tuple[str, ...] = ()
+    document_store: RayhierDocumentStore
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the component's settings, and its document store's."""
+        settings = {name: getattr(self, name) for name in self._names}
+        return default_to_dict(self, document_store=self.document_store.to_dict(), **settings)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Make the component that `to_dict` described."""
+        settings = data["init_parameters"]
+        settings["document_store"] = RayhierDocumentStore.from_dict(settings["document_store"])
+        made: Self = default_from_dict(cls, data)
+        return made
+
+
+@component
+class RayhierTextEmbedder(_Component):
+    """Encodes a query by the index's encoder."""
+
+    def __init__(self, document_store: RayhierDocumentStore) -> None:
+        self.document_store = document_store
+
+    @component.output_types(embedding=list[float])
+    def run(self, text: str) -> dict[str, Any]:
+        """Encode a text."""
+        return {"embedding": self.document_store.encode(text)}
+
+
+@component
+class RayhierEmbeddingRetriever(_Component):
+    """Finds documents of a vector that the index's encoder made."""
+
+    _names = ("filters", "top_k")
+
+    def __init__(
+        self, document_store: RayhierDocumentStore, filters: dict[str, Any] | None = None, top_k: int = 10
+    ) -> None:
+        self.document_store, self.filters, self.top_k = document_store, filters, top_k
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, Any]:
+        """Find the best `top_k` documents of a vector."""
+        vectors = np.array([query_embedding], np.float32)
+        return {"documents": self.document_store.search(vectors, top_k or self.top_k, filters or self.filters)}
+
+
+@component
+class RayhierRetriever(_Component):
+    """Finds documents of a text, by vectors, by words or both, re-ranked where the index has a cross-encoder."""
+
+    _names = ("filters", "top_k", "mode", "rerank")
+
+    def __init__(
+        self,
+        document_store: RayhierDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        mode: str | None = None,
+        rerank: bool | None = None,
+    ) -> None:
+        self.document_store, self.filters, self.top_k = document_store, filters, top_k
+        self.mode, self.rerank = mode, rerank
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> dict[str, Any]:
+        """Find the best `top_k` documents of a text."""
+        k, where = top_k or self.top_k, filters or self.filters
+        return {"documents": self.document_store.search([query], k, where, mode=self.mode, rerank=self.rerank)}

@@ -1,0 +1,149 @@
+"""An index as a searcher of MTEB, its encoder as a model, and a spec's corpus as a retrieval task: `rayhier[mteb]`.
+
+mteb.evaluate(RayhierSearch("runs/quickstart"), corpus_task("runs/quickstart"))
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+from datasets import Dataset
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
+from mteb.abstasks.task_metadata import TaskMetadata
+from mteb.models.model_meta import ModelMeta, ScoringFunction
+
+from rayhier.adapters.store import store_of, written
+from rayhier.arrays import Floats
+from rayhier.dataset.queries import load_split
+from rayhier.plan import make_plan
+from rayhier.spec import InputError
+from rayhier.spec.search import Mode
+from rayhier.storage import current, files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.paths import locate
+
+SHOWN = 3
+"""Ids that a message names."""
+UNKNOWN = (
+    *("loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim", "license"),
+    *("open_weights", "public_training_code", "public_training_data", "use_instructions", "training_datasets"),
+)
+"""What MTEB asks of a published model."""
+
+
+COLUMNS = ["doc_id", "title", "text"]
+
+
+class _Named:
+    """Something that MTEB evaluates, with the description that its results are filed under."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.mteb_model_meta = ModelMeta(
+            **dict.fromkeys(UNKNOWN),
+            name=name,
+            revision=version("rayhier"),
+            framework=["PyTorch"],
+            similarity_fn_name=ScoringFunction.COSINE,
+            model_type=[kind],
+        )
+        """What MTEB files results under."""
+
+
+class RayhierSearch(_Named):
+    """MTEB's `SearchProtocol` over an index: a workdir, a server's address, an `Index` or a `Client`."""
+
+    def __init__(
+        self, index: Any, *, name: str = "rayhier/index", mode: Mode | None = None, rerank: bool | None = None
+    ) -> None:
+        super().__init__(name, "dense")
+        self._store = store_of(index)
+        self._options: dict[str, Any] = {"mode": mode, "rerank": rerank}
+
+    def index(self, corpus: Any, **_: Any) -> None:
+        """Write the documents of a task's corpus that the index lacks; InputError where it holds others."""
+        there, wanted = {document.id for document in self._store.all()}, set(corpus["id"])
+        if others := sorted(there - wanted):
+            raise InputError(
+                f"index: holds {len(others)} documents that the task's corpus does not have, {others[:SHOWN]}; "
+                "allowed: an index of this corpus, or an empty one"
+            )
+        lacking = corpus.filter(lambda row: row["id"] not in there) if wanted - there else []
+        self._store.put([written(row["id"], row["text"], {"title": row.get("title") or ""}, {}) for row in lacking])
+
+    def search(
+        self, queries: Any, *, top_k: int, top_ranked: Mapping[str, list[str]] | None = None, **_: Any
+    ) -> dict[str, dict[str, float]]:
+        """Find the best `top_k` documents of each query; InputError for a task that gives the documents to rank."""
+        if top_ranked is not None:
+            raise InputError("top_ranked: got documents to rank; allowed: a retrieval task")
+        found = self._store.search(queries["text"], top_k, **self._options)
+        return {
+            query: {document.id: document.score for document in documents}
+            for query, documents in zip(queries["id"], found, strict=True)
+        }
+
+
+class RayhierEncoder(_Named):
+    """MTEB's `EncoderProtocol`: the trained encoder of an index."""
+
+    def __init__(self, index: Any, *, name: str = "rayhier/encoder") -> None:
+        super().__init__(name, "dense")
+        self._store = store_of(index)
+
+    def encode(self, inputs: Iterable[Mapping[str, Sequence[str]]], **_: Any) -> Floats:
+        """Encode texts, batch by batch; returns float32 [n, m]."""
+        texts = [text for batch in inputs for text in batch["text"]]
+        return self._store.encode(texts)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
+        """Compute the products of all vectors [a, m] with all vectors [b, m]: [a, b]."""
+        return _rows(embeddings1) @ _rows(embeddings2).T
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
+        """Compute the product of each vector [n, m] with the one at its place: [n]."""
+        return (_rows(embeddings1) * _rows(embeddings2)).sum(-1)
+
+
+def _rows(vectors: Any) -> torch.Tensor:
+    rows = torch.as_tensor(np.asarray(vectors))
+    return rows[None] if rows.ndim == 1 else rows
+
+
+def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTaskRetrieval:
+    """Make a retrieval task of the corpus and the judged queries of a run; InputError where a file is not there."""
+    place = locate(workdir)
+    now = current.read(place)
+    corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
+    step = make_plan(now.spec).step("test")
+    test = Artifact.open(step.place.folder) if split == "test" and step.is_published else None
+    queries = load_split(split, corpus, vectors, test)
+    documents = pa.concat_tables([files.read_table(corpus.path(name), COLUMNS) for name in corpus.names("documents/")])
+    data = RetrievalSplitData(
+        corpus=Dataset(documents.rename_columns(["id", "title", "text"])),
+        queries=Dataset.from_dict({"id": list(queries.ids), "text": list(queries.texts)}),
+        relevant_docs=queries.grades,
+        top_ranked=None,
+    )
+
+    class CorpusTask(AbsTaskRetrieval):
+        metadata = TaskMetadata(
+            name=f"Rayhier{now.spec.name.title().replace('-', '').replace('_', '')}",
+            description=f"The corpus of {now.spec.name}.",
+            dataset={"path": workdir, "revision": now.artifacts["corpus"]},
+            type="Retrieval",
+            category="t2t",
+            modalities=["text"],
+            eval_splits=[split],
+            eval_langs=["eng-Latn"],
+            main_score="ndcg_at_10",
+        )
+
+        def load_data(self, *_: Any, **__: Any) -> None:
+            self.dataset = {"default": {split: data}}
+            self.data_loaded = True
+
+    return CorpusTask()

@@ -1,0 +1,95 @@
+"""An index as PyTerrier's retriever, re-ranker and indexer: `rayhier[pyterrier]`.
+
+RayhierRetriever("runs/quickstart").search("how do I open a zip file")
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+import pandas as pd
+import pyterrier as pt
+
+from rayhier.adapters.store import PAGE, store_of, written
+from rayhier.spec.search import Mode
+
+FOUND = ["docno", "score", "rank", "title", "text"]
+
+
+class RayhierRetriever(pt.Transformer):
+    """Finds documents of queries in an index: a workdir, a server's address, an `Index` or a `Client`."""
+
+    def __init__(
+        self,
+        index: Any,
+        *,
+        num_results: int = 1_000,
+        mode: Mode | None = None,
+        rerank: bool | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
+    ) -> None:
+        """Return at most `num_results` documents of a query; other options as in `Index.search`."""
+        self._store, self._k = store_of(index), num_results
+        self._options: dict[str, Any] = {"where": filter, "mode": mode, "rerank": rerank}
+
+    def __str__(self) -> str:
+        """Return the name that experiments show."""
+        return "rayhier"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Find documents of the queries in columns `qid` and `query`: `docno`, `score`, `rank`, `title`, `text`."""
+        pt.validate.query_frame(inp, extra_columns=["query"])
+        texts = inp["query"].tolist()
+        found = self._store.search(texts, self._k, **self._options) if texts else []
+        rows = [
+            [place, document.id, document.score, rank, document.title, document.text]
+            for place, documents in enumerate(found)
+            for rank, document in enumerate(documents)
+        ]
+        results = pd.DataFrame(rows, columns=["place", *FOUND])
+        kept = inp.drop(columns=FOUND, errors="ignore").iloc[results.pop("place").astype(int)].reset_index(drop=True)
+        return pd.concat([kept, results], axis=1)
+
+
+class RayhierReranker(pt.Transformer):
+    """Scores the texts of results by the cross-encoder of an index."""
+
+    def __init__(self, index: Any) -> None:
+        self._store = store_of(index)
+
+    def __str__(self) -> str:
+        """Return the name that experiments show."""
+        return "rayhier re-ranker"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Score `text` for `query` anew, and rank by it."""
+        pt.validate.result_frame(inp, extra_columns=["query", "text"])
+        scored = inp.assign(score=0.0)
+        for _, group in inp.groupby("qid", sort=False):
+            for place, score in self._store.rerank(group["query"].iloc[0], group["text"].tolist()):
+                scored.loc[group.index[place], "score"] = score
+        return pt.model.add_ranks(scored)
+
+
+class RayhierIndexer(pt.Indexer):
+    """Writes documents to an index, which is trained already: those with the same ids are replaced."""
+
+    def __init__(self, index: Any) -> None:
+        self._index, self._store = index, store_of(index)
+
+    def index(self, iterator: Iterable[Mapping[str, Any]], fields: tuple[str, ...] = ("text",)) -> RayhierRetriever:
+        """Write documents with `docno`, the texts of `fields`, and metadata; returns a retriever over the index."""
+        declared = self._store.fields()
+        left = iter(iterator)
+        while rows := list(islice(left, PAGE)):
+            documents = [
+                written(
+                    row["docno"],
+                    " ".join(row[name] for name in fields),
+                    {name: value for name, value in row.items() if name not in ("docno", *fields)},
+                    declared,
+                )
+                for row in rows
+            ]
+            self._store.put(documents)
+        return RayhierRetriever(self._index)

@@ -1,0 +1,277 @@
+"""An index as adapters see it: searched, read and written by one interface, opened in this process or served."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Floats
+from rayhier.python import Index
+from rayhier.search.filter import matching as matches
+from rayhier.search.stored import Stored
+from rayhier.serve.client import Client
+from rayhier.serve.errors import ApiError
+from rayhier.serve.http.models import DocumentBody
+from rayhier.spec import InputError
+from rayhier.spec.corpus import FieldType
+from rayhier.spec.filter import parse
+
+PAGE = 1_000
+"""Documents that are read, written or deleted at once."""
+ARROW = {"int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
+METADATA = "metadata"
+"""Declared field of type string that holds a document's metadata as JSON, where the corpus has it."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document of the index, with its score where a search found it."""
+
+    id: str
+    title: str
+    text: str
+    fields: Mapping[str, Any]
+    """Values of the declared fields; None for a missing value."""
+    score: float = 0.0
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Metadata as they were written: of the field METADATA, else title and declared fields that have a value."""
+        if (written := self.fields.get(METADATA)) is not None:
+            read: dict[str, Any] = json.loads(written)
+            return read
+        there = {name: value for name, value in self.fields.items() if value is not None}
+        return {**({"title": self.title} if self.title else {}), **there}
+
+
+class Store(Protocol):
+    """An index that adapters search, read and change. InputError or ApiError where it refuses."""
+
+    def fields(self) -> Mapping[str, FieldType]:
+        """Return the types of the declared fields."""
+
+    def search(
+        self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[list[Document]]:
+        """Find the best k documents of each query: texts, or vectors [q, m]; options as in `Index.search`."""
+
+    def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Write documents (`id`, `title`, `text`, `fields`), which replace those with the same ids."""
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Delete the documents with some ids; returns the ids that were there."""
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """Read the documents with some ids, in this order, without those that are not there."""
+
+    def all(self) -> Iterator[Document]:
+        """Read all documents, in the order of ids."""
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Encode n texts by the trained encoder; returns float32 [n, m]."""
+
+    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+        """Score texts for a query by the cross-encoder: their places and scores, best first."""
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+
+
+def store_of(index: "str | os.PathLike[str] | Index | Client") -> Store:
+    """Make the store of an index: an opened one, a client, a server's address (http://…), or a workdir to open."""
+    if isinstance(index, Index):
+        return Opened(index)
+    if isinstance(index, Client):
+        return Served(index)
+    if isinstance(index, str) and index.startswith(("http://", "https://")):
+        return Served(Client(index))
+    return Opened(Index(index))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An index that is opened in this process."""
+
+    index: Index
+
+    def fields(self) -> Mapping[str, FieldType]:
+        """As in `Store`."""
+        return self.index.spec.corpus.field_types
+
+    def search(
+        self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[list[Document]]:
+        """As in `Store`."""
+        answers = self.index.search_batch(queries, k, filter=where, **options)
+        return [[Document(hit.id, hit.title, hit.text, hit.fields, hit.score) for hit in hits] for hits in answers]
+
+    def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """As in `Store`: one version of the index."""
+        names = self.index.spec.corpus.row_columns
+        kept = {"id": names.id, "title": names.title, "text": names.text}
+        rows = [
+            {
+                **{kept[name]: value for name, value in document.items() if kept.get(name)},
+                **document.get("fields", {}),
+            }
+            for document in documents
+        ]
+        if rows:
+            self.index.add(rows, upsert=True)
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """As in `Store`: one version of the index."""
+        there = [document.id for document in self.get(ids)]
+        if there:
+            self.index.delete(there)
+        return there
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """As in `Store`."""
+        documents = list[Document]()
+        for id_ in dict.fromkeys(ids):
+            try:
+                documents.append(_read(self.index.document(id_)))
+            except InputError:
+                continue
+        return documents
+
+    def all(self) -> Iterator[Document]:
+        """As in `Store`."""
+        after: str | None = None
+        while page := self.index.documents(after, PAGE):
+            yield from map(_read, page)
+            after = page[-1].id
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """As in `Store`."""
+        return self.index.encode(list(texts))
+
+    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+        """As in `Store`."""
+        return self.index.rerank(query, texts)
+
+    def __len__(self) -> int:
+        """As in `Store`."""
+        return len(self.index)
+
+
+@dataclass(frozen=True)
+class Served:
+    """An index that a server serves; to write, the client needs the write token."""
+
+    client: Client
+
+    def fields(self) -> Mapping[str, FieldType]:
+        """As in `Store`."""
+        return self.client.index().fields
+
+    def search(
+        self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[list[Document]]:
+        """As in `Store`: a request, or several where there are more queries than the server takes at once."""
+        if len(queries) == 1:
+            answers = [self.client.search(queries[0], k, filter=where, **options).results]
+        else:
+            answers = [
+                answer.results
+                for part in self._parts(queries)
+                for answer in self.client.search_batch(part, k, filter=where, **options).answers
+            ]
+        return [
+            [Document(hit.id, hit.title or "", hit.text or "", hit.fields or {}, hit.score) for hit in results]
+            for results in answers
+        ]
+
+    def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """As in `Store`: a change of the log for each thousand."""
+        for begin in range(0, len(documents), PAGE):
+            self.client.put(documents[begin : begin + PAGE])
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """As in `Store`: a change of the log for each thousand."""
+        there = [document.id for document in self.get(ids)]
+        for begin in range(0, len(there), PAGE):
+            self.client.delete(there[begin : begin + PAGE])
+        return there
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        """As in `Store`: a request for each."""
+        documents = list[Document]()
+        for id_ in dict.fromkeys(ids):
+            try:
+                documents.append(_read(self.client.document(id_)))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+        return documents
+
+    def all(self) -> Iterator[Document]:
+        """As in `Store`."""
+        after: str | None = None
+        while True:
+            page = self.client.documents(after, PAGE)
+            yield from map(_read, page.documents)
+            if (after := page.next) is None:
+                return
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """As in `Store`: a request, or several where there are more texts than the server takes at once."""
+        return np.array([vector for part in self._parts(texts) for vector in self.client.encode(part)], np.float32)
+
+    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+        """As in `Store`."""
+        return self.client.rerank(query, texts)
+
+    def __len__(self) -> int:
+        """As in `Store`."""
+        return self.client.index().documents
+
+    def _parts(self, queries: Any) -> Iterator[Any]:
+        most = int(self.client.index().limits["max_batch"])
+        return (queries[begin : begin + most] for begin in range(0, len(queries), most))
+
+
+def matching(store: Store, where: Mapping[str, Any] | None) -> Iterator[Document]:
+    """Read all documents that meet a filter, in the order of ids; InputError where it is not allowed."""
+    if where is None:
+        yield from store.all()
+        return
+    fields = store.fields()
+    meets = parse(where, fields)
+    schema = pa.schema([(name, ARROW[kind]) for name, kind in fields.items()])
+    left = store.all()
+    while documents := list(islice(left, PAGE)):
+        table = pa.Table.from_pylist([dict(each.fields) for each in documents], schema)
+        is_match_N = matches(table, meets)
+        yield from (document for document, is_match in zip(documents, is_match_N, strict=True) if is_match)
+
+
+def _read(document: Stored | DocumentBody) -> Document:
+    text = "\n\n".join(document.passages or []) if document.text is None else document.text
+    return Document(document.id, document.title, text, document.fields)
+
+
+def written(id_: str, text: str, metadata: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:
+    """Make a document that `Store.put` writes, of metadata as other libraries have them.
+
+    Where the corpus declares the string field METADATA, it takes all metadata as JSON; other declared fields take what
+    has their names and types. Without that field, InputError where metadata name what is not declared.
+    """
+    declared = {name: value for name, value in metadata.items() if name in fields and name != METADATA}
+    title = metadata.get("title")
+    kept = {"id": id_, "title": title if isinstance(title, str) else "", "text": text}
+    if fields.get(METADATA) == "string":
+        return {**kept, "fields": {**declared, METADATA: json.dumps(metadata)}}
+    unknown = [name for name in metadata if name not in fields and name != "title"]
+    if unknown:
+        raise InputError(
+            f"metadata: got {unknown[0]!r:.80}; allowed: {', '.join(['title', *fields])}, or any where the corpus "
+            f"declares a field {METADATA!r} of type string"
+        )
+    return {**kept, "fields": declared}
