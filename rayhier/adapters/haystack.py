@@ -93,37 +93,37 @@ class RayhierDocumentStore:
         return sum(1 for _ in self._matching(filters))
 
     async def count_documents_async(self) -> int:
-        """As `count_documents`, in a thread, like all that follow."""
+        """Count the documents, in a thread: see `count_documents`."""
         return await asyncio.to_thread(self.count_documents)
 
     async def filter_documents_async(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """As `filter_documents`."""
+        """Read all documents that meet a filter, in a thread: see `filter_documents`."""
         return await asyncio.to_thread(self.filter_documents, filters)
 
     async def write_documents_async(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
     ) -> int:
-        """As `write_documents`."""
+        """Write documents, in a thread: see `write_documents`."""
         return await asyncio.to_thread(self.write_documents, documents, policy)
 
     async def delete_documents_async(self, document_ids: list[str]) -> None:
-        """As `delete_documents`."""
+        """Delete documents by their ids, in a thread: see `delete_documents`."""
         await asyncio.to_thread(self.delete_documents, document_ids)
 
     async def delete_all_documents_async(self) -> None:
-        """As `delete_all_documents`."""
+        """Delete all documents, in a thread: see `delete_all_documents`."""
         await asyncio.to_thread(self.delete_all_documents)
 
     async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """As `delete_by_filter`."""
+        """Delete the documents that meet a filter, in a thread: see `delete_by_filter`."""
         return await asyncio.to_thread(self.delete_by_filter, filters)
 
     async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """As `update_by_filter`."""
+        """Write metadata over those of the documents that meet a filter, in a thread: see `update_by_filter`."""
         return await asyncio.to_thread(self.update_by_filter, filters, meta)
 
     async def count_documents_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """As `count_documents_by_filter`."""
+        """Count the documents that meet a filter, in a thread: see `count_documents_by_filter`."""
         return await asyncio.to_thread(self.count_documents_by_filter, filters)
 
     def search(self, queries: Any, k: int, filters: dict[str, Any] | None, **options: Any) -> list[Document]:
@@ -180,8 +180,8 @@ def translated(filters: Mapping[str, Any], fields: Mapping[str, FieldType]) -> d
     )
 
 
-def _document(found: store.Document) -> Document:
-    return Document(id=found.id, content=found.text, meta=found.metadata, score=found.score)
+def _document(stored: store.Document) -> Document:
+    return Document(id=stored.id, content=stored.text, meta=stored.metadata, score=stored.score)
 
 
 class _Component:

@@ -82,10 +82,10 @@ class RayhierVectorStore(VectorStore):
         **_: Any,
     ) -> list[str]:
         """Write texts, which replace those with the same ids; returns the ids, made where none are given."""
-        given = list(texts)
-        named = [id_ or str(uuid.uuid4()) for id_ in (ids or [None] * len(given))]
-        about, fields = metadatas or [{} for _ in given], self._store.fields()
-        rows = [written(*each, fields) for each in zip(named, given, about, strict=True)]
+        contents = list(texts)
+        named = [id_ or str(uuid.uuid4()) for id_ in (ids or [None] * len(contents))]
+        about, fields = metadatas or [{} for _ in contents], self._store.fields()
+        rows = [written(*each, fields) for each in zip(named, contents, about, strict=True)]
         self._store.put(rows)
         return named
 
@@ -156,12 +156,12 @@ class RayhierRetriever(BaseRetriever):
 
     def _get_relevant_documents(self, query: str, **options: Any) -> list[Document]:
         options.pop("run_manager", None)
-        asked = {"k": self.k, "where": self.filter, "mode": self.mode, "rerank": self.rerank}
+        defaults = {"k": self.k, "where": self.filter, "mode": self.mode, "rerank": self.rerank}
         if "filter" in options:
             options["where"] = options.pop("filter")
-        (documents,) = self._store.search([query], **{**asked, **options})
+        (documents,) = self._store.search([query], **{**defaults, **options})
         return [_document(each) for each in documents]
 
 
-def _document(found: store.Document) -> Document:
-    return Document(id=found.id, page_content=found.text, metadata=found.metadata)
+def _document(stored: store.Document) -> Document:
+    return Document(id=stored.id, page_content=stored.text, metadata=stored.metadata)

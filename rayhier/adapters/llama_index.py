@@ -122,13 +122,13 @@ class RayhierVectorStore(BasePydanticVectorStore):
         if query.mode not in MODES:
             raise InputError(f"mode: got {query.mode.value}; allowed: {', '.join(mode.value for mode in MODES)}")
         is_text = query.query_str is not None
-        asked: Any = [query.query_str] if is_text else np.array([query.query_embedding], np.float32)
-        (found,) = self._store.search(
-            asked, query.similarity_top_k, where(query.filters), mode=MODES[query.mode], **options
+        queries: Any = [query.query_str] if is_text else np.array([query.query_embedding], np.float32)
+        (documents,) = self._store.search(
+            queries, query.similarity_top_k, where(query.filters), mode=MODES[query.mode], **options
         )
-        nodes = list(map(_node, found))
+        nodes = list(map(_node, documents))
         ids = [node.node_id for node in nodes]
-        return VectorStoreQueryResult(nodes=nodes, similarities=[each.score for each in found], ids=ids)
+        return VectorStoreQueryResult(nodes=nodes, similarities=[each.score for each in documents], ids=ids)
 
 
 class RayhierRetriever(BaseRetriever):
@@ -150,8 +150,8 @@ class RayhierRetriever(BaseRetriever):
         self._options: dict[str, Any] = {"where": where(filters), "mode": mode, "rerank": rerank}
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        (found,) = self._store.search([query_bundle.query_str], self._k, **self._options)
-        return [NodeWithScore(node=_node(each), score=each.score) for each in found]
+        (documents,) = self._store.search([query_bundle.query_str], self._k, **self._options)
+        return [NodeWithScore(node=_node(each), score=each.score) for each in documents]
 
 
 def where(filters: MetadataFilters | None) -> dict[str, Any] | None:
@@ -181,8 +181,8 @@ def _one(part: MetadataFilter) -> dict[str, Any]:
     raise InputError(f"filters: got operator {part.operator.value}; allowed: ==, !=, >, >=, <, <=, in, nin, is_empty")
 
 
-def _node(found: store.Document) -> BaseNode:
-    metadata = found.metadata
+def _node(stored: store.Document) -> BaseNode:
+    metadata = stored.metadata
     if "_node_content" in metadata:
-        return metadata_dict_to_node(metadata, text=found.text)
-    return TextNode(id_=found.id, text=found.text, metadata=metadata)
+        return metadata_dict_to_node(metadata, text=stored.text)
+    return TextNode(id_=stored.id, text=stored.text, metadata=metadata)

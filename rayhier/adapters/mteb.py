@@ -32,7 +32,7 @@ UNKNOWN = (
     *("loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim", "license"),
     *("open_weights", "public_training_code", "public_training_data", "use_instructions", "training_datasets"),
 )
-"""What MTEB asks of a published model."""
+"""Fields of MTEB's `ModelMeta` that describe published models; an index leaves them empty."""
 
 
 COLUMNS = ["doc_id", "title", "text"]
@@ -50,7 +50,7 @@ class _Named:
             similarity_fn_name=ScoringFunction.COSINE,
             model_type=[kind],
         )
-        """What MTEB files results under."""
+        """Name and version that MTEB stores results under."""
 
 
 class RayhierSearch(_Named):
@@ -80,10 +80,10 @@ class RayhierSearch(_Named):
         """Find the best `top_k` documents of each query; InputError for a task that gives the documents to rank."""
         if top_ranked is not None:
             raise InputError("top_ranked: got documents to rank; allowed: a retrieval task")
-        found = self._store.search(queries["text"], top_k, **self._options)
+        answers = self._store.search(queries["text"], top_k, **self._options)
         return {
             query: {document.id: document.score for document in documents}
-            for query, documents in zip(queries["id"], found, strict=True)
+            for query, documents in zip(queries["id"], answers, strict=True)
         }
 
 
@@ -118,6 +118,8 @@ def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTask
     place = locate(workdir)
     now = current.read(place)
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
+    if now.spec.corpus.passages is not None:
+        raise InputError("corpus.passages: MTEB's tasks have whole documents; allowed: a corpus without passages")
     step = make_plan(now.spec).step("test")
     test = Artifact.open(step.place.folder) if split == "test" and step.is_published else None
     queries = load_split(split, corpus, vectors, test)

@@ -40,10 +40,10 @@ class RayhierRetriever(pt.Transformer):
         """Find documents of the queries in columns `qid` and `query`: `docno`, `score`, `rank`, `title`, `text`."""
         pt.validate.query_frame(inp, extra_columns=["query"])
         texts = inp["query"].tolist()
-        found = self._store.search(texts, self._k, **self._options) if texts else []
+        answers = self._store.search(texts, self._k, **self._options) if texts else []
         rows = [
             [place, document.id, document.score, rank, document.title, document.text]
-            for place, documents in enumerate(found)
+            for place, documents in enumerate(answers)
             for rank, document in enumerate(documents)
         ]
         results = pd.DataFrame(rows, columns=["place", *FOUND])

@@ -51,7 +51,7 @@ def traced(encoder: Encoder, longest: int) -> Layers:
         except (RuntimeError, TypeError, ValueError):  # what tracing raises, by what it meets in the model's code
             return layers
     with torch.inference_mode():
-        is_same = all(_agree(one_call, layers, given) for given in tried_on)
+        is_same = all(_agree(one_call, layers, batch) for batch in tried_on)
     return one_call if is_same else layers
 
 
@@ -69,9 +69,9 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _agree(one_call: Layers, layers: Layers, given: tuple[Tensor, Tensor]) -> bool:
+def _agree(one_call: Layers, layers: Layers, batch: tuple[Tensor, Tensor]) -> bool:
     try:
-        return all(_equal(one_call(*given), layers(*given)) for _ in range(RUNS))
+        return all(_equal(one_call(*batch), layers(*batch)) for _ in range(RUNS))
     except RuntimeError:  # a size that the trace took for a constant
         return False
 

@@ -31,8 +31,8 @@ def _embed(parsed: argparse.Namespace) -> None:
     """Serve an index from this process."""
     if parsed.workdir is not None:
         raise InputError("--workdir: got one beside a workdir; allowed: with a Serve config, like jobs/serve.yaml")
-    given = {"token_file": parsed.token_file, "write_token_file": parsed.write_token_file}
-    files = {name: str(Path(file).absolute()) for name, file in given.items() if file is not None}
+    named = {"token_file": parsed.token_file, "write_token_file": parsed.write_token_file}
+    files = {name: str(Path(file).absolute()) for name, file in named.items() if file is not None}
     args, host = read_args(parsed.set, workdir=absolute(parsed.target), **files), parsed.host
     port = PORT if parsed.port is None else parsed.port
     if host not in LOOPBACK and args.token_file is None:

@@ -78,9 +78,9 @@ def test_a_pipeline_searches_by_vectors_and_by_both(store):
     pipeline.add_component("near", RayhierEmbeddingRetriever(store, top_k=2))
     pipeline.add_component("both", RayhierRetriever(store, filters=few, mode="hybrid"))
     pipeline.connect("encoder.embedding", "near.query_embedding")
-    found = pipeline.run({"encoder": {"text": "oak leaf 4"}, "both": {"query": "oak leaf 4"}})
-    assert len(found["near"]["documents"]) == 2
-    assert {each.id for each in found["both"]["documents"]} == {"n0", "n1", "n2"}
+    outputs = pipeline.run({"encoder": {"text": "oak leaf 4"}, "both": {"query": "oak leaf 4"}})
+    assert len(outputs["near"]["documents"]) == 2
+    assert {each.id for each in outputs["both"]["documents"]} == {"n0", "n1", "n2"}
 
 
 def test_what_rayhier_cannot_say_is_refused_by_name(store):

@@ -7,6 +7,7 @@ from llama_index.core.vector_stores import FilterCondition, FilterOperator, Meta
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
 from rayhier.adapters.llama_index import RayhierEmbedding, RayhierRetriever, RayhierVectorStore
+from rayhier.serve.errors import ApiError
 from rayhier.spec import InputError
 
 
@@ -30,10 +31,10 @@ def where(operator, value, key="number"):
 def test_an_index_over_the_store_gives_whole_nodes(index):
     context = StorageContext.from_defaults(vector_store=RayhierVectorStore(index))
     made = VectorStoreIndex([node(n) for n in range(4)], storage_context=context, embed_model=RayhierEmbedding(index))
-    found = made.as_retriever(similarity_top_k=2, filters=where(FilterOperator.GTE, 2)).retrieve("oak leaf 3")
-    assert {each.node.node_id for each in found} == {"n2", "n3"}
-    assert {each.node.metadata["other"] for each in found} == {"kept"}
-    assert {each.node.ref_doc_id for each in found} == {"document-0", "document-1"}
+    nodes = made.as_retriever(similarity_top_k=2, filters=where(FilterOperator.GTE, 2)).retrieve("oak leaf 3")
+    assert {each.node.node_id for each in nodes} == {"n2", "n3"}
+    assert {each.node.metadata["other"] for each in nodes} == {"kept"}
+    assert {each.node.ref_doc_id for each in nodes} == {"document-0", "document-1"}
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,9 @@ def test_a_documents_nodes_are_deleted_together(store):
 
 
 def test_a_retriever_searches_by_both(store, index):
-    found = RayhierRetriever(index, similarity_top_k=3, mode="hybrid").retrieve("oak leaf 3")
-    assert found[0].node.node_id == "n3"
-    assert len(found) == 3
+    nodes = RayhierRetriever(index, similarity_top_k=3, mode="hybrid").retrieve("oak leaf 3")
+    assert nodes[0].node.node_id == "n3"
+    assert len(nodes) == 3
 
 
 @pytest.mark.parametrize(
@@ -86,5 +87,5 @@ def test_a_retriever_searches_by_both(store, index):
     ],
 )
 def test_what_rayhier_cannot_say_is_refused_by_name(store, query, named):
-    with pytest.raises((InputError, Exception), match=named):
+    with pytest.raises((InputError, ApiError), match=named):
         store.query(query)
