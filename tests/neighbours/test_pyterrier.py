@@ -2,11 +2,10 @@
 
 import pandas as pd
 import pytest
-from pyterrier.testing import TransformerTestCase, transformer_test_class
+from pyterrier import testing
 
 import rayhier
 from rayhier.adapters.pyterrier import RayhierIndexer, RayhierReranker, RayhierRetriever
-
 
 DRAWS = "PyTerrier's drawing fetches a stylesheet from the network"
 
@@ -26,12 +25,12 @@ def _transformers(opened):
     Standing.index = opened
 
 
-class TestRetriever(transformer_test_class(lambda: RayhierRetriever(Standing.index))):
-    test_schematic = pytest.mark.skip(DRAWS)(TransformerTestCase.test_schematic)
+class TestRetriever(testing.transformer_test_class(lambda: RayhierRetriever(Standing.index))):
+    test_schematic = pytest.mark.skip(DRAWS)(testing.TransformerTestCase.test_schematic)
 
 
-class TestReranker(transformer_test_class(lambda: RayhierReranker(Standing.index))):
-    test_schematic = pytest.mark.skip(DRAWS)(TransformerTestCase.test_schematic)
+class TestReranker(testing.transformer_test_class(lambda: RayhierReranker(Standing.index))):
+    test_schematic = pytest.mark.skip(DRAWS)(testing.TransformerTestCase.test_schematic)
 
 
 def test_it_searches_a_frame_of_queries(opened):
