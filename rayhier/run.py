@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rayhier import carrying
+from rayhier import carrying, track
 from rayhier.command import run_command
 from rayhier.corpus import requirements
 from rayhier.outline import NOT_EVALUATED, show
@@ -147,6 +147,7 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> None:
         import rayhier.cluster.library  # noqa: F401  InputError at once where faiss is missing
         from rayhier.ray import check_resources, join
 
+        track.check(plan.spec)
         join(plan.spec)
         check_resources(plan.spec)
     if fresh:

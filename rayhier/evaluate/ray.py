@@ -20,10 +20,12 @@ from rayhier.ray import call, get
 from rayhier.search.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers
+from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import locate
+from rayhier.track import tracked
 
 
 def build(
@@ -42,6 +44,12 @@ def build(
     spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
     with Actors(spec.cluster.evaluate) as actors:
         report = write(spec, evaluate(spec, corpus, vectors, models, actors, read, test), attempt.root)
+    with (
+        files.filling(attempt.root / "tensorboard") as board,
+        tracked(spec, "evaluate", attempt.place.folder.name, board) as sink,
+    ):
+        for name, row in report.systems.items():
+            sink.log(name, {"visited": row.visited, **row.measures}, 0)
     return Output({"documents": report.documents, "queries": report.queries, "seeds": report.seeds})
 
 

@@ -138,6 +138,8 @@ def fused(
     base_QF = np.concatenate([dense.score_QK, *(part.base_QK for part in parts)], axis=1).astype(np.float64)
     words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.ranking.score_QK for part in parts)], axis=1)
     number_N = by_name(documents[ID])
+    if not len(number_N):
+        return dense  # of no document: all were deleted
     q, near = len(row_QF), dense.row_QK.shape[1]
     score_QK, best_QK = np.full((q, k), -np.inf, np.float32), np.full((q, k), -1)
     for query, row_F in enumerate(row_QF):

@@ -17,6 +17,7 @@ from rayhier.spec.index import IndexSpec
 from rayhier.spec.index_size import IndexSize
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
+from rayhier.spec.run import RunSpec
 from rayhier.spec.search import (
     TAUGHT_WEIGHT,
     UNTAUGHT_WEIGHT,
@@ -66,6 +67,7 @@ class JobSpec(Section):
     search: SearchSpec = SearchSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     cluster: ClusterSpec = ClusterSpec()
+    run: RunSpec = RunSpec()
 
     @field_validator("workdir")
     @classmethod

@@ -17,7 +17,6 @@ import torch
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
-from torch.utils.tensorboard import SummaryWriter
 
 from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.holdout import holdout_rows
@@ -33,6 +32,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
+from rayhier.track import Sink, tracked
 from rayhier.train.adopt import FOLD
 from rayhier.train.data import check_differences, count_pairs, has_dev, load_examples, sampled
 from rayhier.train.group import WorkerGroup
@@ -100,8 +100,8 @@ def run_workers(
 ) -> None:
     """Run Ray Train's workers to their end, with a progress bar of `epochs` epochs.
 
-    `worker` is called on each with `config`, to which the folders `root` and `scratch` of the attempt are added, and a
-    queue `progress` for the bar.
+    `worker` is called on each with `config`, to which the folders `root` and `scratch` of the attempt are added, its
+    artifact's fingerprint, the title, and a queue `progress` for the bar.
     """
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow.filesystem(attempt.scratch / "ray")
@@ -111,6 +111,8 @@ def run_workers(
             **config,
             "root": str(attempt.root),
             "scratch": str(attempt.scratch),
+            "artifact": attempt.place.folder.name,
+            "title": title,
             "progress": progress,
         },
         scaling_config=_scaling(workers),
@@ -183,7 +185,7 @@ def train_worker(config: dict[str, Any]) -> None:
     source: Source = "dev queries" if has_dev(corpus) else "pseudo-queries"
     material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N, source)
     with ExitStack() as stack:
-        run = Run(spec.cluster.train, phases, config["progress"], root, stack)
+        run = Run(spec, spec.cluster.train, phases, config, stack)
         trained = train(spec, seed, tower, material, run)
     if run.group.rank > 0:
         return
@@ -200,16 +202,18 @@ class Run:
     """Runs training phases on a worker, resuming from the newest checkpoint."""
 
     def __init__(
-        self, workers: TrainWorkers, epochs: dict[str, int], progress: Queue, root: Location, stack: ExitStack
+        self, spec: JobSpec, workers: TrainWorkers, epochs: dict[str, int], config: dict[str, Any], stack: ExitStack
     ) -> None:
-        self.workers, self.epochs, self.progress = workers, epochs, progress
+        """Take what `run_workers` gave in `config`; what is open is closed with `stack`."""
+        self.workers, self.epochs = workers, epochs
+        self.progress: Queue = config["progress"]
         self.group = WorkerGroup()
         self.loops: dict[str, Loop] = {}
         self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        self.board: SummaryWriter | None = None
+        self.sink: Sink | None = None
         if self.group.rank == 0:
-            events = stack.enter_context(files.filling(root / "tensorboard"))
-            self.board = stack.enter_context(SummaryWriter(str(events)))
+            board = stack.enter_context(files.filling(locate(config["root"]) / "tensorboard"))
+            self.sink = stack.enter_context(tracked(spec, config["title"], config["artifact"], board))
 
     @property
     def history(self) -> dict[str, list[dict[str, float]]]:
@@ -220,7 +224,7 @@ class Run:
         """Run the remaining passes of a phase, by its name in the spec, then restore its best weights (`best_row`)."""
         before = sum(self.epochs[earlier] for earlier in self.loops)
         self.epochs[name] = phase.epochs
-        if self.board is not None:
+        if self.sink is not None:
             self.progress.put_nowait({"total": sum(self.epochs.values())})
         loop = self.loops[name] = Loop(phase, PERFECT if name == ENCODER else math.inf)
         if (state := self.checkpoint / f"{name}.safetensors").exists():
@@ -228,14 +232,13 @@ class Run:
         saved = time.monotonic()
         while not loop.ended:
             row = loop.run_epoch() if loop.started else loop.start()
-            if row is not None and self.board is not None:
-                for measure, value in row.items():
-                    self.board.add_scalar(f"{name}/{measure}", value, loop.epoch)
+            if row is not None and self.sink is not None:
+                self.sink.log(name, row, loop.epoch)
                 self.progress.put_nowait({"phase": name, "reached": before + loop.epoch, **row})
             if self.group.agree(loop.ended or time.monotonic() - saved >= self.workers.checkpoint_seconds):
                 self._save()
                 saved = time.monotonic()
-        if loop.stopped and not loop.epoch and self.board is not None:
+        if loop.stopped and not loop.epoch and self.sink is not None:
             say(f"  {name}: dev is perfect at the start, so nothing is trained")
         loop.restore_best()
         phase.finish()

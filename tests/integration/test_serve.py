@@ -27,7 +27,7 @@ MOST_TRIES = 1_000
 
 @pytest.fixture
 def local(configured: Callable[..., ServeConfig]) -> ServeConfig:
-    return configured("shard_seconds: 2")
+    return configured("shard_seconds: 8")
 
 
 def test_served(local: ServeConfig, work: Path, built: Path, cache: Path) -> None:

@@ -104,17 +104,26 @@ def server_of(work: Path, token: Path) -> Iterator[Client]:
         server.communicate()
 
 
+@pytest.fixture(scope="module")
+def served(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A server of an index, which every test of a module begins with no documents."""
+    folder = tmp_path_factory.mktemp("served")
+    with server_of(shutil.copytree(trained, folder / "work"), folder / "token") as client:
+        yield client
+
+
 @pytest.fixture(params=["opened", "served"])
 def index(request: pytest.FixtureRequest, trained: Path, tmp_path: Path) -> Iterator[rayhier.Index | Client]:
     """An index whose documents were all deleted: opened in this process, and on a server."""
-    work = shutil.copytree(trained, tmp_path / "work")
-    with rayhier.open(work) as opened:
-        opened.delete([f"d{n}" for n in range(40)])
-        if request.param == "opened":
-            yield opened
-            return
-    with server_of(work, tmp_path / "token") as client:
+    if request.param == "served":
+        client: Client = request.getfixturevalue("served")
+        if there := [document.id for document in client.documents(limit=1_000).documents]:
+            client.delete(there)
         yield client
+        return
+    with rayhier.open(shutil.copytree(trained, tmp_path / "work")) as opened:
+        opened.delete([f"d{n}" for n in range(40)])
+        yield opened
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def train_worker(config: dict[str, Any]) -> None:
     model = load_cross_encoder(folder, reads.head, seed=seed, layers=reads.layers).to(device)
     dev = _dev(corpus, vectors)
     with ExitStack() as stack:
-        run = Run(workers, {}, config["progress"], root, stack)
+        run = Run(spec, workers, {}, config, stack)
         if reads.train is not None:
             run(PHASE, _phase(spec, reads.train, model, corpus, vectors, dev))
         if run.group.rank > 0:

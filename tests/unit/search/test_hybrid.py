@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.bm25 import Words
-from rayhier.search.hybrid import RANKS, WordScan, fused
+from rayhier.search.hybrid import RANKS, Lexical, WordScan, fused
 from rayhier.search.request import Rules
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
@@ -162,6 +162,15 @@ def test_parts_of_an_index_are_fused_as_one(world):
         least = sorted((score for score, _ in words), reverse=True)[:5][-1]
         row_K = few.row_QK[query]
         assert set(few.ids[row_K[row_K >= 0]]) == {name for score, name in words if score >= least}
+
+
+@pytest.mark.parametrize("fuse", ["sum", "rank"])
+def test_of_no_documents_nothing_is_fused(fuse):
+    nothing = Ranking.none(Q)
+    empty = replace(nothing, score_QK=np.full((Q, 3), -np.inf, np.float32), row_QK=np.full((Q, 3), -1))
+    ranking = fused(empty, [Lexical(empty, empty.score_QK)], 3, HybridSpec(fuse=fuse))
+    assert len(ranking.ids) == 0
+    assert (ranking.row_QK == -1).all()
 
 
 def test_a_weight_of_other_scores_is_a_share_of_the_best(world, passages):

@@ -189,6 +189,19 @@ def test_offline_search_sees_the_tail_and_any_earlier_change(server, published):
         assert {hit.id for hit in answer.hits} & {"a", "b"} == there
 
 
+def test_an_index_whose_documents_all_went_answers_with_nothing(server):
+    server.delete(*server.all_ids())
+    modes = ("dense", "bm25", "hybrid")
+    few = {"year": {"lt": 1900}}
+    for _ in range(2):
+        assert [server.ids("oak", mode=mode) for mode in modes] == [[], [], []]
+        assert [server.ids("oak", mode=mode, filter=few) for mode in modes] == [[], [], []]
+        server.fold()
+    assert server.index()["documents"] == 0
+    server.put(doc("new"))
+    assert [server.ids(OPEN, mode=mode) for mode in modes] == [["new"]] * 3
+
+
 def test_folding_changes_no_answer(server, published):
     rng = np.random.default_rng(0)
     for n in range(12):

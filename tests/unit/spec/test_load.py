@@ -266,6 +266,7 @@ SETTABLE = {
     "evaluate.seeds=[3, 4]": ("evaluate.seeds", (3, 4)),
     "cluster.embed.workers=5": ("cluster.embed.workers", 5),
     "cross_encoder={model: m}": ("cross_encoder.model", "m"),
+    "run.track={type: wandb, mode: offline}": ("run.track.mode", "offline"),
 }
 
 

@@ -1,0 +1,48 @@
+"""`run:` trackers that a run reports its measures to. Never part of a fingerprint: no result depends on it."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, field_validator
+
+from rayhier.spec.base import Section
+
+SQLITE = "sqlite:///"
+
+
+class MlflowTracker(Section):
+    """MLflow: an experiment named as the job, with a run for each training and each evaluation."""
+
+    type: Literal["mlflow"]
+    uri: Annotated[str, Field(pattern=r"^(sqlite:///.+|https?://.+)$")]
+    """Where MLflow keeps runs: a server's address, or sqlite:///FILE where all processes are on one machine. A password
+    is never here: name and password of a server are in $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD."""
+
+    @field_validator("uri")
+    @classmethod
+    def _for_all_processes(cls, value: str) -> str:
+        if "@" in urlsplit(value).netloc:
+            raise ValueError("an address without a password, which goes in $MLFLOW_TRACKING_PASSWORD")
+        file = value.removeprefix(SQLITE)
+        return value if file == value else f"{SQLITE}{Path(file).absolute()}"
+
+
+class WandbTracker(Section):
+    """Weights & Biases: a project, with a run for each training and each evaluation. The key is in $WANDB_API_KEY."""
+
+    type: Literal["wandb"]
+    project: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
+    """Name of the project; null: the name of the job."""
+    mode: Literal["online", "offline"] = "online"
+    """`offline`: runs are written to `folder` alone, for `wandb sync` later; nothing is sent."""
+    folder: Annotated[Path, AfterValidator(Path.absolute), Field(validate_default=True)] = Path()
+    """Folder where `wandb/` with the runs' files is made, on the machine where a run's process is."""
+
+
+class RunSpec(Section):
+    """What a run does beside its results."""
+
+    track: Annotated[MlflowTracker | WandbTracker, Field(discriminator="type")] | None = None
+    """Tracker that gets the measures of training and evaluation, beside TensorBoard's files in every model; null:
+    none."""

@@ -1,0 +1,215 @@
+"""One sink for the measures of training and evaluation: TensorBoard's files, and the spec's tracker beside them."""
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from rayhier.progress import say
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.run import MlflowTracker, WandbTracker
+
+KEY = "rayhier.artifact"
+"""Tag of an MLflow run: fingerprint of the artifact that it is about, by which a restarted worker goes on with it."""
+EXTRAS = {"mlflow": "mlflow", "wandb": "wandb"}
+"""Type of a tracker -> the package's extra that brings it."""
+LONGEST = 500
+"""Characters of a parameter that MLflow keeps."""
+
+Values = Mapping[str, float]
+
+
+class Tracker(Protocol):
+    """Where measures go."""
+
+    def log(self, group: str, values: Values, step: int) -> None:
+        """Take the measures of a step of a group: a phase of training and its epoch, or a system of an evaluation."""
+
+    def close(self) -> None:
+        """End the run."""
+
+
+class Sink:
+    """Gives measures to several trackers. One that fails is named once and left out: a run does not end for it."""
+
+    def __init__(self, trackers: Sequence[Tracker]) -> None:
+        self._trackers = list(trackers)
+
+    def log(self, group: str, values: Values, step: int) -> None:
+        """Give each tracker the measures of a step of a group, `Tracker.log`."""
+        self._each(lambda tracker: tracker.log(group, values, step))
+
+    def close(self) -> None:
+        """End all runs."""
+        self._each(lambda tracker: tracker.close())
+
+    def _each(self, work: Callable[[Tracker], None]) -> None:
+        for tracker in list(self._trackers):
+            try:
+                work(tracker)
+            except Exception as error:  # noqa: BLE001  whatever a library raises
+                self._trackers.remove(tracker)
+                say(f"  run.track: {type(tracker).__name__}: {_line(error)}; measures go there no longer")
+
+
+class TensorBoard:
+    """Event files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+
+    def log(self, group: str, values: Values, step: int) -> None:
+        """As in `Tracker`."""
+        for name, value in values.items():
+            self._writer.add_scalar(f"{group}/{name}", value, step)
+
+    def close(self) -> None:
+        """As in `Tracker`."""
+        self._writer.close()
+
+
+class Mlflow:
+    """A run of MLflow, found again by its artifact."""
+
+    def __init__(self, tracker: MlflowTracker, spec: JobSpec, title: str, artifact: str) -> None:
+        mlflow = _import("mlflow")
+        self._entities = importlib.import_module("mlflow.entities")
+        self._client = mlflow.MlflowClient(tracker.uri, registry_uri=tracker.uri)
+        experiment = self._experiment(spec.name)
+        runs = self._client.search_runs([experiment], f"tags.`{KEY}` = '{artifact}'", max_results=1)
+        if runs:
+            self._run = runs[0].info.run_id
+            self._client.update_run(self._run, status="RUNNING")
+            return
+        tags = {KEY: artifact, "rayhier.workdir": spec.workdir}
+        self._run = self._client.create_run(experiment, run_name=title, tags=tags).info.run_id
+        params = [self._entities.Param(name, value[:LONGEST]) for name, value in flat(spec).items()]
+        self._client.log_batch(self._run, params=params)
+
+    def _experiment(self, name: str) -> str:
+        known = self._client.get_experiment_by_name(name)
+        return str(self._client.create_experiment(name) if known is None else known.experiment_id)
+
+    def log(self, group: str, values: Values, step: int) -> None:
+        """As in `Tracker`; signs that MLflow's names cannot have are `_`: nDCG@10 is nDCG_10."""
+        now = int(time.time() * 1000)
+        rows = [self._entities.Metric(_plain(f"{group}/{name}"), value, now, step) for name, value in values.items()]
+        self._client.log_batch(self._run, metrics=rows)
+
+    def close(self) -> None:
+        """As in `Tracker`."""
+        self._client.set_terminated(self._run)
+
+
+class Wandb:
+    """A run of Weights & Biases, whose id is its artifact."""
+
+    def __init__(self, tracker: WandbTracker, spec: JobSpec, title: str, artifact: str) -> None:
+        wandb = _import("wandb")
+        quiet = {"console": "off", "silent": True, "disable_git": True, "save_code": False, "x_disable_stats": True}
+        self._run = wandb.init(
+            project=tracker.project or spec.name,
+            name=title,
+            id=artifact,
+            resume="allow",
+            mode=tracker.mode,
+            dir=str(tracker.folder),
+            config=flat(spec),
+            settings=wandb.Settings(**quiet),
+        )
+        self._groups = set[str]()
+
+    def log(self, group: str, values: Values, step: int) -> None:
+        """As in `Tracker`; each group has steps of its own, `group/step`."""
+        if group not in self._groups:
+            self._groups.add(group)
+            self._run.define_metric(f"{group}/*", step_metric=f"{group}/step")
+        self._run.log({f"{group}/step": step, **{f"{group}/{name}": value for name, value in values.items()}})
+
+    def close(self) -> None:
+        """As in `Tracker`."""
+        self._run.finish()
+
+
+@contextlib.contextmanager
+def tracked(spec: JobSpec, title: str, artifact: str, board: Path | None = None) -> Iterator[Sink]:
+    """Give a sink for the measures of an artifact in the making, by its fingerprint; `board` is TensorBoard's folder.
+
+    A tracker that cannot be opened is named and left out: `check` has refused what can be known before.
+    """
+    trackers = list[Tracker]() if board is None else [TensorBoard(board)]
+    try:
+        trackers += [] if spec.run.track is None else [_opened(spec, title, artifact)]
+    except Exception as error:  # noqa: BLE001  whatever a library raises
+        say(f"  run.track: {_line(error)}; measures do not go there")
+    sink = Sink(trackers)
+    try:
+        yield sink
+    finally:
+        sink.close()
+
+
+def check(spec: JobSpec) -> None:
+    """InputError where the spec's tracker is not installed, or does not answer."""
+    match spec.run.track:
+        case MlflowTracker() as tracker:
+            mlflow = _import("mlflow")
+            try:
+                mlflow.MlflowClient(tracker.uri, registry_uri=tracker.uri).search_experiments(max_results=1)
+            except Exception as error:  # noqa: BLE001  whatever a library raises
+                raise InputError(f"run.track.uri: {tracker.uri} does not answer: {_line(error)}") from None
+        case WandbTracker() as tracker:
+            wandb = _import("wandb")
+            if tracker.mode == "online" and wandb.api.api_key is None:
+                raise InputError("run.track: no key of W&B; allowed: $WANDB_API_KEY, or mode: offline")
+        case None:
+            pass
+
+
+def flat(spec: JobSpec) -> dict[str, str]:
+    """List the values of a spec as texts by their dotted names, such as train.epochs, without those that are null."""
+    return dict(_flat("", spec.model_dump(mode="json", exclude_none=True, exclude={"run"})))
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(f"{prefix}{name}.", value)
+        else:
+            yield f"{prefix}{name}", str(value)
+
+
+def _opened(spec: JobSpec, title: str, artifact: str) -> Tracker:
+    if isinstance(spec.run.track, MlflowTracker):
+        return Mlflow(spec.run.track, spec, title, artifact)
+    assert isinstance(spec.run.track, WandbTracker)  # noqa: S101  the caller has a tracker
+    return Wandb(spec.run.track, spec, title, artifact)
+
+
+def _import(name: str) -> Any:
+    """Import a tracker's package, which then tells nobody that it is used; InputError that says what to install."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"run.track: {name} is not installed: pip install 'rayhier[{EXTRAS[name]}]'") from error
+    logging.getLogger(name).setLevel(logging.WARNING)
+    return module
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_\-./: ]", "_", name)
+
+
+def _line(error: BaseException) -> str:
+    """Return the first line of an error, or its kind."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

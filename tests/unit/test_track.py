@@ -1,0 +1,104 @@
+"""The sink of measures: several trackers, one that fails, what a spec may name; real ones: tests/neighbours."""
+
+import sys
+from types import ModuleType
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rayhier import track
+from rayhier.spec import InputError, load
+
+
+@pytest.fixture
+def said(monkeypatch):
+    lines = []
+    monkeypatch.setattr(track, "say", lines.append)
+    return lines
+
+
+class Kept:
+    def __init__(self, failing=""):
+        self.failing, self.rows, self.is_closed = failing, [], False
+
+    def log(self, group, values, step):
+        if self.failing == "log":
+            raise ConnectionError("no route\nto the host")
+        self.rows.append((group, dict(values), step))
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(said):
+    good, bad = Kept(), Kept("log")
+    sink = track.Sink([bad, good])
+    for step in range(3):
+        sink.log("joint", {"dev": step / 2}, step)
+    sink.close()
+    assert good.rows == [("joint", {"dev": step / 2}, step) for step in range(3)]
+    assert (good.is_closed, bad.is_closed) == (True, False)
+    assert said == ["  run.track: Kept: no route; measures go there no longer"]
+
+
+def test_tensorboard_has_all_that_is_logged(tiny_spec, tmp_path):
+    with track.tracked(load(tiny_spec()), "train", "abc", tmp_path / "board") as sink:
+        for epoch in range(3):
+            sink.log("encoder", {"loss": 0.5 - epoch / 8}, epoch)
+    events = EventAccumulator(str(tmp_path / "board"))
+    events.Reload()
+    assert [(row.step, row.value) for row in events.Scalars("encoder/loss")] == [(0, 0.5), (1, 0.375), (2, 0.25)]
+
+
+def test_what_cannot_be_opened_is_said_and_training_goes_on(tiny_spec, tmp_path, monkeypatch, said):
+    mlflow = ModuleType("mlflow")
+
+    def client(*_, **__):
+        raise OSError("disk I/O error")
+
+    mlflow.MlflowClient = client
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", ModuleType("mlflow.entities"))
+    spec = load(tiny_spec(run=f"{{track: {{type: mlflow, uri: sqlite:///{tmp_path}/runs.db}}}}"))
+    with track.tracked(spec, "train", "abc", tmp_path / "board") as sink:
+        sink.log("encoder", {"loss": 0.5}, 0)
+    assert said == ["  run.track: disk I/O error; measures do not go there"]
+    with pytest.raises(InputError, match=r"^run\.track\.uri: sqlite:.*runs\.db does not answer: disk I/O error$"):
+        track.check(spec)
+
+
+@pytest.mark.parametrize("kind", ["{type: mlflow, uri: 'http://127.0.0.1:9'}", "{type: wandb}"])
+def test_a_package_that_is_missing_is_named_before_work_begins(tiny_spec, monkeypatch, kind):
+    name = kind.split()[1].strip(",}")
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=rf"^run\.track: {name} is not installed: pip install 'rayhier\[{name}\]'$"):
+        track.check(load(tiny_spec(run=f"{{track: {kind}}}")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("{type: neptune}", r"run\.track"),
+        ("{type: mlflow}", r"run\.track\.\S*uri: missing"),
+        ("{type: mlflow, uri: 'ftp://x'}", r"uri: got 'ftp://x'"),
+        ("{type: mlflow, uri: 'https://me:secret@x'}", "without a password"),
+        ("{type: wandb, project: 'a/b'}", r"project: got 'a/b'"),
+        ("{type: wandb, mode: none}", "mode: got 'none'; allowed: 'online' or 'offline'"),
+    ],
+)
+def test_what_a_spec_may_not_say(tiny_spec, kind, message):
+    with pytest.raises(InputError, match=message):
+        load(tiny_spec(run=f"{{track: {kind}}}"))
+
+
+def test_a_file_is_the_same_in_every_process(tiny_spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = load(tiny_spec(run="{track: {type: mlflow, uri: 'sqlite:///runs.db'}}"))
+    assert spec.run.track.uri == f"sqlite:///{tmp_path}/runs.db"
+    assert load(tiny_spec(run="{track: {type: wandb}}")).run.track.folder == tmp_path
+
+
+def test_a_spec_is_flat_and_knows_no_tracker(tiny_spec):
+    values = track.flat(load(tiny_spec(run="{track: {type: wandb}}")))
+    assert (values["name"], values["train.epochs"], values["corpus.type"]) == ("tiny", "3", "beir")
+    assert not [name for name in values if name.startswith("run")]
