@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-slow test-neighbours chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
+.PHONY: help setup demo serve test test-slow test-neighbours package chaos check bench-adapters bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -63,6 +63,13 @@ $(NEIGHBOURS)/.installed: $(STAMP) tests/neighbours/requirements.txt
 
 test-neighbours: $(NEIGHBOURS)/.installed  ## other libraries' own tests of their stores, over an index opened and served
 	$(NEIGHBOURS)/bin/python -m pytest tests/neighbours -o asyncio_mode=auto -W default -n $(TESTERS) --dist loadfile
+
+package: setup  ## sdist and wheel, installed without extras and with each: what each brings in MB, and five lines that search
+	@$(PIP) -e '.[dev]'
+	$(BIN)/python -m benchmarks.package
+
+bench-adapters: $(NEIGHBOURS)/.installed  ## milliseconds that each adapter adds to a search: WORKDIR=runs/quickstart
+	$(NEIGHBOURS)/bin/python -m benchmarks.adapters $(WORKDIR)
 
 chaos: setup  ## an index built while driver, actors and nodes are killed at fifty seeded points
 	RAYHIER_CHAOS=50 $(BIN)/python -m pytest tests/integration/test_chaos.py

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -343,18 +343,25 @@ class _Run(ModuleType):
     """A module that can be called, as `rayhier.run(spec)`."""
 
     def __call__(
-        self, spec: str | os.PathLike[str] | JobSpec, overrides: Sequence[str] = (), *, carry: bool = False
+        self,
+        spec: str | os.PathLike[str] | Mapping[str, Any] | JobSpec,
+        overrides: Sequence[str] = (),
+        *,
+        carry: bool = False,
     ) -> dict[str, Any]:
         """Train, index and measure what a spec describes; steps already published are kept.
 
         With `carry`, what `rayhier run SPEC --carry` does: stages up to index, whose vectors may be carried.
 
-        `spec` is a YAML file's path or a JobSpec; overrides read like `train.epochs=5`. Returns the summary that the
-        command prints: name, workdir, steps and seconds. InputError where the spec or an input is wrong.
+        `spec` is a YAML file's path, a mapping with the same keys, or a JobSpec; overrides read like `train.epochs=5`.
+        Returns the summary that the command prints: name, workdir, steps and seconds. InputError where the spec or an
+        input is wrong.
         """
         if isinstance(spec, JobSpec) and overrides:
-            raise InputError("overrides: got some with a JobSpec; allowed: with the path of a YAML file")
-        plan = make_plan(spec if isinstance(spec, JobSpec) else load(Path(spec), list(overrides)))
+            raise InputError("overrides: got some with a JobSpec; allowed: with a YAML file or a mapping")
+        if not isinstance(spec, JobSpec):
+            spec = load(spec if isinstance(spec, Mapping) else Path(spec), overrides)
+        plan = make_plan(spec)
         return run(plan, CARRIES if carry else tuple(STAGES), carry=carry)
 
 

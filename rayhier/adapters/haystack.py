@@ -9,18 +9,22 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from haystack import Document, component, default_from_dict, default_to_dict
-from haystack.document_stores.errors import DuplicateDocumentError
-from haystack.document_stores.types import DuplicatePolicy
-from haystack.errors import FilterError
-from haystack.utils import Secret, deserialize_secrets_inplace
 
-from rayhier.adapters import store
+from rayhier.adapters import needs, store
 from rayhier.adapters.store import store_of, written
 from rayhier.serve.client import Client
 from rayhier.spec import InputError
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.filter import parse
+
+try:
+    from haystack import Document, component, default_from_dict, default_to_dict
+    from haystack.document_stores.errors import DuplicateDocumentError
+    from haystack.document_stores.types import DuplicatePolicy
+    from haystack.errors import FilterError
+    from haystack.utils import Secret, deserialize_secrets_inplace
+except ModuleNotFoundError as error:
+    raise needs("haystack", error) from error
 
 BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 

@@ -8,17 +8,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
-from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
-from langchain_core.retrievers import BaseRetriever
-from langchain_core.vectorstores import VectorStore
-from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from pydantic import ConfigDict
 
-from rayhier.adapters import store
+from rayhier.adapters import needs, store
 from rayhier.adapters.store import Store, store_of, written
 from rayhier.spec import InputError
 from rayhier.spec.search import Mode
+
+try:
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.vectorstores import VectorStore
+    from langchain_core.vectorstores.utils import maximal_marginal_relevance
+except ModuleNotFoundError as error:
+    raise needs("langchain", error) from error
 
 
 class RayhierEmbeddings(Embeddings):

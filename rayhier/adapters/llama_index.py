@@ -7,26 +7,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.embeddings import BaseEmbedding
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
-from llama_index.core.vector_stores.types import (
-    BasePydanticVectorStore,
-    FilterCondition,
-    FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
-    VectorStoreQuery,
-    VectorStoreQueryMode,
-    VectorStoreQueryResult,
-)
-from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 from pydantic import PrivateAttr
 
-from rayhier.adapters import store
+from rayhier.adapters import needs, store
 from rayhier.adapters.store import METADATA, Store, store_of, written
 from rayhier.spec import InputError
 from rayhier.spec.search import Mode
+
+try:
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.embeddings import BaseEmbedding
+    from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+    from llama_index.core.vector_stores.types import (
+        BasePydanticVectorStore,
+        FilterCondition,
+        FilterOperator,
+        MetadataFilter,
+        MetadataFilters,
+        VectorStoreQuery,
+        VectorStoreQueryMode,
+        VectorStoreQueryResult,
+    )
+    from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+except ModuleNotFoundError as error:
+    raise needs("llama-index", error) from error
 
 MODES: dict[VectorStoreQueryMode, Mode | None] = {
     VectorStoreQueryMode.DEFAULT: "dense",

@@ -7,27 +7,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import torch
-from datasets import Dataset
-from mteb.abstasks.retrieval import AbsTaskRetrieval
-from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
-from mteb.abstasks.task_metadata import TaskMetadata
-from mteb.models.model_meta import ModelMeta, ScoringFunction
 
+from rayhier.adapters import needs
 from rayhier.adapters.store import store_of, written
 from rayhier.arrays import Floats
 from rayhier.dataset.queries import load_split
-from rayhier.plan import make_plan
 from rayhier.spec import InputError
 from rayhier.spec.search import Mode
 from rayhier.storage import current, files
-from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import locate
 
-SHOWN = 3
-"""Ids that a message names."""
+try:
+    from datasets import Dataset
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+    from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.models.model_meta import ModelMeta, ScoringFunction
+except ModuleNotFoundError as error:
+    raise needs("mteb", error) from error
+
+COLUMNS = ["doc_id", "title", "text"]
 UNKNOWN = (
     *("loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim", "license"),
     *("open_weights", "public_training_code", "public_training_data", "use_instructions", "training_datasets"),
@@ -35,20 +36,17 @@ UNKNOWN = (
 """Fields of MTEB's `ModelMeta` that describe published models; an index leaves them empty."""
 
 
-COLUMNS = ["doc_id", "title", "text"]
-
-
 class _Named:
     """Something that MTEB evaluates, with the description that its results are filed under."""
 
-    def __init__(self, name: str, kind: str) -> None:
+    def __init__(self, name: str) -> None:
         self.mteb_model_meta = ModelMeta(
             **dict.fromkeys(UNKNOWN),
             name=name,
             revision=version("rayhier"),
             framework=["PyTorch"],
             similarity_fn_name=ScoringFunction.COSINE,
-            model_type=[kind],
+            model_type=["dense"],
         )
         """Name and version that MTEB stores results under."""
 
@@ -59,7 +57,7 @@ class RayhierSearch(_Named):
     def __init__(
         self, index: Any, *, name: str = "rayhier/index", mode: Mode | None = None, rerank: bool | None = None
     ) -> None:
-        super().__init__(name, "dense")
+        super().__init__(name)
         self._store = store_of(index)
         self._options: dict[str, Any] = {"mode": mode, "rerank": rerank}
 
@@ -68,7 +66,7 @@ class RayhierSearch(_Named):
         there, wanted = {document.id for document in self._store.all()}, set(corpus["id"])
         if others := sorted(there - wanted):
             raise InputError(
-                f"index: holds {len(others)} documents that the task's corpus does not have, {others[:SHOWN]}; "
+                f"index: holds {len(others)} documents that the task's corpus does not have, {others[:3]}; "
                 "allowed: an index of this corpus, or an empty one"
             )
         lacking = corpus.filter(lambda row: row["id"] not in there) if wanted - there else []
@@ -91,26 +89,20 @@ class RayhierEncoder(_Named):
     """MTEB's `EncoderProtocol`: the trained encoder of an index."""
 
     def __init__(self, index: Any, *, name: str = "rayhier/encoder") -> None:
-        super().__init__(name, "dense")
+        super().__init__(name)
         self._store = store_of(index)
 
     def encode(self, inputs: Iterable[Mapping[str, Sequence[str]]], **_: Any) -> Floats:
         """Encode texts, batch by batch; returns float32 [n, m]."""
-        texts = [text for batch in inputs for text in batch["text"]]
-        return self._store.encode(texts)
+        return self._store.encode([text for batch in inputs for text in batch["text"]])
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Compute the products of all vectors [a, m] with all vectors [b, m]: [a, b]."""
-        return _rows(embeddings1) @ _rows(embeddings2).T
+        return torch.atleast_2d(torch.as_tensor(embeddings1)) @ torch.atleast_2d(torch.as_tensor(embeddings2)).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Compute the product of each vector [n, m] with the one at its place: [n]."""
-        return (_rows(embeddings1) * _rows(embeddings2)).sum(-1)
-
-
-def _rows(vectors: Any) -> torch.Tensor:
-    rows = torch.as_tensor(np.asarray(vectors))
-    return rows[None] if rows.ndim == 1 else rows
+        return (torch.as_tensor(embeddings1) * torch.as_tensor(embeddings2)).sum(-1)
 
 
 def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTaskRetrieval:
@@ -120,9 +112,10 @@ def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTask
     corpus, vectors = (current.artifact(place, now, kind) for kind in ("corpus", "vectors"))
     if now.spec.corpus.passages is not None:
         raise InputError("corpus.passages: MTEB's tasks have whole documents; allowed: a corpus without passages")
-    step = make_plan(now.spec).step("test")
-    test = Artifact.open(step.place.folder) if split == "test" and step.is_published else None
+    test = current.artifact(place, now, "test") if split == "test" and "test" in now.artifacts else None
     queries = load_split(split, corpus, vectors, test)
+    if not len(queries.ids):
+        raise InputError(f"split: {workdir} has no judged {split} queries; allowed: one that corpus.judgements names")
     documents = pa.concat_tables([files.read_table(corpus.path(name), COLUMNS) for name in corpus.names("documents/")])
     data = RetrievalSplitData(
         corpus=Dataset(documents.rename_columns(["id", "title", "text"])),
@@ -132,6 +125,8 @@ def corpus_task(workdir: str, split: Literal["dev", "test"] = "test") -> AbsTask
     )
 
     class CorpusTask(AbsTaskRetrieval):
+        # As deep as the run searches: a deeper hybrid search would fuse other documents.
+        k_values = tuple(k for k in AbsTaskRetrieval.k_values if k <= max(now.spec.search.k, 10))
         metadata = TaskMetadata(
             name=f"Rayhier{now.spec.name.title().replace('-', '').replace('_', '')}",
             description=f"The corpus of {now.spec.name}.",

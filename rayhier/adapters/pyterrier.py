@@ -7,11 +7,16 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-import pandas as pd
-import pyterrier as pt
-
+from rayhier.adapters import needs
 from rayhier.adapters.store import PAGE, store_of, written
+from rayhier.spec import InputError
 from rayhier.spec.search import Mode
+
+try:
+    import pandas as pd
+    import pyterrier as pt
+except ModuleNotFoundError as error:
+    raise needs("pyterrier", error) from error
 
 FOUND = ["docno", "score", "rank", "title", "text"]
 
@@ -85,7 +90,7 @@ class RayhierIndexer(pt.Indexer):
             documents = [
                 written(
                     row["docno"],
-                    " ".join(row[name] for name in fields),
+                    " ".join(_text(row, name) for name in fields),
                     {name: value for name, value in row.items() if name not in ("docno", *fields)},
                     declared,
                 )
@@ -93,3 +98,9 @@ class RayhierIndexer(pt.Indexer):
             ]
             self._store.put(documents)
         return RayhierRetriever(self._index)
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    if not isinstance(value := row.get(name), str):
+        raise InputError(f"{row['docno']!r:.80}: {name}: got {value!r:.80}; allowed: a text")
+    return value

@@ -17,7 +17,7 @@ from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import GpuWorkers
-from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs
+from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs, TextFiles
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location, locate
@@ -25,7 +25,7 @@ from rayhier.storage.paths import Location, locate
 PART_DOCUMENTS = 1_000
 """Number of documents in a part of a corpus of type python_docs, which is read in seconds."""
 PART_ROWS = 10_000
-"""Number of rows in a part of a source that can only be iterated (ir_datasets, huggingface)."""
+"""Number of rows in a part of a source that one process reads from the first on (ir_datasets, huggingface, text)."""
 
 
 class MakePart:
@@ -69,7 +69,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
     match spec.corpus:
         case PythonDocs():
             contents = _python_docs(spec.corpus, attempt.root)
-        case IrDatasets() | HuggingFace():
+        case IrDatasets() | HuggingFace() | TextFiles():
             contents = _iterated(spec.corpus, attempt.root)
         case _:
             contents = _ranged(spec.corpus, spec.cluster.corpus, attempt.root)
@@ -124,7 +124,7 @@ def _finished(piece: Range, root: Location) -> PartFile:
     return part
 
 
-def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Contents:
+def _iterated(spec: IrDatasets | HuggingFace | TextFiles, root: Location) -> Contents:
     """Read a source that can only be iterated, in this process; rows of finished parts are skipped."""
     reader, layout = sources.iterated(spec), DocumentLayout.of(spec)
     documents = reader.documents()

@@ -13,6 +13,7 @@ from rayhier.spec.corpus import (
     MsMarco,
     Parquet,
     PythonDocs,
+    TextFiles,
 )
 
 
@@ -91,6 +92,8 @@ def allowed(spec: CorpusSpec) -> str:
             return f'UTF-8, one JSON object per line, {{"{names.id}": "…", "{names.title}": "…", "{names.text}": "…"}}'
         case MsMarco():
             return "UTF-8, 2 columns split by tabs: id, text"
+        case TextFiles():
+            return "files of UTF-8 text that is not blank"
         case PythonDocs():
             return "a Python whose standard library has its .py files"
         case _:
@@ -109,7 +112,7 @@ def _key(spec: CorpusSpec) -> str:
             return f"documents: {spec.documents}"
         case IrDatasets():
             return f"dataset: {spec.dataset}"
-        case HuggingFace():
+        case HuggingFace() | TextFiles():
             return f"path: {spec.path}"
         case PythonDocs():
             return "type: python_docs"

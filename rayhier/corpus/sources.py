@@ -1,6 +1,6 @@
 """Choose the reader of the source that a spec names."""
 
-from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet, python_docs
+from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet, python_docs, text_files
 from rayhier.corpus.rows import RangeReader, Reader, StreamReader
 from rayhier.spec.corpus import (
     Beir,
@@ -12,6 +12,7 @@ from rayhier.spec.corpus import (
     MsMarco,
     Parquet,
     PythonDocs,
+    TextFiles,
 )
 
 
@@ -20,7 +21,7 @@ def reader(spec: CorpusSpec) -> Reader:
     match spec:
         case PythonDocs():
             return python_docs.reader(spec)
-        case IrDatasets() | HuggingFace():
+        case IrDatasets() | HuggingFace() | TextFiles():
             return iterated(spec)
         case _:
             return ranged(spec)
@@ -39,10 +40,12 @@ def ranged(spec: FileCorpus) -> RangeReader:
             return msmarco.reader(spec)
 
 
-def iterated(spec: IrDatasets | HuggingFace) -> StreamReader:
+def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
     """Make the reader of a source that can only be iterated; InputError where it cannot be opened."""
     match spec:
         case IrDatasets():
             return ir_datasets.reader(spec)
         case HuggingFace():
             return huggingface.reader(spec)
+        case TextFiles():
+            return text_files.reader(spec)

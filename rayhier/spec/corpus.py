@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from rayhier.spec.base import Section
 
 Text = Annotated[str, Field(min_length=1)]
+Suffix = Annotated[str, Field(pattern=r"^\.[^/]+$", max_length=20)]
 FieldType = Literal["int", "float", "string", "bool"]
 RESERVED = (
     *("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "score"),
@@ -288,6 +289,24 @@ class HuggingFace(_WithFields):
         return self.columns
 
 
+class TextFiles(_Corpus):
+    """A folder of text files, UTF-8: each is a document, whose id is its path below the folder.
+
+    Its title is its first line where that is a heading of Markdown (`# …`), else the file's name.
+    """
+
+    type: Literal["text"]
+    path: Text
+    """Folder, read with the folders in it but for hidden ones, relative to the current directory."""
+    suffixes: Annotated[tuple[Suffix, ...], Field(min_length=1)] = (".txt", ".md", ".rst")
+    """Endings of the files that are read."""
+
+    @property
+    def names_judgements(self) -> bool:
+        """Return False: a folder of texts has no queries."""
+        return False
+
+
 class PythonDocs(_Corpus):
     """Docstrings of the running Python's standard library: the first sentence is a query, the rest is its answer."""
 
@@ -295,7 +314,7 @@ class PythonDocs(_Corpus):
 
 
 CorpusSpec = Annotated[
-    Beir | Jsonl | Parquet | MsMarco | IrDatasets | HuggingFace | PythonDocs, Field(discriminator="type")
+    Beir | Jsonl | Parquet | MsMarco | IrDatasets | HuggingFace | TextFiles | PythonDocs, Field(discriminator="type")
 ]
 FileCorpus = Beir | Jsonl | Parquet | MsMarco
 """Kinds of sources that are read from files on this machine."""

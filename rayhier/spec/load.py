@@ -1,9 +1,10 @@
 """Read YAML and `--set` pairs into a `JobSpec`; a mistake raises `InputError` with key, line and allowed values."""
 
+import copy
 import difflib
 import re
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -25,17 +26,20 @@ CLOSE = 0.75
 KeyPath = tuple[str | int, ...]
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
-    """Read a spec file and apply overrides, texts `KEY=VALUE` with a dotted key such as `train.epochs=5`.
+def load(spec: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> JobSpec:
+    """Read a spec, a YAML file or a mapping with the same keys, and apply overrides.
 
-    Raises InputError with one line for each mistake: `FILE:LINE: KEY: got VALUE; allowed: VALUES`.
+    Overrides are texts `KEY=VALUE` with a dotted key such as `train.epochs=5`. Raises InputError with one line for each
+    mistake: `FILE:LINE: KEY: got VALUE; allowed: VALUES`.
     """
-    file = Path(path)
-    node = _compose(_read(file), str(file))
-    lines = dict(_lines(node))
-    tree = _construct(node, str(file))
-    if not isinstance(tree, dict):
-        raise InputError(f"{file}: got {_show(tree)}; allowed: a mapping with the keys {_names(JobSpec)}")
+    if isinstance(spec, Mapping):
+        file, lines, tree = "spec", dict[KeyPath, int](), copy.deepcopy(dict(spec))
+    else:
+        file = str(Path(spec))
+        node = _compose(_read(Path(spec)), file)
+        lines, tree = dict(_lines(node)), _construct(node, file)
+        if not isinstance(tree, dict):
+            raise InputError(f"{file}: got {_show(tree)}; allowed: a mapping with the keys {_names(JobSpec)}")
     sources = {}
     for override in overrides:
         key = _set(tree, override)
@@ -44,7 +48,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
     try:
         return JobSpec.model_validate(tree)
     except ValidationError as error:
-        raise InputError("\n".join(_messages(error, tree, str(file), lines, sources))) from None
+        raise InputError("\n".join(_messages(error, tree, file, lines, sources))) from None
 
 
 # YAML

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, FileCorpus, Jsonl, Judgements, MsMarco, Parquet
+from rayhier.spec.corpus import Beir, FileCorpus, Jsonl, Judgements, MsMarco, Parquet, TextFiles
 from rayhier.storage import paths
 
 SPLITS = ("train", "dev", "test")
@@ -20,6 +20,9 @@ class NamedFile:
 
     name: str
     path: Path
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,22 @@ def find(spec: FileCorpus) -> Listing:
             return _listed(spec, ".jsonl")
         case Parquet():
             return _listed(spec, ".parquet")
+
+
+def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
+    """Find the text files below a folder, sorted; InputError where there is none."""
+    folder = paths.resolve("corpus.path", spec.path)
+    _check_folder(folder, "a folder of text files")
+    names = {path: path.relative_to(folder) for path in folder.rglob("*") if path.suffix in spec.suffixes}
+    files = sorted(
+        (name.as_posix(), path)
+        for path, name in names.items()
+        if path.is_file() and not any(part.startswith(".") for part in name.parts)
+    )
+    if not files:
+        endings = ", ".join(f"*{suffix}" for suffix in spec.suffixes)
+        raise InputError(f"corpus.path: {folder} holds no {endings}; allowed: a folder of such files, corpus.suffixes")
+    return tuple(NamedFile(name, path) for name, path in files)
 
 
 def _beir(folder: Path) -> Listing:

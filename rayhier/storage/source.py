@@ -14,7 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Columns, CorpusSpec, FileCorpus, HuggingFace, IrDatasets, MsMarco, PythonDocs
+from rayhier.spec.corpus import (
+    Columns,
+    CorpusSpec,
+    FileCorpus,
+    HuggingFace,
+    IrDatasets,
+    MsMarco,
+    PythonDocs,
+    TextFiles,
+)
 from rayhier.storage import files, hub_data, judged_queries, listing
 from rayhier.storage.listing import SPLITS
 from rayhier.storage.sample import passages_a_document
@@ -63,8 +72,19 @@ def describe(spec: CorpusSpec) -> Source:
             identity = _repository("corpus.path", spec.path, spec.revision)
             identity |= _repository("corpus.judgements", spec.qrels, spec.judgements_revision)
             return _unread(identity, SPLITS)
+        case TextFiles():
+            return _texts(spec)
         case _:
             return _files(spec)
+
+
+def _texts(spec: TextFiles) -> Source:
+    listed = listing.texts(spec)
+    size = sum(file.path.stat().st_size for file in listed)
+    content = {file.name: files.digest(file.path) for file in listed}
+    whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
+    rows = None if spec.passages else len(listed)
+    return Source(whole, {}, len(listed), size, frozenset(), rows, document_bytes=size)
 
 
 def _unread(identity: dict[str, str], judged: Iterable[str]) -> Source:

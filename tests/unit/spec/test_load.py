@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.spec.corpus import Columns, Judgements
@@ -303,6 +304,16 @@ def test_null_leaves_out_what_the_file_gives(file, text, key, default):
     assert (value(load(file(text))) == default) is (key == "search.rerank")
     assert value(load(file(text), [f"{key}=null"])) == default
     assert value(load(file(text), [f"{key}="])) == default
+
+
+def test_a_mapping_is_read_as_a_file_is(file):
+    tree = yaml.safe_load(SMALLEST)
+    assert load(tree, ["train.epochs=3"]) == load(file(SMALLEST), ["train.epochs=3"])
+    assert tree == yaml.safe_load(SMALLEST)
+    with pytest.raises(InputError, match=r"^spec: corpus\.kind: got 'a'; allowed: "):
+        load({**tree, "corpus": {**tree["corpus"], "kind": "a"}})
+    with pytest.raises(InputError, match=r"^spec: name: missing; allowed: "):
+        load({name: value for name, value in tree.items() if name != "name"})
 
 
 def test_null_in_the_file_is_as_if_it_were_not_there(file):

