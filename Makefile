@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-slow test-neighbours package chaos check bench-adapters bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
+.PHONY: help setup demo serve test test-slow test-neighbours package site chaos check bench-adapters bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -54,7 +54,7 @@ test-slow: setup  ## the tests that take half a minute or more: kills, chaos, bu
 
 # Other libraries' own tests, in an environment of their own that sees this one's packages.
 NEIGHBOURS := .venv-neighbours
-$(NEIGHBOURS)/.installed: $(STAMP) tests/neighbours/requirements.txt
+$(NEIGHBOURS)/.installed: $(STAMP) tests/neighbours/requirements.txt docs/site/requirements.txt
 	@$(BIN)/python -m venv $(NEIGHBOURS)
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> $$($(NEIGHBOURS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rayhier.pth
@@ -62,7 +62,10 @@ $(NEIGHBOURS)/.installed: $(STAMP) tests/neighbours/requirements.txt
 	@touch $@
 
 test-neighbours: $(NEIGHBOURS)/.installed  ## other libraries' own tests of their stores, over an index opened and served
-	$(NEIGHBOURS)/bin/python -m pytest tests/neighbours -o asyncio_mode=auto -W default -n $(TESTERS) --dist loadfile
+	$(NEIGHBOURS)/bin/python -m pytest tests/neighbours -o asyncio_mode=auto -W default --allow-hosts=127.0.0.1,::1 -n $(TESTERS) --dist loadfile
+
+site: $(NEIGHBOURS)/.installed  ## the documentation as a site in build/site, with search; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(NEIGHBOURS)/bin/python -m mkdocs build --strict -f docs/site/mkdocs.yml
 
 package: setup  ## sdist and wheel, installed without extras and with each: what each brings in MB, and five lines that search
 	@$(PIP) -e '.[dev]'

@@ -2,7 +2,8 @@
 
 `python -m benchmarks.package`: builds sdist and wheel, installs the wheel in an environment without extras and with
 each of them, versions as in constraints.txt, and imports what the extra is for. Seconds are those of your index.
-`--peers` installs other packages beside it. It ends with an error where something is too large or not there.
+`--peers` installs other packages beside it. It ends with an error where the wheel is too large, or something is not
+there.
 """
 
 import os
@@ -23,8 +24,6 @@ ROOT = Path(__file__).parents[1]
 
 MOST_BYTES = 1_000_000
 """Most bytes of the wheel."""
-MOST_SECONDS = 60.0
-"""Most seconds of the five lines over a thousand documents."""
 DOCUMENTS = 1_000
 TORCH = "torch==2.13.0"
 IMPORTS = {
@@ -86,8 +85,6 @@ def main() -> None:
     print("\n".join(table(["installed", "MB", "seconds"], rows)))
     if took is not None:
         print(f"\nfive lines over {DOCUMENTS:,} documents: {took:.0f} s")
-        if took > MOST_SECONDS:
-            sys.exit(f"more than {MOST_SECONDS:g} s")
 
 
 def built(folder: Path) -> Path:
@@ -114,14 +111,14 @@ def installed(folder: Path, package: str, like: Path | None = None) -> float:
     return time.monotonic() - began
 
 
-def ran(folder: Path, arguments: list[str], place: Path, *, fails: bool = False) -> str:
-    """Run an environment's Python, in a folder that is no clone; returns what it printed."""
+def ran(folder: Path, arguments: list[str], place: Path, *, fails: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run an environment's Python, in a folder that is no clone."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [str(folder / "bin" / "python"), *arguments]
     result = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
     if (result.returncode != 0) != fails:
         sys.exit(f"{folder.name}: python {' '.join(arguments)}\n{result.stdout}{result.stderr}")
-    return result.stdout + result.stderr
+    return result
 
 
 def size(folder: Path) -> float:
@@ -133,14 +130,14 @@ def size(folder: Path) -> float:
 def works_without_extras(folder: Path, place: Path) -> None:
     """Check the version, the types, and that one line says what faiss needs."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    if ran(folder, ["-m", "rayhier", "--version"], place).strip() != f"rayhier {version}":
+    if ran(folder, ["-m", "rayhier", "--version"], place).stdout.strip() != f"rayhier {version}":
         sys.exit("rayhier --version says another version")
     ran(
         folder,
         ["-c", "import rayhier, pathlib; assert (pathlib.Path(rayhier.__file__).parent / 'py.typed').exists()"],
         place,
     )
-    lines = ran(folder, ["-c", FIVE_LINES], place, fails=True).splitlines()
+    lines = ran(folder, ["-c", FIVE_LINES], place, fails=True).stderr.splitlines()
     if not any("pip install 'rayhier[" in line for line in lines[-1:]):
         sys.exit("without extras, the last line does not say what to install:\n" + "\n".join(lines))
 
@@ -155,7 +152,7 @@ def write_notes(folder: Path) -> None:
 def five_lines(folder: Path, place: Path) -> float:
     """Seconds of FIVE_LINES over the notes."""
     began = time.monotonic()
-    print(*ran(folder, ["-c", FIVE_LINES], place).splitlines()[-4:], sep="\n")
+    print(ran(folder, ["-c", FIVE_LINES], place).stdout)
     return time.monotonic() - began
 
 

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 import rayhier
-from rayhier.__main__ import COMMANDS
 from rayhier.serve.args import RequestLimits
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-GUIDES = [page for page in PAGES if page.name != "LOG.md"]
 
 
 def named(pages: list[Path]) -> object:
@@ -33,12 +31,6 @@ def test_links_lead_to_files_and_headings(page):
         target = page.parent / path if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
-
-
-@named(GUIDES)
-def test_commands_exist(page):
-    for command in re.findall(r"^    (?:\$ )?rayhier (\w+)", page.read_text(), re.MULTILINE):
-        assert command in COMMANDS
 
 
 def test_the_readme_is_short_and_names_every_guide():

@@ -88,5 +88,5 @@ def test_what_is_no_folder_of_texts_is_refused(tmp_path):
 
 def test_what_a_spec_cannot_say(tmp_path):
     for section in ({"path": "a", "suffixes": ["txt"]}, {"path": "a", "fields": {"year": "int"}}, {"path": ""}):
-        with pytest.raises(ValueError, match="suffixes|fields|path"):
+        with pytest.raises(ValueError, match=r"suffixes|fields|path"):
             job({"type": "text", **section})
