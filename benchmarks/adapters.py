@@ -1,7 +1,8 @@
 """Milliseconds that each adapter adds to a search, over an index that is opened and one that is served.
 
 `.venv-neighbours/bin/python -m benchmarks.adapters WORKDIR`: the run's dev queries by the index and by each adapter, by
-turns, ten results each; medians, that of the paired differences among them.
+turns, ten results each; medians, that of the paired differences among them. What a library hands over, such as a frame
+of one query, is made before.
 """
 
 import time
@@ -65,7 +66,7 @@ def server(workdir: str) -> Iterator[Client]:
 
 def measured(name: str, index: Any, itself: Search, texts: list[str]) -> Iterator[list[str]]:
     """Rows of the table for an index: each adapter beside the index itself, query by query."""
-    for adapter, search in adapters(index).items():
+    for adapter, search in adapters(index, texts).items():
         took = np.array([[timed(itself, text), timed(search, text)] for text in texts[:10] + texts])[10:]
         added, base = np.median(took[:, 1] - took[:, 0]), np.median(took[:, 0])
         yield [name, adapter, f"{base:.2f}", f"{np.median(took[:, 1]):.2f}", f"{added:+.2f}", f"{added / base:+.1%}"]
@@ -78,7 +79,7 @@ def timed(search: Search, text: str) -> float:
     return 1e3 * (time.perf_counter() - began)
 
 
-def adapters(index: Any) -> dict[str, Search]:
+def adapters(index: Any, texts: list[str]) -> dict[str, Search]:
     """Search of each adapter over an index, as its users call it."""
     import pandas as pd
     from datasets import Dataset
@@ -90,12 +91,14 @@ def adapters(index: Any) -> dict[str, Search]:
     llama = llama_index.RayhierRetriever(index, similarity_top_k=K)
     terrier = pyterrier.RayhierRetriever(index, num_results=K)
     task = mteb.RayhierSearch(index)
+    frames = {text: pd.DataFrame({"qid": ["1"], "query": [text]}) for text in texts}
+    sets = {text: Dataset.from_dict({"id": ["1"], "text": [text]}) for text in texts}
     return {
         "LangChain": lambda text: chain.similarity_search(text, K),
         "Haystack": lambda text: stack.run(text),
         "LlamaIndex": lambda text: llama.retrieve(text),
-        "PyTerrier": lambda text: terrier.transform(pd.DataFrame({"qid": ["1"], "query": [text]})),
-        "MTEB": lambda text: task.search(Dataset.from_dict({"id": ["1"], "text": [text]}), top_k=K),
+        "PyTerrier": lambda text: terrier.transform(frames[text]),
+        "MTEB": lambda text: task.search(sets[text], top_k=K),
     }
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from rayhier.adapters import needs
 from rayhier.adapters.store import PAGE, store_of, written
 from rayhier.spec import InputError
@@ -46,14 +48,17 @@ class RayhierRetriever(pt.Transformer):
         pt.validate.query_frame(inp, extra_columns=["query"])
         texts = inp["query"].tolist()
         answers = self._store.search(texts, self._k, **self._options) if texts else []
-        rows = [
-            [place, document.id, document.score, rank, document.title, document.text]
-            for place, documents in enumerate(answers)
-            for rank, document in enumerate(documents)
-        ]
-        results = pd.DataFrame(rows, columns=["place", *FOUND])
-        kept = inp.drop(columns=FOUND, errors="ignore").iloc[results.pop("place").astype(int)].reset_index(drop=True)
-        return pd.concat([kept, results], axis=1)
+        documents = [document for each in answers for document in each]
+        places = np.repeat(np.arange(len(answers)), [len(each) for each in answers])
+        kept = {name: inp[name].to_numpy()[places] for name in inp.columns if name not in FOUND}
+        columns = (
+            [document.id for document in documents],
+            [document.score for document in documents],
+            [rank for each in answers for rank in range(len(each))],
+            [document.title for document in documents],
+            [document.text for document in documents],
+        )
+        return pd.DataFrame(kept | dict(zip(FOUND, columns, strict=True)))
 
 
 class RayhierReranker(pt.Transformer):
