@@ -62,7 +62,7 @@ $(NEIGHBOURS)/.installed: $(STAMP) tests/neighbours/requirements.txt docs/site/r
 	@touch $@
 
 test-neighbours: $(NEIGHBOURS)/.installed  ## other libraries' own tests of their stores, over an index opened and served
-	$(NEIGHBOURS)/bin/python -m pytest tests/neighbours -o asyncio_mode=auto -W default --allow-hosts=127.0.0.1,::1 -n $(TESTERS) --dist loadfile
+	$(NEIGHBOURS)/bin/python -m pytest tests/neighbours -o asyncio_mode=auto -W default --allow-hosts=127.0.0.1,::1 --allow-unix-socket -n $(TESTERS) --dist loadfile
 
 site: $(NEIGHBOURS)/.installed  ## the documentation as a site in build/site, with search; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(NEIGHBOURS)/bin/python -m mkdocs build --strict -f docs/site/mkdocs.yml

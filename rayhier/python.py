@@ -120,6 +120,11 @@ class Index:
         return self._searcher.manifest.version
 
     @property
+    def model(self) -> str:
+        """Fingerprint of the model, a hash of everything it depends on."""
+        return self._searcher.manifest.model
+
+    @property
     def spec(self) -> JobSpec:
         """Spec of the run that built the index."""
         return self._searcher.model.spec

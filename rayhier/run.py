@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -37,7 +36,7 @@ def _run(given: argparse.Namespace) -> None:
         return
     if given.spec is None:
         raise InputError("SPEC: missing; allowed: a YAML file, for instance specs/quickstart.yaml")
-    spec = load(given.spec, given.set)
+    spec = track.located(load(given.spec, given.set))
     if given.check:
         print(f"{given.spec}: ok")
         return
@@ -360,8 +359,8 @@ class _Run(ModuleType):
         if isinstance(spec, JobSpec) and overrides:
             raise InputError("overrides: got some with a JobSpec; allowed: with a YAML file or a mapping")
         if not isinstance(spec, JobSpec):
-            spec = load(spec if isinstance(spec, Mapping) else Path(spec), overrides)
-        plan = make_plan(spec)
+            spec = load(spec if isinstance(spec, Mapping) else os.fspath(spec), overrides)
+        plan = make_plan(track.located(spec))
         return run(plan, CARRIES if carry else tuple(STAGES), carry=carry)
 
 

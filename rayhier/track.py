@@ -6,18 +6,22 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.run import MlflowTracker, WandbTracker
+from rayhier.spec.run import SQLITE, MlflowTracker, WandbTracker
+from rayhier.storage import files
+from rayhier.storage.paths import resolve
 
 KEY = "rayhier.artifact"
 """Tag of an MLflow run: fingerprint of the artifact that it is about, by which a restarted worker goes on with it."""
 EXTRAS = {"mlflow": "mlflow", "wandb": "wandb"}
 """Type of a tracker -> the package's extra that brings it."""
+PATIENCE, TRIES = 3, 3
+"""Failures one after another at which a tracker is given up, and attempts to open a file of MLflow."""
 LONGEST = 500
 """Characters of a parameter that MLflow keeps."""
 
@@ -30,31 +34,38 @@ class Tracker(Protocol):
     def log(self, group: str, values: Values, step: int) -> None:
         """Take the measures of a step of a group: a phase of training and its epoch, or a system of an evaluation."""
 
-    def close(self) -> None:
-        """End the run."""
+    def close(self, *, failed: bool = False) -> None:
+        """End the run, as one that failed if it did."""
 
 
 class Sink:
-    """Gives measures to several trackers. One that fails is named once and left out: a run does not end for it."""
+    """Gives measures to several trackers. One that fails again and again is named and left out: no run ends for it."""
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
-        self._trackers = list(trackers)
+        self._failures = dict.fromkeys(trackers, 0)
 
     def log(self, group: str, values: Values, step: int) -> None:
         """Give each tracker the measures of a step of a group, `Tracker.log`."""
-        self._each(lambda tracker: tracker.log(group, values, step))
-
-    def close(self) -> None:
-        """End all runs."""
-        self._each(lambda tracker: tracker.close())
-
-    def _each(self, work: Callable[[Tracker], None]) -> None:
-        for tracker in list(self._trackers):
+        for tracker in list(self._failures):
             try:
-                work(tracker)
+                tracker.log(group, values, step)
+                self._failures[tracker] = 0
             except Exception as error:  # noqa: BLE001  whatever a library raises
-                self._trackers.remove(tracker)
-                say(f"  run.track: {type(tracker).__name__}: {_line(error)}; measures go there no longer")
+                self._failures[tracker] += 1
+                say(f"  run.track: {type(tracker).__name__}: {_line(error)}; {group} {step} is not there")
+                if self._failures[tracker] == PATIENCE:
+                    say(f"  run.track: {type(tracker).__name__}: measures go there no longer")
+                    del self._failures[tracker]
+                    with contextlib.suppress(Exception):
+                        tracker.close()
+
+    def close(self, *, failed: bool = False) -> None:
+        """End all runs, as failed ones if training or evaluation failed."""
+        for tracker in self._failures:
+            try:
+                tracker.close(failed=failed)
+            except Exception as error:  # noqa: BLE001  whatever a library raises
+                say(f"  run.track: {type(tracker).__name__}: {_line(error)}; its run was not ended")
 
 
 class TensorBoard:
@@ -70,23 +81,23 @@ class TensorBoard:
         for name, value in values.items():
             self._writer.add_scalar(f"{group}/{name}", value, step)
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:  # noqa: ARG002  files know of no failure
         """As in `Tracker`."""
         self._writer.close()
 
 
 class Mlflow:
-    """A run of MLflow, found again by its artifact."""
+    """A run of MLflow; one of the same artifact that was not ended is gone on with."""
 
     def __init__(self, tracker: MlflowTracker, spec: JobSpec, title: str, artifact: str) -> None:
         mlflow = _import("mlflow")
         self._entities = importlib.import_module("mlflow.entities")
         self._client = mlflow.MlflowClient(tracker.uri, registry_uri=tracker.uri)
         experiment = self._experiment(spec.name)
-        runs = self._client.search_runs([experiment], f"tags.`{KEY}` = '{artifact}'", max_results=1)
+        unfinished = f"tags.`{KEY}` = '{artifact}' and attributes.status = 'RUNNING'"
+        runs = self._client.search_runs([experiment], unfinished, max_results=1)
         if runs:
             self._run = runs[0].info.run_id
-            self._client.update_run(self._run, status="RUNNING")
             return
         tags = {KEY: artifact, "rayhier.workdir": spec.workdir}
         self._run = self._client.create_run(experiment, run_name=title, tags=tags).info.run_id
@@ -103,13 +114,13 @@ class Mlflow:
         rows = [self._entities.Metric(_plain(f"{group}/{name}"), value, now, step) for name, value in values.items()]
         self._client.log_batch(self._run, metrics=rows)
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """As in `Tracker`."""
-        self._client.set_terminated(self._run)
+        self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
 
 
 class Wandb:
-    """A run of Weights & Biases, whose id is its artifact."""
+    """A run of Weights & Biases, whose id is its artifact; a server goes on with one that is there."""
 
     def __init__(self, tracker: WandbTracker, spec: JobSpec, title: str, artifact: str) -> None:
         wandb = _import("wandb")
@@ -119,8 +130,9 @@ class Wandb:
             name=title,
             id=artifact,
             resume="allow",
+            reinit="create_new",  # never the run that the caller of rayhier.run may have
             mode=tracker.mode,
-            dir=str(tracker.folder),
+            dir=tracker.folder,
             config=flat(spec),
             settings=wandb.Settings(**quiet),
         )
@@ -133,9 +145,9 @@ class Wandb:
             self._run.define_metric(f"{group}/*", step_metric=f"{group}/step")
         self._run.log({f"{group}/step": step, **{f"{group}/{name}": value for name, value in values.items()}})
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """As in `Tracker`."""
-        self._run.finish()
+        self._run.finish(exit_code=int(failed))
 
 
 @contextlib.contextmanager
@@ -152,23 +164,46 @@ def tracked(spec: JobSpec, title: str, artifact: str, board: Path | None = None)
     sink = Sink(trackers)
     try:
         yield sink
-    finally:
-        sink.close()
+    except BaseException:
+        sink.close(failed=True)
+        raise
+    sink.close()
+
+
+def located(spec: JobSpec) -> JobSpec:
+    """Make the tracker's path one that every process of this machine understands; InputError where it is none."""
+    match spec.run.track:
+        case MlflowTracker(file=str(file)) as tracker:
+            given = {"uri": f"{SQLITE}{resolve('run.track.uri', file)}"}
+        case WandbTracker(mode="offline") as tracker:
+            given = {"folder": str(resolve("run.track.folder", tracker.folder))}
+        case _:
+            return spec
+    track = tracker.model_copy(update=given)
+    return spec.model_copy(update={"run": spec.run.model_copy(update={"track": track})})
 
 
 def check(spec: JobSpec) -> None:
-    """InputError where the spec's tracker is not installed, or does not answer."""
+    """InputError where the spec's tracker is not installed, does not answer, or its folder cannot be written."""
     match spec.run.track:
         case MlflowTracker() as tracker:
             mlflow = _import("mlflow")
-            try:
-                mlflow.MlflowClient(tracker.uri, registry_uri=tracker.uri).search_experiments(max_results=1)
-            except Exception as error:  # noqa: BLE001  whatever a library raises
-                raise InputError(f"run.track.uri: {tracker.uri} does not answer: {_line(error)}") from None
+            for left in reversed(range(TRIES)):  # at first, processes may make the tables of one file together
+                try:
+                    mlflow.MlflowClient(tracker.uri, registry_uri=tracker.uri).search_experiments(max_results=1)
+                    break
+                except Exception as error:  # noqa: BLE001  whatever a library raises
+                    if not left or tracker.file is None:
+                        raise InputError(f"run.track.uri: {tracker.uri} does not answer: {_line(error)}") from None
+                    time.sleep(1)
         case WandbTracker() as tracker:
             wandb = _import("wandb")
             if tracker.mode == "online" and wandb.api.api_key is None:
                 raise InputError("run.track: no key of W&B; allowed: $WANDB_API_KEY, or mode: offline")
+            try:
+                files.probe(Path(tracker.folder))
+            except OSError as error:
+                raise InputError(f"run.track.folder: {tracker.folder} cannot be written: {error.strerror}") from None
         case None:
             pass
 

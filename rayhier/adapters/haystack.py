@@ -64,7 +64,10 @@ class RayhierDocumentStore:
         """Write documents; those with ids that are there fail, are skipped or replace, as NONE does: see `policy`."""
         if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
             raise ValueError("documents: got something else; allowed: a list of haystack.Document")
-        unique = {document.id: document for document in documents}
+        if blobs := [document.id for document in documents if document.blob is not None]:
+            raise ValueError(f"documents: {blobs[0]!r:.80} has a blob; allowed: content, which is text, and meta")
+        order = reversed(documents) if policy == DuplicatePolicy.SKIP else documents
+        unique = {document.id: document for document in order}
         if policy in (DuplicatePolicy.FAIL, DuplicatePolicy.SKIP):
             there = {document.id for document in self._store.get(list(unique))}
             if policy == DuplicatePolicy.FAIL and (there or len(unique) < len(documents)):
@@ -88,8 +91,10 @@ class RayhierDocumentStore:
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
         """Write metadata over those of the documents that meet a filter; returns their number."""
-        there = [_document(document) for document in self._matching(filters)]
-        changed = [replace(document, meta={**document.meta, **meta}) for document in there]
+        there = list(self._matching(filters))
+        if not all(document.is_whole for document in there):
+            raise ValueError("update_by_filter: the corpus is cut into passages; allowed: to write whole documents")
+        changed = [replace(each, meta={**each.meta, **meta}) for each in map(_document, there)]
         return self.write_documents(changed, DuplicatePolicy.OVERWRITE)
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:

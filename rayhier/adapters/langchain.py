@@ -87,7 +87,7 @@ class RayhierVectorStore(VectorStore):
     ) -> list[str]:
         """Write texts, which replace those with the same ids; returns the ids, made where none are given."""
         contents = list(texts)
-        named = [id_ or str(uuid.uuid4()) for id_ in (ids or [None] * len(contents))]
+        named = [str(uuid.uuid4()) if id_ is None else str(id_) for id_ in (ids or [None] * len(contents))]
         about, fields = metadatas or [{} for _ in contents], self._store.fields()
         rows = [written(*each, fields) for each in zip(named, contents, about, strict=True)]
         self._store.put(rows)

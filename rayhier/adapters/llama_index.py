@@ -39,6 +39,11 @@ MODES: dict[VectorStoreQueryMode, Mode | None] = {
     VectorStoreQueryMode.SPARSE: "bm25",
     VectorStoreQueryMode.TEXT_SEARCH: "bm25",
 }
+UNSAID = (
+    *("doc_ids", "node_ids", "output_fields", "embedding_field", "alpha", "mmr_threshold"),
+    *("sparse_top_k", "hybrid_top_k"),
+)
+"""What a query of LlamaIndex may ask, and rayhier cannot say."""
 BOUNDS = {FilterOperator.GT: "gt", FilterOperator.GTE: "gte", FilterOperator.LT: "lt", FilterOperator.LTE: "lte"}
 
 
@@ -98,7 +103,12 @@ class RayhierVectorStore(BasePydanticVectorStore):
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
-        """Delete the nodes of a document."""
+        """Delete the nodes of a document; InputError where the corpus keeps no node whole, so that none is known."""
+        if self._store.fields().get(METADATA) != "string":
+            said = f"allowed: delete_nodes, or a corpus that declares the field {METADATA!r} of type string"
+            raise InputError(
+                f"ref_doc_id: got {ref_doc_id!r:.80}, but the index does not know nodes' documents; {said}"
+            )
         self._store.delete([node.node_id for node in self.get_nodes() if node.ref_doc_id == ref_doc_id])
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
@@ -120,7 +130,7 @@ class RayhierVectorStore(BasePydanticVectorStore):
 
     def query(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
         """Find the best nodes of a text, or of a vector of `RayhierEmbedding`; InputError where it asks for more."""
-        unknown = [name for name in ("doc_ids", "node_ids", "output_fields", "alpha") if getattr(query, name)]
+        unknown = [name for name in UNSAID if getattr(query, name) not in (None, [])]
         if unknown:
             raise InputError(f"query: got {unknown[0]}; allowed: query_str or query_embedding, mode, filters, top k")
         if query.mode not in MODES:

@@ -4,9 +4,9 @@ mteb.evaluate(RayhierSearch("runs/quickstart"), corpus_task("runs/quickstart"))
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import torch
 
@@ -29,26 +29,27 @@ except ModuleNotFoundError as error:
     raise needs("mteb", error) from error
 
 COLUMNS = ["doc_id", "title", "text"]
-UNKNOWN = (
-    *("loader", "release_date", "languages", "n_parameters", "memory_usage_mb", "max_tokens", "embed_dim", "license"),
-    *("open_weights", "public_training_code", "public_training_data", "use_instructions", "training_datasets"),
-)
-"""Fields of MTEB's `ModelMeta` that describe published models; an index leaves them empty."""
 
 
 class _Named:
     """Something that MTEB evaluates, with the description that its results are filed under."""
 
-    def __init__(self, name: str) -> None:
-        self.mteb_model_meta = ModelMeta(
-            **dict.fromkeys(UNKNOWN),
-            name=name,
-            revision=version("rayhier"),
-            framework=["PyTorch"],
-            similarity_fn_name=ScoringFunction.COSINE,
-            model_type=["dense"],
-        )
-        """Name and version that MTEB stores results under."""
+    def __init__(self, name: str, index: Any, *settings: object) -> None:
+        self._store = store_of(index)
+        self._name, self._settings = name, "".join(f"-{each}" for each in settings if each is not None)
+
+    @property
+    def mteb_model_meta(self) -> ModelMeta:
+        """Name, and as revision the model, the version and the settings: MTEB keeps results under these."""
+        known = {
+            "name": self._name,
+            "revision": f"{self._store.state()}{self._settings}",
+            "framework": ["PyTorch"],
+            "similarity_fn_name": ScoringFunction.COSINE,
+            "model_type": ["dense"],
+        }
+        unknown = {name: None for name, field in ModelMeta.model_fields.items() if field.is_required()}
+        return ModelMeta(**unknown | known)
 
 
 class RayhierSearch(_Named):
@@ -57,20 +58,23 @@ class RayhierSearch(_Named):
     def __init__(
         self, index: Any, *, name: str = "rayhier/index", mode: Mode | None = None, rerank: bool | None = None
     ) -> None:
-        super().__init__(name)
-        self._store = store_of(index)
+        super().__init__(name, index, mode, rerank)
         self._options: dict[str, Any] = {"mode": mode, "rerank": rerank}
 
     def index(self, corpus: Any, **_: Any) -> None:
-        """Write the documents of a task's corpus that the index lacks; InputError where it holds others."""
-        there, wanted = {document.id for document in self._store.all()}, set(corpus["id"])
-        if others := sorted(there - wanted):
+        """Write the documents of a task's corpus that the index lacks, but for blank ones.
+
+        InputError where it holds other documents, or other texts.
+        """
+        wanted = {row["id"]: (row.get("title") or "", row["text"]) for row in corpus}
+        there = {document.id: (document.title, document.text) for document in self._store.all()}
+        if others := [id_ for id_, texts in there.items() if wanted.get(id_) != texts]:
             raise InputError(
-                f"index: holds {len(others)} documents that the task's corpus does not have, {others[:3]}; "
-                "allowed: an index of this corpus, or an empty one"
+                f"index: holds {len(others)} documents that the task's corpus does not have, or other texts of them, "
+                f"{others[:3]}; allowed: an index of this corpus, or an empty one"
             )
-        lacking = corpus.filter(lambda row: row["id"] not in there) if wanted - there else []
-        self._store.put([written(row["id"], row["text"], {"title": row.get("title") or ""}, {}) for row in lacking])
+        lacking = {id_: texts for id_, texts in wanted.items() if id_ not in there and "".join(texts).strip()}
+        self._store.put([written(id_, text, {"title": title}, {}) for id_, (title, text) in lacking.items()])
 
     def search(
         self, queries: Any, *, top_k: int, top_ranked: Mapping[str, list[str]] | None = None, **_: Any
@@ -89,16 +93,16 @@ class RayhierEncoder(_Named):
     """MTEB's `EncoderProtocol`: the trained encoder of an index."""
 
     def __init__(self, index: Any, *, name: str = "rayhier/encoder") -> None:
-        super().__init__(name)
-        self._store = store_of(index)
+        super().__init__(name, index)
 
     def encode(self, inputs: Iterable[Mapping[str, Sequence[str]]], **_: Any) -> Floats:
-        """Encode texts, batch by batch; returns float32 [n, m]."""
-        return self._store.encode([text for batch in inputs for text in batch["text"]])
+        """Encode texts, batch by batch, blank ones as a full stop; returns float32 [n, m]."""
+        texts = [text for batch in inputs for text in batch["text"]]
+        return self._store.encode([text if text.strip() else "." for text in texts])
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Compute the products of all vectors [a, m] with all vectors [b, m]: [a, b]."""
-        return torch.atleast_2d(torch.as_tensor(embeddings1)) @ torch.atleast_2d(torch.as_tensor(embeddings2)).T
+        return torch.as_tensor(np.atleast_2d(embeddings1)) @ torch.as_tensor(np.atleast_2d(embeddings2)).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Compute the product of each vector [n, m] with the one at its place: [n]."""

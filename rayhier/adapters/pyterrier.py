@@ -74,8 +74,8 @@ class RayhierReranker(pt.Transformer):
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Score `text` for `query` anew, and rank by it."""
         pt.validate.result_frame(inp, extra_columns=["query", "text"])
-        scored = inp.assign(score=0.0)
-        for _, group in inp.groupby("qid", sort=False):
+        scored = inp.reset_index(drop=True).assign(score=0.0)
+        for _, group in scored.groupby("qid", sort=False):
             for place, score in self._store.rerank(group["query"].iloc[0], group["text"].tolist()):
                 scored.loc[group.index[place], "score"] = score
         return pt.model.add_ranks(scored)

@@ -5,7 +5,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,7 @@ from rayhier.serve.http.models import DocumentBody
 from rayhier.spec import InputError
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.filter import parse
+from rayhier.storage.paths import locate
 
 PAGE = 1_000
 """Documents that are read, written or deleted at once."""
@@ -38,15 +41,26 @@ class Document:
     fields: Mapping[str, Any]
     """Values of the declared fields; None for a missing value."""
     score: float = 0.0
+    is_whole: bool = True
+    """False where the text is that of passages, which may overlap."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Metadata as they were written: of the field METADATA, else title and declared fields that have a value."""
-        if (written := self.fields.get(METADATA)) is not None:
-            read: dict[str, Any] = json.loads(written)
-            return read
+        """Title and declared fields that have a value, and over them what the field METADATA holds as JSON."""
         there = {name: value for name, value in self.fields.items() if value is not None}
-        return {**({"title": self.title} if self.title else {}), **there}
+        read = _object(there.get(METADATA))
+        if read is not None:
+            del there[METADATA]
+        return {**({"title": self.title} if self.title else {}), **there, **(read or {})}
+
+
+def _object(text: Any) -> dict[str, Any] | None:
+    """Read a JSON object; None where the text is anything else."""
+    try:
+        read = json.loads(text)
+    except (TypeError, ValueError):
+        return None
+    return read if isinstance(read, dict) else None
 
 
 class Store(Protocol):
@@ -78,8 +92,15 @@ class Store(Protocol):
     def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
         """Score texts for a query by the cross-encoder: their places and scores, best first."""
 
+    def state(self) -> str:
+        """Name the model and what it searches: changes with either."""
+
     def __len__(self) -> int:
         """Return the number of documents."""
+
+
+_SHARED: "WeakValueDictionary[str, Index]" = WeakValueDictionary()
+"""Workdir -> the index that was opened for it: every adapter of a workdir sees what another one writes."""
 
 
 def store_of(index: "str | os.PathLike[str] | Index | Client") -> Store:
@@ -90,7 +111,11 @@ def store_of(index: "str | os.PathLike[str] | Index | Client") -> Store:
         return Served(index)
     if isinstance(index, str) and index.startswith(("http://", "https://")):
         return Served(Client(index))
-    return Opened(Index(index))
+    location = locate(os.fspath(index))
+    place = str(location.resolve() if isinstance(location, Path) else location)
+    opened = _SHARED.get(place) or Index(index)
+    _SHARED[place] = opened
+    return Opened(opened)
 
 
 @dataclass(frozen=True)
@@ -156,6 +181,10 @@ class Opened:
         """As in `Store`."""
         return self.index.rerank(query, texts)
 
+    def state(self) -> str:
+        """As in `Store`."""
+        return f"{self.index.model}-{self.index.version}"
+
     def __len__(self) -> int:
         """As in `Store`."""
         return len(self.index)
@@ -178,20 +207,40 @@ class Served:
         if len(queries) == 1:
             answers = [self.client.search(queries[0], k, filter=where, **options).results]
         else:
-            answers = [
-                answer.results
-                for part in self._parts(queries)
-                for answer in self.client.search_batch(part, k, filter=where, **options).answers
-            ]
+            answers = [results for part in self._parts(queries) for results in self._answers(part, k, where, options)]
         return [
             [Document(hit.id, hit.title or "", hit.text or "", hit.fields or {}, hit.score) for hit in results]
             for results in answers
         ]
 
+    def _answers(self, queries: Any, k: int, where: Mapping[str, Any] | None, options: dict[str, Any]) -> list[Any]:
+        """Results of each query; half of the queries at a time where all answers together are too large."""
+        try:
+            return [answer.results for answer in self.client.search_batch(queries, k, filter=where, **options).answers]
+        except ApiError as error:
+            if error.code != "answer_too_large" or len(queries) == 1:
+                raise
+        half = len(queries) // 2
+        return [each for part in (queries[:half], queries[half:]) for each in self._answers(part, k, where, options)]
+
     def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """As in `Store`: a change of the log for each thousand."""
-        for begin in range(0, len(documents), PAGE):
-            self.client.put(documents[begin : begin + PAGE])
+        """As in `Store`: a change of the log for each thousand, or fewer where they are large.
+
+        Where a later change is refused, the ApiError says how many documents are written.
+        """
+        size, begin = PAGE, 0
+        while begin < len(documents):
+            try:
+                self.client.put(documents[begin : begin + size])
+            except ApiError as error:
+                if error.status == 413 and size > 1:
+                    size = max(1, min(size, len(documents) - begin) // 2)
+                    continue
+                if not begin:
+                    raise
+                said = f"the first {begin} documents are written; of those from there on: {error.message}"
+                raise ApiError(error.status, error.code, said) from None
+            begin += size
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """As in `Store`: a change of the log for each thousand."""
@@ -228,6 +277,11 @@ class Served:
         """As in `Store`."""
         return self.client.rerank(query, texts)
 
+    def state(self) -> str:
+        """As in `Store`."""
+        index = self.client.index()
+        return f"{index.model}-{index.version}-{index.log}"
+
     def __len__(self) -> int:
         """As in `Store`."""
         return self.client.index().documents
@@ -254,7 +308,7 @@ def matching(store: Store, where: Mapping[str, Any] | None) -> Iterator[Document
 
 def _read(document: Stored | DocumentBody) -> Document:
     text = "\n\n".join(document.passages or []) if document.text is None else document.text
-    return Document(document.id, document.title, text, document.fields)
+    return Document(document.id, document.title, text, document.fields, is_whole=document.passages is None)
 
 
 def written(id_: str, text: str, metadata: Mapping[str, Any], fields: Mapping[str, FieldType]) -> dict[str, Any]:
@@ -264,9 +318,17 @@ def written(id_: str, text: str, metadata: Mapping[str, Any], fields: Mapping[st
     has their names and types. Without that field, InputError where metadata name what is not declared.
     """
     declared = {name: value for name, value in metadata.items() if name in fields and name != METADATA}
-    title = metadata.get("title")
+    title, keeps_all = metadata.get("title"), fields.get(METADATA) == "string"
+    if not keeps_all and not isinstance(title, str | None):
+        raise InputError(f"{id_!r:.80}: metadata.title: got {title!r:.80}; allowed: a text")
     kept = {"id": id_, "title": title if isinstance(title, str) else "", "text": text}
-    if fields.get(METADATA) == "string":
+    for name, value in metadata.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            said = f"got {type(value).__name__}; allowed: what JSON has: texts, numbers, lists, mappings"
+            raise InputError(f"{id_!r:.80}: metadata.{name}: {said}") from None
+    if keeps_all:
         return {**kept, "fields": {**declared, METADATA: json.dumps(metadata)}}
     unknown = [name for name in metadata if name not in fields and name != "title"]
     if unknown:

@@ -46,6 +46,7 @@ class Reason(StrEnum):
     SHORT_REST = "rest under 40 characters"
     CONTAINS_QUERY = "document contains its query"
     REPEATED_TEXT = "repeated text"
+    LINK = "symbolic link"
 
 
 @dataclass(frozen=True)

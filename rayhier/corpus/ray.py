@@ -25,7 +25,9 @@ from rayhier.storage.paths import Location, locate
 PART_DOCUMENTS = 1_000
 """Number of documents in a part of a corpus of type python_docs, which is read in seconds."""
 PART_ROWS = 10_000
-"""Number of rows in a part of a source that one process reads from the first on (ir_datasets, huggingface, text)."""
+"""Number of rows in a part of a source that can only be iterated (ir_datasets, huggingface)."""
+PART_FILES = 250
+"""Number of files in a part of a corpus of type text: also of a thousand, every process encodes some."""
 
 
 class MakePart:
@@ -127,11 +129,11 @@ def _finished(piece: Range, root: Location) -> PartFile:
 def _iterated(spec: IrDatasets | HuggingFace | TextFiles, root: Location) -> Contents:
     """Read a source that can only be iterated, in this process; rows of finished parts are skipped."""
     reader, layout = sources.iterated(spec), DocumentLayout.of(spec)
-    documents = reader.documents()
+    documents, most = reader.documents(), PART_FILES if isinstance(spec, TextFiles) else PART_ROWS
     part_files: list[PartFile] = []
     with Bar("corpus", 1, "source") as bar:
-        while rows := list(islice(documents.rows, PART_ROWS)):
-            begin = len(part_files) * PART_ROWS
+        while rows := list(islice(documents.rows, most)):
+            begin = len(part_files) * most
             piece = Range(len(part_files), documents.source, "", begin, begin + len(rows))
             if parts.finished(piece, root) is None:
                 parts.make(piece, iter(rows), root, layout)

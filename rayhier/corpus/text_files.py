@@ -7,6 +7,7 @@ from pathlib import Path
 from rayhier.corpus import check
 from rayhier.corpus.check import Entry, Judgement, Reason, RowError, Rules
 from rayhier.corpus.rows import Stream, checked
+from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, Limits, TextFiles
 from rayhier.storage import listing
 from rayhier.storage.listing import NamedFile
@@ -32,7 +33,14 @@ class TextReader:
         return iter(())
 
     def _document(self, file: NamedFile) -> Entry:
-        title, text = titled(check.decode(file.path.read_bytes()), file.path)
+        if file.path.is_symlink():
+            raise RowError(Reason.LINK)
+        try:
+            with file.path.open("rb") as opened:
+                content = opened.read(check.LONGEST_LINE + 1)
+        except OSError as error:
+            raise InputError(f"corpus.path: {file.path} cannot be read: {error.strerror}") from None
+        title, text = titled(check.decode(content), file.path)
         if not text:
             raise RowError(Reason.EMPTY_TEXT)
         return check.document({"id": file.name, "title": title, "text": text}, Rules(self.limits, Columns(), {}))

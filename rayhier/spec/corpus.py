@@ -297,9 +297,10 @@ class TextFiles(_Corpus):
 
     type: Literal["text"]
     path: Text
-    """Folder, read with the folders in it but for hidden ones, relative to the current directory."""
+    """Folder, read with the folders in it but for hidden ones, relative to the current directory; links are not
+    followed."""
     suffixes: Annotated[tuple[Suffix, ...], Field(min_length=1)] = (".txt", ".md", ".rst")
-    """Endings of the files that are read."""
+    """Endings of the files that are read; capitals do not count."""
 
     @property
     def names_judgements(self) -> bool:

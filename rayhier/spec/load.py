@@ -1,7 +1,7 @@
 """Read YAML and `--set` pairs into a `JobSpec`; a mistake raises `InputError` with key, line and allowed values."""
 
-import copy
 import difflib
+import os
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +32,10 @@ def load(spec: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) ->
     Overrides are texts `KEY=VALUE` with a dotted key such as `train.epochs=5`. Raises InputError with one line for each
     mistake: `FILE:LINE: KEY: got VALUE; allowed: VALUES`.
     """
+    if not isinstance(spec, str | os.PathLike | Mapping):
+        raise InputError(f"spec: got {type(spec).__name__}; allowed: a YAML file's path, or a mapping with its keys")
     if isinstance(spec, Mapping):
-        file, lines, tree = "spec", dict[KeyPath, int](), copy.deepcopy(dict(spec))
+        file, lines, tree = "spec", dict[KeyPath, int](), _plain(spec)
     else:
         file = str(Path(spec))
         node = _compose(_read(Path(spec)), file)
@@ -49,6 +51,13 @@ def load(spec: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) ->
         return JobSpec.model_validate(tree)
     except ValidationError as error:
         raise InputError("\n".join(_messages(error, tree, file, lines, sources))) from None
+
+
+def _plain(value: Any) -> Any:
+    """Copy a mapping and what it holds as YAML would give it: dicts, lists, and values."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 # YAML
@@ -342,4 +351,5 @@ def _show(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
+    text = re.sub(r"(?<=://)[^/@\s]+(?=@)", "…", text)  # a name and a password in an address
     return text if len(text) <= 80 else text[:77] + "…"

@@ -1,10 +1,9 @@
 """`run:` trackers that a run reports its measures to. Never part of a fingerprint: no result depends on it."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from rayhier.spec.base import Section
 
@@ -21,11 +20,15 @@ class MlflowTracker(Section):
 
     @field_validator("uri")
     @classmethod
-    def _for_all_processes(cls, value: str) -> str:
+    def _no_password(cls, value: str) -> str:
         if "@" in urlsplit(value).netloc:
             raise ValueError("an address without a password, which goes in $MLFLOW_TRACKING_PASSWORD")
-        file = value.removeprefix(SQLITE)
-        return value if file == value else f"{SQLITE}{Path(file).absolute()}"
+        return value
+
+    @property
+    def file(self) -> str | None:
+        """The file of sqlite:///FILE; None for a server."""
+        return self.uri.removeprefix(SQLITE) if self.uri.startswith(SQLITE) else None
 
 
 class WandbTracker(Section):
@@ -36,8 +39,9 @@ class WandbTracker(Section):
     """Name of the project; null: the name of the job."""
     mode: Literal["online", "offline"] = "online"
     """`offline`: runs are written to `folder` alone, for `wandb sync` later; nothing is sent."""
-    folder: Annotated[Path, AfterValidator(Path.absolute), Field(validate_default=True)] = Path()
-    """Folder where `wandb/` with the runs' files is made, on the machine where a run's process is."""
+    folder: Annotated[str, Field(min_length=1)] = "."
+    """Folder where `wandb/` with the runs' files is made, on the machine where a run's process is, relative to the
+    current directory."""
 
 
 class RunSpec(Section):

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Beir, FileCorpus, Jsonl, Judgements, MsMarco, Parquet, TextFiles
@@ -54,19 +55,28 @@ def find(spec: FileCorpus) -> Listing:
 
 
 def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
-    """Find the text files below a folder, sorted; InputError where there is none."""
+    """Find the text files below a folder, and links with such names, sorted; InputError where there is no file.
+
+    Capitals of an ending do not count. Links are not followed.
+    """
     folder = paths.resolve("corpus.path", spec.path)
     _check_folder(folder, "a folder of text files")
-    names = {path: path.relative_to(folder) for path in folder.rglob("*") if path.suffix in spec.suffixes}
-    files = sorted(
-        (name.as_posix(), path)
-        for path, name in names.items()
-        if path.is_file() and not any(part.startswith(".") for part in name.parts)
-    )
-    if not files:
-        endings = ", ".join(f"*{suffix}" for suffix in spec.suffixes)
-        raise InputError(f"corpus.path: {folder} holds no {endings}; allowed: a folder of such files, corpus.suffixes")
-    return tuple(NamedFile(name, path) for name, path in files)
+    endings = tuple(suffix.lower() for suffix in spec.suffixes)
+    found = list[NamedFile]()
+    for place, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        linked = [name for name in folders if Path(place, name).is_symlink()]
+        shown = [name for name in names if name.lower().endswith(endings) and not name.startswith(".")]
+        paths_ = (Path(place, name) for name in [*linked, *shown])
+        found += [NamedFile(path.relative_to(folder).as_posix(), path) for path in paths_]
+    if all(file.path.is_symlink() for file in found):
+        allowed = ", ".join(f"*{suffix}" for suffix in spec.suffixes)
+        raise InputError(f"corpus.path: {folder} holds no {allowed}; allowed: a folder of such files, corpus.suffixes")
+    return tuple(sorted(found, key=lambda file: file.name))
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise InputError(f"corpus.path: {error.filename} cannot be read: {error.strerror}; allowed: folders that can")
 
 
 def _beir(folder: Path) -> Listing:

@@ -79,7 +79,7 @@ def describe(spec: CorpusSpec) -> Source:
 
 
 def _texts(spec: TextFiles) -> Source:
-    listed = listing.texts(spec)
+    listed = [file for file in listing.texts(spec) if not file.path.is_symlink()]
     size = sum(file.path.stat().st_size for file in listed)
     content = {file.name: files.digest(file.path) for file in listed}
     whole = {"texts": hashlib.sha256(json.dumps(content).encode()).hexdigest()}

@@ -47,7 +47,7 @@ def test_an_encoder_answers_the_mock_task(index):
 
 
 def test_an_index_of_other_documents_is_refused(trained):
-    with rayhier.open(trained) as opened, pytest.raises(InputError, match="38 documents that the task's corpus"):
+    with rayhier.open(trained) as opened, pytest.raises(InputError, match="40 documents that the task's corpus"):
         RayhierSearch(opened).index(base_retrieval_datasplit()["corpus"])
 
 

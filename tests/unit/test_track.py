@@ -19,26 +19,45 @@ def said(monkeypatch):
 
 class Kept:
     def __init__(self, failing=""):
-        self.failing, self.rows, self.is_closed = failing, [], False
+        self.failing, self.rows, self.closed = failing, [], []
 
     def log(self, group, values, step):
         if self.failing == "log":
             raise ConnectionError("no route\nto the host")
         self.rows.append((group, dict(values), step))
 
-    def close(self):
-        self.is_closed = True
+    def close(self, *, failed=False):
+        self.closed.append(failed)
 
 
-def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(said):
+def test_a_tracker_that_fails_again_and_again_is_given_up_and_the_others_go_on(said):
     good, bad = Kept(), Kept("log")
     sink = track.Sink([bad, good])
-    for step in range(3):
+    for step in range(5):
         sink.log("joint", {"dev": step / 2}, step)
     sink.close()
-    assert good.rows == [("joint", {"dev": step / 2}, step) for step in range(3)]
-    assert (good.is_closed, bad.is_closed) == (True, False)
-    assert said == ["  run.track: Kept: no route; measures go there no longer"]
+    assert good.rows == [("joint", {"dev": step / 2}, step) for step in range(5)]
+    assert (good.closed, bad.closed) == ([False], [False])
+    missing = [f"  run.track: Kept: no route; joint {step} is not there" for step in range(3)]
+    assert said == [*missing, "  run.track: Kept: measures go there no longer"]
+
+
+def test_a_tracker_that_fails_once_is_used_on(said):
+    tracker = Kept("log")
+    sink = track.Sink([tracker])
+    for step, failing in enumerate(["log", "log", "", "log", "log", ""]):
+        tracker.failing = failing
+        sink.log("joint", {"dev": 1.0}, step)
+    assert [step for *_, step in tracker.rows] == [2, 5]
+
+
+def test_a_run_that_fails_ends_as_failed(tiny_spec, monkeypatch):
+    tracker = Kept()
+    monkeypatch.setattr(track, "_opened", lambda *_: tracker)
+    spec = load(tiny_spec(run="{track: {type: wandb, mode: offline}}"))
+    with pytest.raises(RuntimeError), track.tracked(spec, "train", "abc"):
+        raise RuntimeError
+    assert tracker.closed == [True]
 
 
 def test_tensorboard_has_all_that_is_logged(tiny_spec, tmp_path):
@@ -63,6 +82,7 @@ def test_what_cannot_be_opened_is_said_and_training_goes_on(tiny_spec, tmp_path,
     with track.tracked(spec, "train", "abc", tmp_path / "board") as sink:
         sink.log("encoder", {"loss": 0.5}, 0)
     assert said == ["  run.track: disk I/O error; measures do not go there"]
+    monkeypatch.setattr(track.time, "sleep", lambda _: None)
     with pytest.raises(InputError, match=r"^run\.track\.uri: sqlite:.*runs\.db does not answer: disk I/O error$"):
         track.check(spec)
 
@@ -91,11 +111,34 @@ def test_what_a_spec_may_not_say(tiny_spec, kind, message):
         load(tiny_spec(run=f"{{track: {kind}}}"))
 
 
+TRACK = "{type: mlflow, uri: 'https://me:secret@x/y'}"
+
+
+@pytest.mark.parametrize(("lines", "overrides"), [({"run": f"{{track: {TRACK}}}"}, []), ({}, [f"run.track={TRACK}"])])
+def test_a_password_is_not_shown(tiny_spec, lines, overrides):
+    with pytest.raises(InputError, match="https://…@x/y") as caught:
+        load(tiny_spec(**lines), overrides)
+    assert "secret" not in str(caught.value)
+
+
 def test_a_file_is_the_same_in_every_process(tiny_spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    spec = load(tiny_spec(run="{track: {type: mlflow, uri: 'sqlite:///runs.db'}}"))
-    assert spec.run.track.uri == f"sqlite:///{tmp_path}/runs.db"
-    assert load(tiny_spec(run="{track: {type: wandb}}")).run.track.folder == tmp_path
+    monkeypatch.setenv("HOME", "/home/me")
+    for given, expected in (("runs.db", f"{tmp_path}/runs.db"), ("~/runs.db", "/home/me/runs.db")):
+        spec = track.located(load(tiny_spec(run=f"{{track: {{type: mlflow, uri: 'sqlite:///{given}'}}}}")))
+        assert spec.run.track.uri == f"sqlite:///{expected}"
+    offline = load(tiny_spec(run="{track: {type: wandb, mode: offline}}"))
+    assert track.located(offline).run.track.folder == str(tmp_path)
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    with pytest.raises(InputError, match=r"run\.track\.folder: got '\.': inside a Ray job"):
+        track.located(offline)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tiny_spec, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", ModuleType("wandb"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"run\.track\.folder: .*file/runs cannot be written: Not a directory"):
+        track.check(load(tiny_spec(run=f"{{track: {{type: wandb, mode: offline, folder: {tmp_path}/file/runs}}}}")))
 
 
 def test_a_spec_is_flat_and_knows_no_tracker(tiny_spec):

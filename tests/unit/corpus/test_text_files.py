@@ -4,9 +4,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rayhier.corpus import check
 from rayhier.spec import InputError
 from rayhier.spec.corpus import TextFiles
-from rayhier.storage import source
+from rayhier.storage import listing, source
 
 from .conftest import job
 
@@ -62,6 +63,43 @@ def test_endings_limits_and_passages(notes, stage):
     )
     documents = pa.concat_tables([pq.read_table(made.path(name)) for name in made.names("documents/")])
     assert [row["text"] for row in documents.to_pylist()] == ["Cut back to", "the seco", "not,read"]
+
+
+def test_capitals_and_longer_endings(tmp_path, stage):
+    notes = write(tmp_path / "notes", A_dot_TXT="Oak.", b_dot_en_dot_md="Elm.", c_dot_md="Ash.")
+    made = stage({"type": "text", "path": str(notes), "suffixes": [".txt", ".en.md"]})
+    (documents,) = [pq.read_table(made.path(name)) for name in made.names("documents/")]
+    assert documents["doc_id"].to_pylist() == ["A.TXT", "b.en.md"]
+
+
+def test_links_are_rejected_not_followed(tmp_path, stage):
+    notes = write(tmp_path / "notes", a_dot_txt="Oak.", c_dot_txt="Ash.")
+    write(tmp_path / "other", secret_dot_txt="Elm.")
+    (notes / "b.txt").symlink_to(tmp_path / "other" / "secret.txt")
+    (notes / "folder").symlink_to(tmp_path / "other")
+    made = stage({"type": "text", "path": str(notes)})
+    assert made.record.counts["documents"]["accepted"] == 2
+    rejected = pq.read_table(made.path("rejected.parquet")).to_pylist()
+    assert [(row["value"], row["reason"]) for row in rejected] == [
+        ("b.txt", "symbolic link"),
+        ("folder", "symbolic link"),
+    ]
+
+
+def test_a_file_that_is_too_large_is_rejected_before_it_is_read_whole(tmp_path, stage, monkeypatch):
+    monkeypatch.setattr(check, "LONGEST_LINE", 100)
+    notes = write(tmp_path / "notes", a_dot_txt="Oak.", b_dot_txt="oak " * 100, c_dot_txt="Ash.")
+    made = stage({"type": "text", "path": str(notes)})
+    assert made.record.counts["documents"]["rejected"] == {"line too long": 1}
+
+
+def test_a_folder_that_cannot_be_read_is_refused(notes, monkeypatch):
+    def walk(folder, onerror):
+        onerror(PermissionError(13, "Permission denied", f"{folder}/winter"))
+
+    monkeypatch.setattr(listing.os, "walk", walk)
+    with pytest.raises(InputError, match=r"winter cannot be read: Permission denied"):
+        listing.texts(TextFiles(type="text", path=str(notes)))
 
 
 def test_the_source_is_what_the_files_hold(notes):
