@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-slow test-neighbours package site chaos check bench-adapters bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
+.PHONY: help setup demo serve test test-slow test-neighbours package site chaos check bench-adapters bench-ann bench-big-ann bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -73,6 +73,14 @@ package: setup  ## sdist and wheel, installed without extras and with each: what
 
 bench-adapters: $(NEIGHBOURS)/.installed  ## milliseconds that each adapter adds to a search: WORKDIR=runs/quickstart
 	$(NEIGHBOURS)/bin/python -m benchmarks.adapters $(WORKDIR)
+
+bench-ann: $(NEIGHBOURS)/.installed  ## ann-benchmarks' own runner and plot beside faiss and hnswlib: ANN_BENCHMARKS=CHECKOUT
+	@$(NEIGHBOURS)/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/neighbours/requirements.txt $(PIP_ARGS)
+	$(NEIGHBOURS)/bin/python -m benchmarks.neighbours.ann $(ANN_BENCHMARKS) --out docs/images/ann-benchmarks.png
+
+bench-big-ann: $(NEIGHBOURS)/.installed  ## big-ann-benchmarks' streaming runner on its random-xs: BIG_ANN_BENCHMARKS=CHECKOUT
+	@$(NEIGHBOURS)/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/neighbours/requirements.txt $(PIP_ARGS)
+	$(NEIGHBOURS)/bin/python -m benchmarks.neighbours.big_ann $(BIG_ANN_BENCHMARKS)
 
 chaos: setup  ## an index built while driver, actors and nodes are killed at fifty seeded points
 	RAYHIER_CHAOS=50 $(BIN)/python -m pytest tests/integration/test_chaos.py

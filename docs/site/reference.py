@@ -63,9 +63,7 @@ def _public_name(name: str, package: Any) -> str:
 def adapters_page() -> str:
     """Page of the adapters, module by module."""
     modules = sorted(path.stem for path in (ROOT / "rayhier" / "adapters").glob("*.py") if path.stem != "__init__")
-    intro = (
-        "Adapters put an index behind other libraries' interfaces: [which and how](../neighbours.md)."
-    )
+    intro = "Adapters put an index behind other libraries' interfaces: [which and how](../neighbours.md)."
     parts = [f"::: rayhier.adapters.{module}" for module in modules]
     return "\n\n".join(["# Adapters", intro, *parts])
 

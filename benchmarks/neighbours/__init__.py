@@ -1,0 +1,1 @@
+"""rayhier in other projects' own runners: ann-benchmarks, big-ann-benchmarks."""
