@@ -1,6 +1,7 @@
 """README and guides: links lead somewhere, commands exist, public names and options are explained."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_the_readme_is_short_and_names_every_guide():
     assert len(readme.splitlines()) <= 120
     linked = set(re.findall(r"\]\(docs/(\w+\.md)", readme))
     assert {"choosing.md", "python.md", "troubleshooting.md", "ARCHITECTURE.md", "glossary.md", "serving.md"} <= linked
+
+
+def test_the_changelog_has_this_version():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    titles = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert version in titles[:2]
+    assert titles[0] in (version, "Unreleased")
 
 
 def test_every_public_name_is_explained():
