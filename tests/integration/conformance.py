@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from pathlib import Path
@@ -14,9 +15,10 @@ from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
-from rayhier.serve.http.models import AnswerBody
+from rayhier.serve.http.models import AnswerBody, SearchResponse
 
 TOKEN, WRITE_TOKEN = "sesame-1", "poppy-1"
+TRIES = 5
 OPEN = "quagga zebra okapi"
 """Words that no document of the corpus has."""
 
@@ -121,7 +123,8 @@ def _says_what_it_serves(client: Client, searcher: Searcher, groups: list[str]) 
 def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: list[str]) -> None:
     offline = searcher.search(texts, 10, 3)
     with ThreadPoolExecutor(8) as threads:
-        for served, expected in zip(threads.map(lambda text: client.search(text, 10, 3), texts), offline, strict=True):
+        answers = threads.map(lambda text: _whole(client, text), texts)
+        for served, expected in zip(answers, offline, strict=True):
             _same(served, expected, 1e-5)
             assert set(served.ms) == {"queue", "encode", "route", "scan", "total"}
     vectors = searcher.model.text_encoder.encode(texts)
@@ -200,6 +203,15 @@ def _has_a_page(url: str) -> None:
     assert _sent(url, "HEAD", "/", {})[0::2] == (200, b"")
     assert _sent(url, "GET", "/", {"If-None-Match": headers["ETag"]})[0::2] == (304, b"")
     assert _raw(url, "POST", "/", b"", {}) == (405, "method_not_allowed")
+
+
+def _whole(client: Client, text: str) -> SearchResponse:
+    """Answer of all groups: where processors are few and busy, one may give no sign of life in time, and is named."""
+    for _ in range(TRIES):
+        if not (served := client.search(text, 10, 3)).partial:
+            break
+        time.sleep(1)
+    return served
 
 
 def _same(served: AnswerBody, expected: Answer, tolerance: float) -> None:

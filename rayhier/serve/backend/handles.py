@@ -50,7 +50,7 @@ class DeploymentClient:
     """Most seconds for a ping, which does a small piece of a replica's work."""
     late_seconds: float = 0.5
     """Seconds after which a request is late: a sign of life is then asked for."""
-    alive_seconds: float = 1.0
+    alive_seconds: float = 2.0
     """Most seconds for two requests for a sign of life, which a replica gives whatever it works on."""
     another_seconds: float = 0.5
     """Most seconds for another replica to answer the request of one that died, since there may be no other."""

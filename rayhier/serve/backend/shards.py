@@ -22,7 +22,7 @@ from rayhier.search.codebook import multiply_adds
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.live import LiveReader, Seen
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan
+from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan, Words
 from rayhier.search.stored import Listing, Lookup
 from rayhier.search.threads import single_thread
 from rayhier.serve.backend.version import Version
@@ -224,6 +224,9 @@ class ShardGroup:
             leaves = range(min(self._range.start, count), min(self._range.stop, count))
             reader = Reader.open(spec, there, similarity, leaves)
             reader.open_files()
+            if reader.words is not None:  # here, so that no request waits for what a first one computes
+                m = there.manifest.dimension
+                reader.read(Words(["search"], np.zeros((1, m), np.float32), 1))
             rows_L = np.append(np.array(there.manifest.counts, dtype=np.int64), 0)
             rows_L[: leaves.start] = rows_L[leaves.stop :] = 0
             live, probed = LiveReader.open(reader, there, self._range), _some(there, leaves)
