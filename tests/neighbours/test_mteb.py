@@ -81,8 +81,14 @@ def test_other_splits_and_corpora_are_refused(evaluated, trained):
 
 @pytest.mark.timeout(900)
 def test_scifact_gives_what_the_run_reports(data, tmp_path):
-    """The command itself on BEIR's SciFact; texts are cut at 64 tokens and training is short, to save minutes."""
-    work, shorter = tmp_path / "work", ["encoder.max_length=64", "train.epochs=5", "evaluate.baselines=[exact]"]
+    """The command itself on BEIR's SciFact; texts are cut at 64 tokens and training is short, to save minutes.
+
+    In float32, as searches encode queries: an evaluation encodes them in the run's number format.
+    """
+    work, shorter = (
+        tmp_path / "work",
+        ["encoder.max_length=64", "encoder.precision=float32", "train.epochs=5", "evaluate.baselines=[exact]"],
+    )
     given = [f"corpus.path={data('scifact')}", f"workdir={work}", "cluster.address=local", *shorter]
     command = [
         sys.executable,
