@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.run import SQLITE, MlflowTracker, WandbTracker
@@ -68,7 +70,7 @@ class Sink:
                 say(f"  run.track: {type(tracker).__name__}: {_line(error)}; its run was not ended")
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """Event files in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -76,17 +78,17 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(folder))
 
+    @override
     def log(self, group: str, values: Values, step: int) -> None:
-        """As in `Tracker`."""
         for name, value in values.items():
             self._writer.add_scalar(f"{group}/{name}", value, step)
 
-    def close(self, *, failed: bool = False) -> None:  # noqa: ARG002  files know of no failure
-        """As in `Tracker`."""
+    @override
+    def close(self, *, failed: bool = False) -> None:
         self._writer.close()
 
 
-class Mlflow:
+class Mlflow(Tracker):
     """A run of MLflow; one of the same artifact that was not ended is gone on with."""
 
     def __init__(self, tracker: MlflowTracker, spec: JobSpec, title: str, artifact: str) -> None:
@@ -109,17 +111,17 @@ class Mlflow:
         return str(self._client.create_experiment(name) if known is None else known.experiment_id)
 
     def log(self, group: str, values: Values, step: int) -> None:
-        """As in `Tracker`; signs that MLflow's names cannot have are `_`: nDCG@10 is nDCG_10."""
+        """Take the measures of a step; signs that MLflow's names cannot have are `_`: nDCG@10 is nDCG_10."""
         now = int(time.time() * 1000)
         rows = [self._entities.Metric(_plain(f"{group}/{name}"), value, now, step) for name, value in values.items()]
         self._client.log_batch(self._run, metrics=rows)
 
+    @override
     def close(self, *, failed: bool = False) -> None:
-        """As in `Tracker`."""
         self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
 
 
-class Wandb:
+class Wandb(Tracker):
     """A run of Weights & Biases, whose id is its artifact; a server goes on with one that is there."""
 
     def __init__(self, tracker: WandbTracker, spec: JobSpec, title: str, artifact: str) -> None:
@@ -139,14 +141,14 @@ class Wandb:
         self._groups = set[str]()
 
     def log(self, group: str, values: Values, step: int) -> None:
-        """As in `Tracker`; each group has steps of its own, `group/step`."""
+        """Take the measures of a step; each group counts steps of its own, `group/step`."""
         if group not in self._groups:
             self._groups.add(group)
             self._run.define_metric(f"{group}/*", step_metric=f"{group}/step")
         self._run.log({f"{group}/step": step, **{f"{group}/{name}": value for name, value in values.items()}})
 
+    @override
     def close(self, *, failed: bool = False) -> None:
-        """As in `Tracker`."""
         self._run.finish(exit_code=int(failed))
 
 
@@ -174,12 +176,12 @@ def located(spec: JobSpec) -> JobSpec:
     """Make the tracker's path one that every process of this machine understands; InputError where it is none."""
     match spec.run.track:
         case MlflowTracker(file=str(file)) as tracker:
-            given = {"uri": f"{SQLITE}{resolve('run.track.uri', file)}"}
+            placed = {"uri": f"{SQLITE}{resolve('run.track.uri', file)}"}
         case WandbTracker(mode="offline") as tracker:
-            given = {"folder": str(resolve("run.track.folder", tracker.folder))}
+            placed = {"folder": str(resolve("run.track.folder", tracker.folder))}
         case _:
             return spec
-    track = tracker.model_copy(update=given)
+    track = tracker.model_copy(update=placed)
     return spec.model_copy(update={"run": spec.run.model_copy(update={"track": track})})
 
 

@@ -43,7 +43,7 @@ UNSAID = (
     *("doc_ids", "node_ids", "output_fields", "embedding_field", "alpha", "mmr_threshold"),
     *("sparse_top_k", "hybrid_top_k"),
 )
-"""What a query of LlamaIndex may ask, and rayhier cannot say."""
+"""Fields of LlamaIndex's `VectorStoreQuery` that rayhier has no search for; a query that sets one is refused."""
 BOUNDS = {FilterOperator.GT: "gt", FilterOperator.GTE: "gte", FilterOperator.LT: "lt", FilterOperator.LTE: "lte"}
 
 

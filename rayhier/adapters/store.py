@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from rayhier.arrays import Floats
 from rayhier.python import Index
@@ -119,24 +120,25 @@ def store_of(index: "str | os.PathLike[str] | Index | Client") -> Store:
 
 
 @dataclass(frozen=True)
-class Opened:
+class Opened(Store):
     """An index that is opened in this process."""
 
     index: Index
 
+    @override
     def fields(self) -> Mapping[str, FieldType]:
-        """As in `Store`."""
         return self.index.spec.corpus.field_types
 
+    @override
     def search(
         self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
     ) -> list[list[Document]]:
-        """As in `Store`."""
         answers = self.index.search_batch(queries, k, filter=where, **options)
         return [[Document(hit.id, hit.title, hit.text, hit.fields, hit.score) for hit in hits] for hits in answers]
 
+    @override
     def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """As in `Store`: one version of the index."""
+        # One version of the index.
         names = self.index.spec.corpus.row_columns
         kept = {"id": names.id, "title": names.title, "text": names.text}
         rows = [
@@ -149,15 +151,16 @@ class Opened:
         if rows:
             self.index.add(rows, upsert=True)
 
+    @override
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """As in `Store`: one version of the index."""
+        # One version of the index.
         there = [document.id for document in self.get(ids)]
         if there:
             self.index.delete(there)
         return there
 
+    @override
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """As in `Store`."""
         documents = list[Document]()
         for id_ in dict.fromkeys(ids):
             try:
@@ -166,44 +169,45 @@ class Opened:
                 continue
         return documents
 
+    @override
     def all(self) -> Iterator[Document]:
-        """As in `Store`."""
         after: str | None = None
         while page := self.index.documents(after, PAGE):
             yield from map(_read, page)
             after = page[-1].id
 
+    @override
     def encode(self, texts: Sequence[str]) -> Floats:
-        """As in `Store`."""
         return self.index.encode(list(texts))
 
+    @override
     def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        """As in `Store`."""
         return self.index.rerank(query, texts)
 
+    @override
     def state(self) -> str:
-        """As in `Store`."""
         return f"{self.index.model}-{self.index.version}"
 
+    @override
     def __len__(self) -> int:
-        """As in `Store`."""
         return len(self.index)
 
 
 @dataclass(frozen=True)
-class Served:
+class Served(Store):
     """An index that a server serves; to write, the client needs the write token."""
 
     client: Client
 
+    @override
     def fields(self) -> Mapping[str, FieldType]:
-        """As in `Store`."""
         return self.client.index().fields
 
+    @override
     def search(
         self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
     ) -> list[list[Document]]:
-        """As in `Store`: a request, or several where there are more queries than the server takes at once."""
+        # A request, or several where there are more queries than the server takes at once.
         if len(queries) == 1:
             answers = [self.client.search(queries[0], k, filter=where, **options).results]
         else:
@@ -223,8 +227,9 @@ class Served:
         half = len(queries) // 2
         return [each for part in (queries[:half], queries[half:]) for each in self._answers(part, k, where, options)]
 
+    @override
     def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """As in `Store`: a change of the log for each thousand, or fewer where they are large.
+        """A change of the log for each thousand, or fewer where they are large.
 
         Where a later change is refused, the ApiError says how many documents are written.
         """
@@ -242,15 +247,17 @@ class Served:
                 raise ApiError(error.status, error.code, said) from None
             begin += size
 
+    @override
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """As in `Store`: a change of the log for each thousand."""
+        # A change of the log for each thousand.
         there = [document.id for document in self.get(ids)]
         for begin in range(0, len(there), PAGE):
             self.client.delete(there[begin : begin + PAGE])
         return there
 
+    @override
     def get(self, ids: Sequence[str]) -> list[Document]:
-        """As in `Store`: a request for each."""
+        # A request for each.
         documents = list[Document]()
         for id_ in dict.fromkeys(ids):
             try:
@@ -260,8 +267,8 @@ class Served:
                     raise
         return documents
 
+    @override
     def all(self) -> Iterator[Document]:
-        """As in `Store`."""
         after: str | None = None
         while True:
             page = self.client.documents(after, PAGE)
@@ -269,21 +276,22 @@ class Served:
             if (after := page.next) is None:
                 return
 
+    @override
     def encode(self, texts: Sequence[str]) -> Floats:
-        """As in `Store`: a request, or several where there are more texts than the server takes at once."""
+        # A request, or several where there are more texts than the server takes at once.
         return np.array([vector for part in self._parts(texts) for vector in self.client.encode(part)], np.float32)
 
+    @override
     def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        """As in `Store`."""
         return self.client.rerank(query, texts)
 
+    @override
     def state(self) -> str:
-        """As in `Store`."""
         index = self.client.index()
         return f"{index.model}-{index.version}-{index.log}"
 
+    @override
     def __len__(self) -> int:
-        """As in `Store`."""
         return self.client.index().documents
 
     def _parts(self, queries: Any) -> Iterator[Any]:

@@ -62,17 +62,17 @@ def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
     folder = paths.resolve("corpus.path", spec.path)
     _check_folder(folder, "a folder of text files")
     endings = tuple(suffix.lower() for suffix in spec.suffixes)
-    found = list[NamedFile]()
+    files = list[NamedFile]()
     for place, folders, names in os.walk(folder, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         linked = [name for name in folders if Path(place, name).is_symlink()]
         shown = [name for name in names if name.lower().endswith(endings) and not name.startswith(".")]
         paths_ = (Path(place, name) for name in [*linked, *shown])
-        found += [NamedFile(path.relative_to(folder).as_posix(), path) for path in paths_]
-    if all(file.path.is_symlink() for file in found):
+        files += [NamedFile(path.relative_to(folder).as_posix(), path) for path in paths_]
+    if all(file.path.is_symlink() for file in files):
         allowed = ", ".join(f"*{suffix}" for suffix in spec.suffixes)
         raise InputError(f"corpus.path: {folder} holds no {allowed}; allowed: a folder of such files, corpus.suffixes")
-    return tuple(sorted(found, key=lambda file: file.name))
+    return tuple(sorted(files, key=lambda file: file.name))
 
 
 def _unreadable(error: OSError) -> NoReturn:
