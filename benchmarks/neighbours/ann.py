@@ -126,21 +126,22 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="of each setting, of which the fastest counts (default 3)")
     parser.add_argument("--only", nargs="+", help="algorithms that are measured; what is there of others stays")
     parser.add_argument("--out", type=absolute, help="the plot; default: below results/ of the checkout")
-    given, tell = parser.parse_args(), clock()
-    collection = Collection(given.collection, given.workdir / given.collection)
-    document_NM, query_QM = collection.documents.vector_NM, collection.queries("test").vector_QM[: given.queries]
-    dataset = f"{given.collection}-{document_NM.shape[1]}-angular"
+    options, tell = parser.parse_args(), clock()
+    collection = Collection(options.collection, options.workdir / options.collection)
+    document_NM, query_QM = collection.documents.vector_NM, collection.queries("test").vector_QM[: options.queries]
+    dataset = f"{options.collection}-{document_NM.shape[1]}-angular"
     tell(f"{dataset}: {len(document_NM):,} vectors, {len(query_QM):,} queries")
-    install(given.checkout)
-    write_dataset(given.checkout, dataset, document_NM, query_QM, "angular")
-    names = write_definitions(given.checkout, given.workdir / "definitions")
-    for name in given.only or names:
-        measure(given.checkout, dataset, given.workdir / "definitions", name, "--runs", str(given.runs))
+    install(options.checkout)
+    write_dataset(options.checkout, dataset, document_NM, query_QM, "angular")
+    names = write_definitions(options.checkout, options.workdir / "definitions")
+    for name in options.only or names:
+        measure(options.checkout, dataset, options.workdir / "definitions", name, "--runs", str(options.runs))
         tell(name)
-    drawn = given.out or given.checkout / "results" / f"{dataset}.png"
+    drawn = options.out or options.checkout / "results" / f"{dataset}.png"
     drawn.parent.mkdir(parents=True, exist_ok=True)
-    run(given.checkout, "plot.py", "--dataset", dataset, "--y-scale", "log", "--x-scale", "a3", "--output", str(drawn))
-    rows = results(given.checkout, dataset)
+    scales = "--y-scale", "log", "--x-scale", "a3"
+    run(options.checkout, "plot.py", "--dataset", dataset, *scales, "--output", str(drawn))
+    rows = results(options.checkout, dataset)
     head = ["at least", "algorithm", "setting", "recall@10", "median, ms", "queries/s", "compared", "built, s", "MB"]
     print("\n".join(table(head, [line for least in GOALS for line in lines(rows, names, least)])))
 

@@ -126,13 +126,13 @@ def main() -> None:
     """Follow the runbooks and print recall."""
     parser = Options("rayhier in big-ann-benchmarks' runner of streams of changes.")
     parser.add_argument("checkout", type=absolute, help="a clone of big-ann-benchmarks, which is changed")
-    given, tell = parser.parse_args(), clock()
-    install(given.checkout)
-    run(given.checkout, "create_dataset.py", "--dataset", DATASET)
+    options, tell = parser.parse_args(), clock()
+    install(options.checkout)
+    run(options.checkout, "create_dataset.py", "--dataset", DATASET)
     lines = []
     for runbook in RUNBOOKS:
-        write_truth(given.checkout, runbook)
-        for row in measure(given.checkout, runbook):
+        write_truth(options.checkout, runbook)
+        for row in measure(options.checkout, runbook):
             recalls = " ".join(f"{recall:.3f}" for recall in row["recalls"])
             lines.append([runbook, row["name"], recalls, f"{row['documents_visited']:,.0f}"])
         tell(runbook)
