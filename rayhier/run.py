@@ -19,6 +19,7 @@ from rayhier.spec import InputError, JobSpec, load
 from rayhier.storage import current, files, leaf_map, workdir
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.writer_lease import refuse_while_written
 
 CARRIES = ("corpus", "generate", "embed", "train", "index")
 """Stages that `--carry` runs."""
@@ -141,6 +142,10 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> None:
     except OSError as error:
         raise InputError(f"workdir: {plan.workdir} cannot be written: {error.strerror}") from None
     to_make = [step for step in plan.steps if step.stage in stages and (fresh or step.place.published() is None)]
+    gone = plan.made_of(to_make) if fresh else []
+    for step in [*to_make, *gone] if fresh else []:
+        if step.kind == "index" and (served := step.place.published()) is not None:
+            refuse_while_written(served.root)
     _check_published(plan, to_make)
     if to_make:
         import rayhier.cluster.library  # noqa: F401  InputError at once where faiss is missing
@@ -150,7 +155,6 @@ def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> None:
         join(plan.spec)
         check_resources(plan.spec)
     if fresh:
-        gone = plan.made_of(to_make)
         for step in gone:
             say(f"{step.title}: removed: depends on the model being rebuilt")
         for step in [*to_make, *gone]:

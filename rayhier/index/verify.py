@@ -9,6 +9,7 @@ from rayhier.corpus.check import digest
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
+from rayhier.storage.change_log import ChangeLog
 from rayhier.storage.leaf_map import MEND, LeafMap, Shard
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import reading
@@ -16,10 +17,12 @@ from rayhier.storage.schemas import NODES
 
 
 def verify(root: Location, version: int | None = None) -> list[int]:
-    """Check the files of all versions, then the rows of `version` (None: the newest); returns the versions checked.
+    """Check the files of all versions, the change log, and the rows of a version; returns the versions checked.
 
-    Raises InputError, which names the file, where anything differs from the published state. Memory holds a shard, and
-    16 bytes for each document.
+    `version` None is the newest. Memory holds a shard, the log's tail, and 16 bytes for each document.
+
+    Raises:
+        InputError: something differs from the published state. The message names the file.
     """
     checked_versions, checked = [], set[str]()
     for number in leaf_map.versions(root):
@@ -36,6 +39,10 @@ def verify(root: Location, version: int | None = None) -> list[int]:
             checked_versions.append(number)
     with reading(root, version) as leaf_map_version:
         _check_rows(leaf_map_version)
+    log = ChangeLog(root)
+    for changes in (log.there(with_table=False), log.after(LeafMap.open(root).manifest.log)):
+        for _ in changes:  # reading a change checks it
+            pass
     return checked_versions
 
 

@@ -1,17 +1,23 @@
 """The change log of an index: changes that are durable before leaf files hold them.
 
 A change is one object, `log/NNNNNNNNNNNN.change` below the index, which begins with the SHA-256 of all that follows: a
-line of JSON, then the rows or ids as an Arrow stream. Numbers count on from 1. An object is written only where its name
-is free (put-if-absent): of two writers one learns that its number is taken. A version of the leaf map says up to which
-number its files hold the log (`Manifest.log`); the changes after it are the version's tail, which searches read too.
-Changes that files hold are gathered into one object, `log/FIRST-LAST.changes`, so that few objects stay.
+line of JSON, then the rows or ids as an Arrow stream. Numbers count from 1. A version of the leaf map says up to which
+number its files hold the log (`Manifest.log`). Searches read the later changes, the version's tail, too. Changes that
+files hold are gathered into one object, `log/FIRST-LAST.changes`, so that few objects stay.
+
+Gathering removes single objects, so their names are free again. A Writer that slept may then take such a name. Three
+rules keep its change out of the log (ADR 21 has the proof):
+
+1. Every change up to the end of the newest gathered object is read from gathered objects only.
+2. The newest single object and the newest gathered object are never removed.
+3. A Writer lists the log after each put. If a later number is there, its own number may be one that was free again.
 """
 
+import contextlib
 import hashlib
 import json
 import math
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -29,9 +35,11 @@ DIGITS = 12
 LENGTH = 8
 """Bytes of an object's length, before each of those that are gathered into one."""
 
-KEPT = 1_000
-"""Changes in leaf files that stay in the log, the newest: a Writer that starts reads their idempotency keys again."""
-TOLD = ("key", "body", "documents", "replaced", "router")
+KEPT = 100_000
+"""Newest changes that stay in the log after leaf files hold them, with their idempotency keys."""
+EPOCH = "writer-"
+"""Beginning of the name of a Writer's lease, which its epoch follows. It sorts after the names of changes."""
+TOLD = ("key", "body", "documents", "replaced", "router", "epoch")
 """What a change's line of JSON says besides its number and kind."""
 
 Kind = Literal["put", "delete"]
@@ -55,6 +63,8 @@ class Change:
     """Number of written documents whose ids were in the index before."""
     router: str | None = None
     """Folder, below the index, of the router that placed the documents written; None: the model's."""
+    epoch: int = 0
+    """Epoch of the Writer that made the change: the number of its lease."""
 
     @property
     def rows(self) -> pa.Table | None:
@@ -91,6 +101,10 @@ class Change:
         return cls(about["number"], about["kind"], table, **{name: about[name] for name in TOLD if name in about})
 
 
+class FencedError(Exception):
+    """Another Writer with a later epoch has begun: a change that was just put is in the log or not."""
+
+
 class ChangeLog:
     """The log of the index below `root`."""
 
@@ -98,114 +112,141 @@ class ChangeLog:
         self._folder = root / LOG
 
     def append(self, change: Change) -> bool:
-        """Make a change durable; returns False where its number is taken. OSError where storage refuses it."""
-        return files.create(self._folder / _name(change.number), change.packed())
+        """Make a change durable; returns False if its number is taken.
+
+        Raises:
+            FencedError: a Writer with a later epoch than the change's has begun.
+            OSError: storage refused the change, which is in the log or not.
+        """
+        name, data = _name(change.number), change.packed()
+        if not files.create(self._folder / name, data):
+            return False
+        later = files.names(self._folder, after=name)
+        if any(each[0].isdigit() for each in later) and not self._counts(change.number, data):
+            return False
+        if change.epoch and max(map(epoch_of, later), default=0) > change.epoch:
+            raise FencedError
+        return True
+
+    def _counts(self, number: int, data: bytes) -> bool:
+        """Return True if the log has a change that was just put; otherwise its number was free again: remove it."""
+        _, gathered = self._listed()
+        if number > _end(gathered):
+            return True
+        there = (made for begin, end in gathered if begin <= number <= end for made in self._of_many(begin, end))
+        if any(made.number == number and made.packed() == data for made in there):
+            return True  # another Writer has gathered it already
+        (self._folder / _name(number)).unlink(missing_ok=True)
+        return False
 
     def last(self, least: int = 0) -> int:
-        """Return the number of the newest change; `least` where there is none above."""
+        """Return the number of the newest change; `least` if there is none above."""
         singles, gathered = self._listed()
-        return max([least, *singles, *(end for _, end in gathered)])
+        return max([least, *singles, _end(gathered)])
 
     def after(self, number: int, last: int | None = None) -> Iterator[Change]:
         """Yield the changes after a number, in their order, up to number `last`; None: all there are.
 
-        InputError names an object that is missing between others, or damaged; what came before it was yielded.
+        Raises:
+            InputError: an object is missing between others, or damaged. The changes before it were yielded.
         """
-        while last is not None and number < last:  # without listing, which takes longer the more objects there are
-            path = self._folder / _name(number + 1)
-            try:
-                data = path.read_bytes()
-            except FileNotFoundError:
-                break  # it was gathered
-            yield _checked(Change.unpacked(data, str(path)), number + 1, str(path))
+        if last is not None:  # without a list of all objects first, which takes longer the more there are
+            found, error = self._read(range(number + 1, last + 1))
+            if error is None and _end(self._listed()[1]) <= number:
+                yield from found
+                return
+        for change in self.there(number, last):
+            if change.number != number + 1:
+                path = self._folder / _name(number + 1)
+                raise InputError(f"{path}: no such object, but the log goes on to change {self.last()}")
+            yield change
             number += 1
-        if last is None or number < last:
-            for change in self._listed_after(number):
-                yield change
-                if change.number == last:
-                    return  # what comes after may be damaged
 
     def there(self, number: int = 0, last: int | None = None, *, with_table: bool = True) -> Iterator[Change]:
         """Yield the changes after a number that the log has, up to number `last`, over gaps; else with empty tables.
 
-        A log has a gap where the index was not served for a while: the log of another index has those changes.
-        InputError names an object that is damaged.
+        A log has a gap if another index was served for a while: the log of that index has those changes.
+
+        Raises:
+            InputError: an object is damaged. The changes before it were yielded.
+        """
+        most = math.inf if last is None else last
+        singles, gathered = self._listed()
+        for begin, end in sorted(gathered):
+            if end > number and begin <= most:
+                with contextlib.suppress(FileNotFoundError):  # `forget` removed it since
+                    for change in self._of_many(begin, end, with_table):
+                        if number < change.number <= most:
+                            yield change
+                number = end
+        found, error = self._read([each for each in singles if max(number, _end(gathered)) < each <= most], with_table)
+        if _end(self._listed()[1]) > _end(gathered):  # gathered since: what was read may not count
+            yield from self.there(number, last, with_table=with_table)
+            return
+        yield from found
+        if error is not None:
+            raise error
+
+    def _read(self, numbers: Iterable[int], with_table: bool = True) -> tuple[list[Change], Exception | None]:
+        """Read single objects up to the first that cannot be read; returns them, and what is wrong with that one."""
+        found = list[Change]()
+        try:
+            for number in numbers:
+                path = self._folder / _name(number)
+                change = Change.unpacked(path.read_bytes(), str(path), with_table=with_table)
+                found.append(_checked(change, number, str(path)))
+        except (InputError, FileNotFoundError) as error:
+            return found, error
+        return found, None
+
+    def gather(self, first: int, last: int) -> bool:
+        """Gather the changes `first` to `last` into one object, then remove theirs; returns False if it may not be.
+
+        It may not be if some of them are not single objects, or one is the newest change.
         """
         singles, gathered = self._listed()
-        done = number
-        for begin, end in sorted([*gathered, *((single, single) for single in singles)]):
-            if end <= done or (last is not None and begin > last):
-                continue
-            try:
-                many = (begin, end) in gathered
-                single = self._folder / _name(begin)
-                changes = list(self._of_many(begin, end, with_table)) if many else [_one(single, begin, with_table)]
-            except FileNotFoundError:  # it was gathered since
-                yield from self.there(done, last, with_table=with_table)
-                return
-            yield from (
-                change for change in changes if change.number > done and (last is None or change.number <= last)
-            )
-            done = end
-
-    def _listed_after(self, number: int, *, again: bool = True) -> Iterator[Change]:
-        singles, gathered = self._listed()
-        last = max([number, *singles, *(end for _, end in gathered)])
-        done = number
-        for begin, end in sorted(gathered):
-            if end <= done or begin > done + 1:
-                continue
-            for change in self._of_many(begin, end):
-                if change.number == done + 1:
-                    yield change
-                    done += 1
-        while done < last:
-            path = self._folder / _name(done + 1)
-            try:
-                data = path.read_bytes()
-            except FileNotFoundError:
-                if again:  # it may have been gathered since the log was listed
-                    yield from self._listed_after(done, again=False)
-                    return
-                raise InputError(f"{path}: no such object, but the log goes on to change {last}") from None
-            yield _checked(Change.unpacked(data, str(path)), done + 1, str(path))
-            done += 1
-
-    def gather(self, first: int, last: int) -> None:
-        """Gather the changes `first` to `last` into one object, then remove theirs; does nothing where these are."""
-        singles, _ = self._listed()
-        paths = [self._folder / _name(number) for number in range(first, last + 1)]
-        if not set(range(first, last + 1)) <= set(singles):
-            return
-        parts = [path.read_bytes() for path in paths]
+        numbers = range(first, last + 1)
+        if _end(gathered) >= first or singles[-1:] <= [last] or not set(numbers) <= set(singles):
+            return False
+        paths = [self._folder / _name(number) for number in numbers]
+        try:
+            parts = [path.read_bytes() for path in paths]
+        except FileNotFoundError:  # another process gathers them
+            return False
+        if _end(self._listed()[1]) >= first:  # another process gathered them: what was read may not count
+            return False
         whole = b"".join(len(part).to_bytes(LENGTH) + part for part in parts)
         files.create(self._folder / f"{first:0{DIGITS}d}-{last:0{DIGITS}d}{MANY}", whole)
         for path in paths:
             path.unlink(missing_ok=True)
+        return True
 
     def tidy(self, last: int) -> None:
-        """Gather the single objects of the changes up to `last`, and remove those that are gathered already.
+        """Gather the single objects of the changes up to `last`, and remove those that do not count.
 
-        A writer that died after it published a version, or in the midst of gathering, leaves such objects.
+        A Writer that died after it published a version, or while it gathered, leaves such objects.
         """
         singles, gathered = self._listed()
-        gathered.sort()
         runs = list[list[int]]()
-        for number in sorted(singles):
-            place = bisect_right(gathered, (number, math.inf)) - 1
-            if place >= 0 and number <= gathered[place][1]:
+        for number in singles:
+            if any(begin <= number <= end for begin, end in gathered):
                 (self._folder / _name(number)).unlink(missing_ok=True)
-            elif number <= last and runs and number == runs[-1][1] + 1:
-                runs[-1][1] = number
-            elif number <= last:
-                runs.append([number, number])
+            elif number <= last and number != singles[-1]:
+                if runs and number == runs[-1][1] + 1:
+                    runs[-1][1] = number
+                else:
+                    runs.append([number, number])
         for first, end in runs:
-            self.gather(first, end)
+            if not self.gather(first, end):
+                return
 
     def forget(self, last: int) -> list[int]:
-        """Remove gathered objects whose changes all have numbers up to `last`; returns the bytes of each."""
+        """Remove gathered objects whose changes all have numbers up to `last`, but not the newest one.
+
+        Returns the bytes of each.
+        """
         sizes = list[int]()
-        for begin, end in self._listed()[1]:
+        for begin, end in sorted(self._listed()[1], key=lambda each: each[1])[:-1]:
             if end <= last:
                 path = self._folder / f"{begin:0{DIGITS}d}-{end:0{DIGITS}d}{MANY}"
                 sizes.append(path.stat().st_size)
@@ -225,10 +266,10 @@ class ChangeLog:
             raise InputError(f"{path}: damaged: holds changes {begin} to {number - 1}, not to {end}")
 
     def _listed(self) -> tuple[list[int], list[tuple[int, int]]]:
-        """List the numbers of single changes, and the first and last numbers of gathered ones."""
+        """List the numbers of single changes, ascending, and the first and last numbers of gathered ones."""
         singles, gathered = list[int](), list[tuple[int, int]]()
-        for path in self._folder.glob(f"*{ONE}*"):
-            stem, dot, kind = path.name.partition(".")
+        for name in files.names(self._folder):
+            stem, dot, kind = name.partition(".")
             first, _, end = stem.partition("-")
             if dot + kind == ONE and stem.isdecimal():
                 singles.append(int(stem))
@@ -241,8 +282,15 @@ def _name(number: int) -> str:
     return f"{number:0{DIGITS}d}{ONE}"
 
 
-def _one(path: Location, number: int, with_table: bool) -> Change:
-    return _checked(Change.unpacked(path.read_bytes(), str(path), with_table=with_table), number, str(path))
+def _end(gathered: Iterable[tuple[int, int]]) -> int:
+    """Number of the last change of the newest gathered object; 0 if there is none."""
+    return max((end for _, end in gathered), default=0)
+
+
+def epoch_of(name: str) -> int:
+    """Return the epoch of a lease by its file's name; 0 if the name is not that of a lease."""
+    number = name.removeprefix(EPOCH).removesuffix(".json")
+    return int(number) if name == f"{EPOCH}{number}.json" and number.isdecimal() else 0
 
 
 def _checked(change: Change, number: int, name: str) -> Change:

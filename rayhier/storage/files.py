@@ -37,24 +37,28 @@ class File(BaseModel):
 
 
 def create(path: Location, data: bytes) -> bool:
-    """Write a file only where its name is free (put-if-absent), to publish it; returns False where the name exists.
+    """Write a file if its name is free (put-if-absent), to publish it; returns False if the name exists.
 
     Writers that may compete for a name must write different data.
+
+    Raises:
+        OSError: storage refused the file, or cannot tell that the file survives a power cut. Others may see the file.
     """
     if isinstance(path, Remote):
         return path.create(data)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     temporary = _beside(path)
     try:
         temporary.write_bytes(data)
         _flush(temporary)
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            if temporary.stat().st_nlink < 2:  # else NFS sent the link twice, and the first one took the name
+                return False
     finally:
         temporary.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # the file is visible already
-        _flush(path.parent)
+    _flush_folder(path.parent)
     return True
 
 
@@ -77,7 +81,7 @@ def write(path: Location, fill: Callable[[Path], T], *, durable: bool = True) ->
             result = fill(Path(folder) / path.name)
             path.upload(Path(folder) / path.name)
         return result
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     temporary = _beside(path)
     try:
         result = fill(temporary)
@@ -87,8 +91,7 @@ def write(path: Location, fill: Callable[[Path], T], *, durable: bool = True) ->
     finally:
         temporary.unlink(missing_ok=True)
     if durable:
-        with contextlib.suppress(OSError):
-            _flush(path.parent)
+        _flush_folder(path.parent)
     return result
 
 
@@ -103,6 +106,33 @@ def _flush(path: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush a folder's names, unless its file system has no such operation."""
+    try:
+        _flush(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, and flush the name of each folder that is new."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _flush_folder(folder.parent)
+
+
+def names(folder: Location, after: str = "") -> list[str]:
+    """List the names of files in a folder, in ascending order, that sort after a name; none if there is no folder."""
+    if isinstance(folder, Remote):
+        return sorted(folder.names(after))
+    try:
+        return sorted(name for name in os.listdir(folder) if name > after)  # noqa: PTH208  ten times as fast
+    except FileNotFoundError:
+        return []
 
 
 @contextlib.contextmanager

@@ -40,6 +40,8 @@ CHANGING = ("data/", "words/", "routers/", "manifests/", "log/")
 """Folders of an index artifact to which later versions add files; manifests list these files, not record.json."""
 FEWEST_PACKED = 1_000
 """Numbers from which on a list of them is packed."""
+ROLLBACKS = 1_000
+"""Rollbacks whose idempotency keys a manifest has, the newest."""
 REMEMBERED = 8
 """Manifests that stay in memory, the last ones."""
 Stamp = tuple[int, int, int, int]
@@ -150,6 +152,19 @@ class Revision(BaseModel):
     """For each leaf, the leaf of the model from which it was split; of a leaf as the model has it, its own number."""
 
 
+class Rollback(BaseModel):
+    """The outcome of a rollback whose request had an idempotency key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    key: str
+    restored: int
+    """Number of the older version whose content was published again."""
+    model: str
+    version: int
+    log: int
+    documents: int
+
+
 class Manifest(BaseModel):
     """A version of a leaf map: its shards, its files of removed ids, and counts."""
 
@@ -188,6 +203,8 @@ class Manifest(BaseModel):
     """Number of the older version whose content a rollback published again; None: this is no rollback."""
     key: str | None = None
     """Idempotency key of the request that asked for the rollback; None: there was none."""
+    rollbacks: list[Rollback] = []
+    """Rollbacks with an idempotency key, of this version and those before, the newest last."""
     undone: int = 0
     """Number of the last change of the change log that a rollback, of this version or one before, left behind."""
 
@@ -449,7 +466,11 @@ def republish(root: Location, version: int, log: int = 0, key: str | None = None
         older, numbers = LeafMap.open(root, version).manifest, versions(root)
         update = {"change": "rollback", "at": now(), "log": max(log, older.log)}
         manifest = _after(numbers[-1], older.model_copy(update=update))
-        manifest = manifest.model_copy(update={"restored": version, "key": key, "undone": manifest.log})
+        earlier = [each for newest in newest_first(root, None, 1) for each in newest.rollbacks]
+        told = {"model": older.model, "version": manifest.version, "log": manifest.log, "documents": older.documents}
+        made = [] if key is None else [Rollback(key=key, restored=version, **told)]
+        update = {"restored": version, "key": key, "undone": manifest.log}
+        manifest = manifest.model_copy(update={**update, "rollbacks": [*earlier, *made][-ROLLBACKS:]})
         _check_there(root, manifest, set(), "take another version")
         if publish(root, manifest):
             return LeafMap(root, manifest)

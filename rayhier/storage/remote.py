@@ -130,6 +130,12 @@ class Remote:
         for key in self._keys():
             yield key[len(self.key) :].lstrip("/")
 
+    def names(self, after: str) -> Iterator[str]:
+        """Yield the names, relative to this key, of all objects below it whose names sort after a name."""
+        with self._errors():
+            for metas in obstore.list(_store(self.bucket), self.key, offset=f"{self.key}/{after}" if after else None):
+                yield from (meta["path"][len(self.key) :].lstrip("/") for meta in metas)
+
     # Reading
 
     def read_bytes(self) -> bytes:

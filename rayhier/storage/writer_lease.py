@@ -1,8 +1,9 @@
 """The lease of an index's Writer: one server at a time appends to the change log.
 
-A lease is a file `log/writers/NNNNNN.json`; the highest number counts, until its time is over or its process is gone.
-A new Writer takes the next number by put-if-absent, and one that finds a higher number than its own writes no more.
-That no two changes get one number does not depend on leases, but on the log itself.
+A lease is a file `log/writer-NNNNNN.json`. Its number is the Writer's epoch. The lease with the highest number counts,
+until its time is over or its process has ended. A new Writer takes the next number by put-if-absent, and a Writer that
+finds a higher number stops. A lease only tells who may write. The log itself refuses a Writer whose epoch is over,
+since each append looks for later leases (`ChangeLog.append`).
 """
 
 import contextlib
@@ -10,114 +11,170 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 from rayhier.spec import InputError
 from rayhier.storage import files
-from rayhier.storage.change_log import LOG
+from rayhier.storage.change_log import EPOCH, LOG, epoch_of
 from rayhier.storage.leaf_map import now
 from rayhier.storage.paths import Location
 
-WRITERS = "writers"
 SECONDS = 15.0
 """Seconds for which a lease holds after it was taken or renewed."""
 RENEWALS = 5
 """Times that a lease is renewed in these seconds."""
+PROC = Path("/proc")
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Clock that goes on while the machine is suspended, if it has one."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, as others on its machine can find it; process ids alone are used again."""
+
+    pid: int
+    host: str
+    machine: str | None
+    """Boot of the machine, and namespace of process ids; None: the system does not tell."""
+    started: str | None
+    """Time of the process's start, in ticks since boot."""
+
+    @classmethod
+    def here(cls) -> "Process":
+        """Describe this process."""
+        pid, machine = os.getpid(), _machine()
+        return cls(pid, socket.gethostname(), machine, None if machine is None else _started(pid))
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the process is known to have ended; False if it lives, or nothing here can tell."""
+        return self.machine is not None and self.machine == _machine() and self.started != _started(self.pid)
 
 
 @dataclass(frozen=True)
 class Lease:
-    """Who writes, and until when."""
+    """Who writes, and until when by the clock of everyday time."""
 
     number: int
-    host: str
-    pid: int
+    process: Process
     until: float
 
     @property
     def holds(self) -> bool:
-        """True while the lease counts: its time is not over, and its process, where it is of this machine, lives."""
-        if self.until <= now():
-            return False
-        return self.host != socket.gethostname() or _lives(self.pid)
+        """True while the lease counts: its time is not over, and its process has not ended."""
+        return self.until > now() and not self.process.has_ended
+
+
+@dataclass
+class Held:
+    """The lease of this process; called, it says if no other Writer can have taken over."""
+
+    epoch: int
+    seconds: float
+    renewed: float = field(default_factory=lambda: _clock())
+    lost: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self) -> bool:
+        """Return True if nobody took over, and the lease was renewed in time by this process's own clock."""
+        return not self.lost.is_set() and _clock() < self.renewed + self.seconds
 
 
 def refuse_while_written(root: Location) -> None:
-    """Raise InputError where a Writer's lease on the index below `root` holds."""
-    lease = newest(root)
-    if lease is not None and lease.holds:
-        raise InputError(
-            f"{root}: a server writes to this index (process {lease.pid} of {lease.host}); allowed: one writer at a "
-            "time: send changes to that server, or stop it; nothing was changed"
-        )
+    """Raise InputError if a Writer's lease on the index below `root` holds."""
+    _refuse(root, newest(root))
+
+
+def newest_epoch(root: Location) -> int:
+    """Return the epoch of the newest lease; 0 if nobody ever wrote."""
+    return max((number for number, _ in _leases(root)), default=0)
 
 
 def newest(root: Location) -> Lease | None:
-    """Read the lease that counts; None where nobody ever wrote. One that cannot be read counts from its last change."""
-    names = sorted(path.name for path in (root / LOG / WRITERS).glob("*.json"))
-    for path in (root / LOG / WRITERS / name for name in reversed(names)):
+    """Read the lease that counts; None if nobody ever wrote. One that cannot be read counts from its last change."""
+    for number, path in sorted(_leases(root), reverse=True):
         try:
-            saved = files.read_json(path)
-            return Lease(int(path.stem), str(saved["host"]), int(saved["pid"]), float(saved["until"]))
+            saved: dict[str, Any] = files.read_json(path)
+            return Lease(number, Process(**saved["process"]), float(saved["until"]))
         except FileNotFoundError:
             continue
         except (ValueError, KeyError, TypeError):
-            return Lease(int(path.stem), "unknown", 0, path.stat().st_mtime + SECONDS)
+            return Lease(number, Process(0, "unknown", None, None), path.stat().st_mtime + SECONDS)
     return None
 
 
+def _leases(root: Location) -> list[tuple[int, Location]]:
+    return [(epoch, root / LOG / name) for name in files.names(root / LOG, after=EPOCH) if (epoch := epoch_of(name))]
+
+
 @contextlib.contextmanager
-def leased(root: Location, seconds: float = SECONDS) -> Iterator[Callable[[], bool]]:
+def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
     """Take the lease during the block, for `seconds` at a time; a thread renews it.
 
-    Yields a function that returns True while no other Writer can have taken over: none did, and the lease was renewed
-    in time by this process's own clock. InputError where another's lease holds.
+    Raises:
+        InputError: the lease of another Writer holds.
     """
-    refuse_while_written(root)
     before = newest(root)
-    number = 1 if before is None else before.number + 1
-    path, stop, lost = root / LOG / WRITERS / f"{number:06d}.json", threading.Event(), threading.Event()
-    renewed = time.monotonic()
-    if not files.create(path, files.to_json(_who(seconds))):
-        refuse_while_written(root)
+    _refuse(root, before)
+    held = Held(1 if before is None else before.number + 1, seconds)
+    path = root / LOG / f"{EPOCH}{held.epoch:06d}.json"
+    # The name may be free again: then a later lease was there first.
+    if not files.create(path, _bytes(seconds)) or newest_epoch(root) > held.epoch:
         raise InputError(f"{path}: another writer took it at this moment; nothing was changed; start again")
     if before is not None:
-        (root / LOG / WRITERS / f"{before.number:06d}.json").unlink(missing_ok=True)
+        (root / LOG / f"{EPOCH}{before.number:06d}.json").unlink(missing_ok=True)
+    stop = threading.Event()
 
     def renew() -> None:
-        nonlocal renewed
-        while not stop.wait(seconds / RENEWALS):
+        while not stop.wait(seconds / RENEWALS) and not held.lost.is_set():
             with contextlib.suppress(OSError):
-                there = newest(root)
-                if there is not None and there.number > number:
-                    lost.set()
-                    return
-                began = time.monotonic()
-                files.write_json(path, _who(seconds))
-                renewed = began
+                began = _clock()
+                if newest_epoch(root) > held.epoch:
+                    held.lost.set()
+                else:
+                    files.replace(path, _bytes(seconds))
+                    held.renewed = began
 
     thread = threading.Thread(target=renew, daemon=True)
     thread.start()
     try:
-        yield lambda: not lost.is_set() and time.monotonic() < renewed + seconds
+        yield held
     finally:
         stop.set()
         thread.join()
-        if not lost.is_set():
+        if not held.lost.is_set():
             with contextlib.suppress(OSError):  # it ends by itself; the number stays the highest
-                files.write_json(path, _who(0.0))
+                files.replace(path, _bytes(0.0))
 
 
-def _who(seconds: float) -> dict[str, object]:
-    return {"until": now() + seconds, "host": socket.gethostname(), "pid": os.getpid()}
+def _refuse(root: Location, lease: Lease | None) -> None:
+    if lease is not None and lease.holds:
+        raise InputError(
+            f"{root}: a server writes to this index (process {lease.process.pid} of {lease.process.host}); allowed: "
+            "one writer at a time: send changes to that server, or stop it; nothing was changed"
+        )
 
 
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _bytes(seconds: float) -> bytes:
+    return files.to_json({"until": now() + seconds, "process": asdict(Process.here())})
+
+
+def _clock() -> float:
+    return time.clock_gettime(CLOCK)
+
+
+def _machine() -> str | None:
+    """Name the boot of this machine and the namespace of process ids; None if the system does not tell."""
+    with contextlib.suppress(OSError):
+        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {(PROC / 'self/ns/pid').readlink()}"
+    return None
+
+
+def _started(pid: int) -> str | None:
+    """Read when a process started; None if there is no such process."""
+    with contextlib.suppress(OSError):
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
+    return None

@@ -22,7 +22,7 @@ from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded
 from rayhier.serve.tasks import Tasks
 from rayhier.serve.threads import run_in
 from rayhier.spec import InputError
-from rayhier.storage.change_log import KEPT, Change, ChangeLog, Kind
+from rayhier.storage.change_log import KEPT, Change, ChangeLog, FencedError, Kind
 from rayhier.storage.leaf_map import LeafMap, key_of
 from rayhier.storage.paths import Location
 
@@ -30,8 +30,6 @@ TOGETHER = 64
 """Documents of several changes that are looked up together, at most."""
 APPENDED_SECONDS = 0.02
 """Seconds after which changes that were appended are answered before others are."""
-KEYS = 10_000
-"""Idempotency keys that are remembered, the newest."""
 ENDS = "the server ends; the change is there or not: send it again"
 REUSED = "Idempotency-Key: was used with another body; allowed: a new key for each change"
 log = logging.getLogger("ray.serve")
@@ -80,7 +78,7 @@ class _Next:
 
 
 class Keys:
-    """Outcomes of the newest changes that have an idempotency key."""
+    """Outcomes of the newest changes that have an idempotency key: of as many as the log keeps."""
 
     def __init__(self) -> None:
         self._outcomes: OrderedDict[str, tuple[str, Written]] = OrderedDict()
@@ -92,7 +90,7 @@ class Keys:
     def remember(self, key: str, body: str, written: Written) -> None:
         """Remember the outcome of a change by its request's key, with its body's hash; the oldest are forgotten."""
         self._outcomes[key] = (body, written)
-        while len(self._outcomes) > KEYS:
+        while len(self._outcomes) > KEPT:
             self._outcomes.popitem(last=False)
 
     def outcome(self, key: str | None, body: str) -> Written | None:
@@ -105,50 +103,16 @@ class Keys:
         return written
 
 
-class TailSize:
-    """Size and age of the log's tail: how much room it has, and whether it is to be folded."""
-
-    def __init__(self, limits: WriteLimits) -> None:
-        self._limits = limits
-        self.reset([])
-
-    def reset(self, changes: Sequence[Change]) -> None:
-        """Begin anew, with changes that are in the tail by now."""
-        self._documents = sum(made.documents for made in changes)
-        self._bytes = sum(made.table.nbytes for made in changes)
-        self._oldest = time.monotonic()
-
-    def add(self, made: Change) -> None:
-        """Count a change that comes last."""
-        if not self._documents:
-            self._oldest = time.monotonic()
-        self._documents += made.documents
-        self._bytes += made.table.nbytes
-
-    def check_room(self, documents: int, size: int) -> None:
-        """Raise ApiError 503 unless a change may be appended after so many further documents and bytes."""
-        documents, size = documents + self._documents, size + self._bytes
-        if documents >= self._limits.max_tail_documents or size >= self._limits.max_tail_bytes:
-            message = f"{documents} documents of {size} bytes wait to be folded into leaf files; retry in a second"
-            raise overloaded(message)
-
-    @property
-    def is_due(self) -> bool:
-        """True where the tail is so large or old that it is to be folded."""
-        limits = self._limits
-        is_old = self._documents > 0 and time.monotonic() - self._oldest >= limits.fold_seconds
-        return is_old or self._documents >= limits.fold_documents or self._bytes >= limits.fold_bytes
-
-
 class ChangeQueue:
     """Makes changes that wait, first come first served, by appending them to the log of an index."""
 
     def __init__(
         self, follower: Follower, limits: WriteLimits, lease: WriteLease, placement: Placement, tasks: Tasks
     ) -> None:
-        self._follower, self._lease, self._placement, self._tasks = follower, lease, placement, tasks
+        self._follower, self._limits, self._lease = follower, limits, lease
+        self._placement, self._tasks = placement, tasks
         follower.applied = self._note
-        self.keys, self.tail = Keys(), TailSize(limits)
+        self.keys = Keys()
         self._waiting, self._is_changing = deque[WaitingChange](), False
         self._append_thread = ThreadPoolExecutor(1, "append")
 
@@ -198,7 +162,18 @@ class ChangeQueue:
         if (damage := self._follower.damage) is not None:
             raise ApiError(503, "log_damaged", f"{damage}; nothing can be written until it is mended")
         self._lease.check()
-        self.tail.check_room(documents, size)
+        tail = self._follower.tail
+        documents, size = documents + tail.documents, size + tail.bytes
+        if documents >= self._limits.max_tail_documents or size >= self._limits.max_tail_bytes:
+            message = f"{documents} documents of {size} bytes wait to be folded into leaf files; retry in a second"
+            raise overloaded(message)
+
+    @property
+    def is_due(self) -> bool:
+        """True if the tail is so large or old that it is to be folded."""
+        limits, tail = self._limits, self._follower.tail
+        is_old = tail.documents > 0 and time.monotonic() - tail.oldest >= limits.fold_seconds
+        return is_old or tail.documents >= limits.fold_documents or tail.bytes >= limits.fold_bytes
 
     async def _change_waiting(self) -> None:
         try:
@@ -300,18 +275,20 @@ class ChangeQueue:
         if waiting.kind == "put":
             table = await self._placement.place_again(table, waiting.assigner)
             replaced = sum(there[name] > 0 for name in ids)
-        return Change(number, waiting.kind, table, waiting.key, waiting.body, len(ids), replaced, router)
+        epoch = self._lease.epoch
+        return Change(number, waiting.kind, table, waiting.key, waiting.body, len(ids), replaced, router, epoch)
 
     async def append(self, changes: Sequence[Change]) -> int:
-        """Make the first of some changes durable; returns how many, 0 where the number of the first is taken.
+        """Make the first of some changes durable; returns how many, 0 if the number of the first is taken.
 
-        Requests do not see them before the follower applies them. ApiError 503 where storage refuses the first.
+        Requests do not see them before the follower applies them. ApiError 503 if storage refuses the first, which is
+        then in the log or not.
         """
         appended, error = await run_in(self._append_thread, self._append, changes)
         if error is None:
             return appended
         log.warning("the log cannot be written: %s", error)
-        message = f"storage refuses changes: {error.strerror or error}; nothing was changed; retry later"
+        message = f"storage refuses changes: {error.strerror or error}; the change is there or not: send it again"
         raise ApiError(503, "storage", message, RETRY)
 
     def _append(self, changes: Sequence[Change]) -> tuple[int, OSError | None]:
@@ -322,17 +299,12 @@ class ChangeQueue:
             try:
                 if not self._follower.log.append(made):
                     return place, None
+            except FencedError:
+                self._lease.lose()
+                return place, None
             except OSError as error:
-                if not self._is_there(made):
-                    return place, None if place else error  # the next call says it
+                return place, None if place else error  # the next call says it
         return len(changes), None
-
-    def _is_there(self, made: Change) -> bool:
-        """Return True where storage has a change though it answered with an error."""
-        with contextlib.suppress(OSError, InputError):
-            there = self._follower.log.after(made.number - 1, made.number)
-            return [change.packed() for change in there] == [made.packed()]
-        return False
 
     async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
         """Count the rows of documents with some ids; ApiError 503 where a shard group does not answer."""
@@ -372,8 +344,7 @@ class ChangeQueue:
         return list(ChangeLog(other).after(self._follower.seen.log))
 
     def _note(self, made: Change) -> None:
-        """Count a change that requests see from now on, and remember its key."""
-        self.tail.add(made)
+        """Remember the key of a change that requests see from now on."""
         if made.key is not None:
             seen = replace(self._follower.seen, log=made.number)
             self.keys.remember(made.key, made.body, Written(seen, made.documents, made.replaced))

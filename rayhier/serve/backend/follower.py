@@ -7,7 +7,8 @@ may have written; an ingress shows what the Writer tells it, or reads storage it
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -48,6 +49,16 @@ class Newest:
     documents: int
 
 
+@dataclass(frozen=True)
+class TailSize:
+    """What the log's tail holds: documents and bytes of the changes that no leaf file holds."""
+
+    documents: int
+    bytes: int
+    oldest: float
+    """Time, by `time.monotonic`, since when requests see the oldest change; now, if there is none."""
+
+
 class Follower:
     """Replaces an engine's view whenever the index changes; whoever changes the view holds `lock`."""
 
@@ -74,6 +85,7 @@ class Follower:
         """Function that is called whenever the view was replaced."""
         self._groups, self._metrics = list(groups), metrics
         self._pins, self._has_left = pins or contextlib.ExitStack(), False
+        self._tail = deque[tuple[int, int, int, float]]()
         self._thread = ThreadPoolExecutor(1, "follow")
 
     def close(self) -> None:
@@ -113,6 +125,18 @@ class Follower:
             raise RuntimeError("follower: got a request before it began")
         return Newest(view.seen, view.documents)
 
+    @property
+    def tail(self) -> TailSize:
+        """Size of the tail of the version that requests read."""
+        held = self.manifest.log
+        while self._tail and self._tail[0][0] <= held:
+            self._tail.popleft()
+        documents, sizes = [each[1] for each in self._tail], [each[2] for each in self._tail]
+        return TailSize(sum(documents), sum(sizes), self._tail[0][3] if self._tail else time.monotonic())
+
+    def _count(self, made: Change) -> None:
+        self._tail.append((made.number, made.documents, made.table.nbytes, time.monotonic()))
+
     def begin(self) -> list[Change]:
         """Let requests see the version that was opened, with its tail; returns the tail's changes.
 
@@ -130,6 +154,8 @@ class Follower:
         seen = Seen(manifest.model, manifest.version, changes[-1].number if changes else manifest.log)
         documents = manifest.documents + _written(changes) - hidden
         self._show(replace(self.engine.view, documents=documents, seen=seen))
+        for made in changes:
+            self._count(made)
         return changes
 
     def apply(self, made: Change, there: Counter[str]) -> None:
@@ -137,6 +163,7 @@ class Follower:
         documents = self.newest.documents + _written([made]) - there.total()
         seen = replace(self.seen, log=made.number)
         self._show(replace(self.engine.view, documents=documents, seen=seen))
+        self._count(made)
         self.applied(made)
 
     async def catch_up(self) -> None:
@@ -152,11 +179,11 @@ class Follower:
         """Open a version in all groups; InputError or LostError where it cannot be opened."""
         await asyncio.gather(*(group.open(number) for group in self._groups))
 
-    async def move(self, number: int) -> list[Change]:
-        """Let requests see another version, once all groups have opened it; returns the changes of its tail.
+    async def move(self, number: int) -> None:
+        """Let requests see another version, once all groups have opened it.
 
-        Nothing is changed, and no change returned, where requests see a newer version by then. Takes the lock itself.
-        LostError where a shard group does not answer.
+        Nothing is changed if requests see a newer version by then. Takes the lock itself. LostError if a shard group
+        does not answer.
         """
         while True:
             groups, view = self._groups, self.engine.view
@@ -165,11 +192,12 @@ class Follower:
             async with self.lock:
                 with pins:
                     if number < self.seen.version:
-                        return []
+                        return
                     if groups is self._groups:  # else the index was opened with another spec meanwhile
-                        return await self._move(opened, pins)
+                        await self._move(opened, pins)
+                        return
 
-    async def _move(self, opened: View, pins: contextlib.ExitStack) -> list[Change]:
+    async def _move(self, opened: View, pins: contextlib.ExitStack) -> None:
         manifest = opened.opened[1].manifest
         await self.catch_up()
         changes: list[Change]
@@ -178,9 +206,12 @@ class Follower:
         if changes:
             hidden = (await self.engine.present(_ids(changes).to_pylist(), seen)).total()
         documents = manifest.documents + _written(changes) - hidden
-        last = changes[-1].number if changes else manifest.log
+        last, before = changes[-1].number if changes else manifest.log, self.seen.log
         self._serve(opened, pins.pop_all(), Newest(replace(seen, log=last), documents))
-        return changes
+        for made in changes:
+            if made.number > before:  # if changes before it cannot be read any more
+                self._count(made)
+                self.applied(made)
 
     async def reopen(self, view: View, groups: Sequence[Versions]) -> None:
         """Let requests see the index as it was opened anew, with another spec: its model, groups and rules."""

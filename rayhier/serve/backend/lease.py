@@ -1,7 +1,6 @@
 """A Writer's right to change an index: while its lease holds, and until another index takes the place of this one."""
 
 import contextlib
-from collections.abc import Callable
 
 from rayhier.serve.errors import RETRY, ApiError
 from rayhier.spec import InputError
@@ -19,8 +18,9 @@ class WriteLease:
     def __init__(self, root: Location) -> None:
         """Take the lease on the index below `root`; InputError where another's holds."""
         self._root, self._closing = root, contextlib.ExitStack()
-        self.holds: Callable[[], bool] = self._closing.enter_context(leased(root))
-        """Function that returns True while no other Writer of the index can have taken over."""
+        self._held = self._closing.enter_context(leased(root))
+        self.has_caught_up = False
+        """True once the Writer has seen all changes of earlier ones; it accepts changes only then."""
         self.moved = False
         """True once the Writer of another index has all changes, and makes all further ones."""
 
@@ -29,15 +29,32 @@ class WriteLease:
         self._closing.close()
 
     @property
+    def epoch(self) -> int:
+        """Number of the lease, which changes carry."""
+        return self._held.epoch
+
+    def holds(self) -> bool:
+        """Return True while this Writer may change the index: nobody can have taken over, and it has caught up."""
+        return self.has_caught_up and self._held()
+
+    @property
     def lost(self) -> bool:
-        """True where another server may write, and nothing else writes in this one's place."""
-        return not self.moved and not self.holds()
+        """True if another server may write, and nothing else writes in this one's place."""
+        return not self.moved and not self._held()
+
+    def lose(self) -> None:
+        """Note that another Writer has taken over."""
+        self._held.lost.set()
 
     def take_again(self) -> bool:
-        """Take the lease once more where it is over; returns False while another's holds, or storage refuses."""
+        """Take the lease again after it was lost; returns False while another's holds, or storage refuses.
+
+        Changes are refused until the Writer has caught up.
+        """
+        self.has_caught_up = False
         self._closing.close()
         try:
-            self.holds = self._closing.enter_context(leased(self._root))
+            self._held = self._closing.enter_context(leased(self._root))
         except (InputError, OSError):
             return False
         return True

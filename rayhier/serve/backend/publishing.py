@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rayhier.index import change
 from rayhier.index.compact import compact_here
@@ -24,11 +24,9 @@ from rayhier.serve.tasks import Tasks
 from rayhier.serve.threads import run_in, yield_to_others
 from rayhier.spec import InputError
 from rayhier.storage import current, leaf_map
-from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.leaf_map import LeafMap, Manifest, Rollback
 from rayhier.storage.paths import locate
 
-ROLLBACKS_READ = 100
-"""Versions, the newest, among which the one that an idempotency key published is looked for."""
 VOID = 0.5
 """Share of rows of removed documents above which all files are written anew."""
 AGAIN_SECONDS = 1.0
@@ -81,7 +79,7 @@ class Publisher:
     async def _serve(self, number: int) -> None:
         """Let requests see a version that was published; the changes that its files hold become one object."""
         self._published = number
-        self._changes.tail.reset(await self._follower.move(number))
+        await self._follower.move(number)
         await self.tidy_log()
         await run_in(self._fold_thread, give_back)
 
@@ -95,7 +93,7 @@ class Publisher:
     async def fold_forever(self) -> None:
         """Fold the tail whenever it is large or old, and look whether a damaged log was mended.
 
-        Where another server wrote meanwhile and has ended, takes the lease again and goes on. Ends once the Writer of
+        If another server wrote meanwhile and has ended, takes the lease again and goes on. Ends once the Writer of
         another index took over.
         """
         seconds = AGAIN_SECONDS
@@ -105,7 +103,7 @@ class Publisher:
             try:
                 if self._lease.moved:
                     return
-                if self._lease.lost:
+                if not self._lease.holds():
                     await self._go_on()
                 elif self._published > self._seen.version:
                     async with self._publishing:
@@ -113,11 +111,11 @@ class Publisher:
                 elif self._follower.damage is not None:
                     async with self._follower.lock:
                         await self._changes.catch_up()
-                elif self._changes.tail.is_due and self._lease.holds():
+                elif self._changes.is_due:
                     await self.fold()
-                elif self._follower.manifest.carried and self._lease.holds():
+                elif self._follower.manifest.carried:
                     await self.embed()
-                elif self._maintenance.may_be_due and self._lease.holds():
+                elif self._maintenance.may_be_due:
                     async with self._publishing:
                         await self.serve_newest()
                         await self._maintain()
@@ -127,14 +125,18 @@ class Publisher:
                 log.exception("the log's tail cannot be folded; it is tried again")
 
     async def _go_on(self) -> None:
-        """Take the lease again, and let requests see what another Writer did; nothing while that one writes."""
-        if not await run_in(self._fold_thread, self._lease.take_again):
+        """Take the lease again, and let requests see what another Writer did; nothing while that one writes.
+
+        Changes are accepted only after that.
+        """
+        if self._lease.lost and not await run_in(self._fold_thread, self._lease.take_again):
             return
         async with self._publishing:
             await self.serve_newest()
         await self._changes.remember_folded(self._follower.log)
         async with self._follower.lock:
             await self._changes.catch_up()
+            self._lease.has_caught_up = True
 
     async def fold(self) -> None:
         """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time.
@@ -218,23 +220,26 @@ class Publisher:
     async def _roll_back(self, number: int, key: str | None) -> RolledBack:
         async with self._publishing:
             self._lease.check_moved()
-            manifest: Manifest | None = await run_in(self._fold_thread, self._rolled_back, key)
-            if manifest is not None and manifest.restored != number:
+            done: Rollback | None = await run_in(self._fold_thread, self._rolled_back, key)
+            if done is not None and done.restored != number:
                 raise ApiError(422, "key_reused", REUSED)
-            if manifest is None:
+            if done is None:
                 self._lease.check()
                 await self._check_whole(number)
                 async with self._follower.lock:
                     self._lease.check_moved()
                     manifest = await run_in(self._fold_thread, self._restore, number, key)
-            if manifest.version > self._seen.version:
+                made, documents = Seen(manifest.model, manifest.version, manifest.log), manifest.documents
+            else:
+                made, documents = Seen(done.model, done.version, done.log), done.documents
+            if made.model == self._seen.model and made.version > self._seen.version:
                 try:
-                    await self._serve(manifest.version)
+                    await self._serve(made.version)
                 except LostError as lost:
-                    message = f"{lost} did not answer; version {manifest.version} is served once it does"
+                    message = f"{lost} did not answer; version {made.version} is served once it does"
                     raise ApiError(503, "shards_lost", message, RETRY) from None
         self._lease.check()
-        return RolledBack(replace(self._seen, version=manifest.version, log=manifest.log), manifest.documents)
+        return RolledBack(made, documents)
 
     async def _check_whole(self, number: int) -> None:
         """Raise ApiError where a version is not there, or the groups cannot open it."""
@@ -258,7 +263,12 @@ class Publisher:
             message = f"storage refuses changes: {error.strerror or error}; retry later"
             raise ApiError(503, "storage", message, RETRY) from None
 
-    def _rolled_back(self, key: str | None) -> Manifest | None:
-        """Return the version that an earlier request with the same key published."""
-        newest = () if key is None else leaf_map.newest_first(self._root, None, ROLLBACKS_READ)
-        return next((manifest for manifest in newest if manifest.key == key), None)
+    def _rolled_back(self, key: str | None) -> Rollback | None:
+        """Return what an earlier request with the same key did, to this index or to the one before it."""
+        before = self._follower.version.before()
+        for root in [] if key is None else [self._root, *([] if before is None else [before])]:
+            for newest in leaf_map.newest_first(root, None, 1):
+                for rollback in newest.rollbacks:
+                    if rollback.key == key:
+                        return rollback
+        return None

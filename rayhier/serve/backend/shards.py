@@ -67,8 +67,8 @@ class ShardGroup:
     """Searches a range of an index's leaves; InputError where a file is not as published.
 
     Several versions may be open at a time, each with its tail: those that requests name, and with `follows` the newest
-    on storage. One that no request has named for `seconds`, since one named a newer version, is closed; where many
-    documents come, and version follows on version, those before the last two older ones are closed after five seconds.
+    on storage. A version that no request has named for `seconds`, since a newer version was opened, is closed. If
+    version follows on version, those before the last two older ones are closed after five seconds.
     A request that takes longer than that opens its version again, which vacuum must have left. Where work
     fails twice in a row, the group opens its newest version's files again; damaged files in the cache of this machine
     are then made again from the published ones.
@@ -125,6 +125,8 @@ class ShardGroup:
             raise RuntimeError("the group was released")
         if number not in self._versions:
             await asyncio.get_running_loop().run_in_executor(self._opening, self._open, number)
+        now = time.monotonic()
+        self._named.setdefault(number, (now, now))  # so that older versions end even if no request comes
 
     async def ping(self) -> None:
         """Search a leaf of each shard; raises an error, of any type, where files cannot be read or were changed."""

@@ -13,9 +13,10 @@ from rayhier.search.model import Model
 from rayhier.spec import InputError
 from rayhier.spec.encoder import Precision
 from rayhier.storage import current
+from rayhier.storage.artifact import Place
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap, Manifest, ranges
-from rayhier.storage.paths import locate
+from rayhier.storage.paths import Location, locate
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Version:
     def at(self, number: int) -> Self:
         """Return another version of the same index."""
         return replace(self, number=number)
+
+    def before(self) -> Location | None:
+        """Return the folder of the index that current.json named before this one; None if there is none."""
+        index = self.now.before
+        published = None if index is None else Place(locate(self.workdir) / "index" / index).published()
+        return None if published is None else published.root
 
     def model(self, precision: Precision | None = None) -> Model:
         """Open the trained model, which encodes in the spec's precision unless another is given.

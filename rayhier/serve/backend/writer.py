@@ -19,9 +19,8 @@ from rayhier.serve.errors import ApiError
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.tasks import Tasks
 from rayhier.spec import InputError
-from rayhier.storage.artifact import Place
 from rayhier.storage.change_log import ChangeLog
-from rayhier.storage.paths import Location, locate
+from rayhier.storage.paths import Location
 
 T = TypeVar("T")
 CARRY = "allowed: `rayhier run SPEC` again, which carries the documents as that index has them"
@@ -84,7 +83,7 @@ class Writer:
 
         LostError where a shard group does not answer, InputError as in `take_over`.
         """
-        before = self._before()
+        before = self._follower.version.before()
         for there in [*([] if before is None else [ChangeLog(before)]), self._follower.log]:
             await self._changes.remember_folded(there)
         await self._changes.begin()
@@ -95,13 +94,7 @@ class Writer:
         await self.publisher.tidy_log()
         if before is not None:
             await self.take_over(before)
-
-    def _before(self) -> Location | None:
-        """The folder of the index that current.json named before this one; None where there is none."""
-        version = self._follower.version
-        index, workdir = version.now.before, locate(version.workdir)
-        published = None if index is None else Place(workdir / "index" / index).published()
-        return None if published is None else published.root
+        self._lease.has_caught_up = True
 
     async def take_over(self, before: Location) -> None:
         """Append what another index's log has beyond this one's, encoded anew, under the same numbers and keys.
@@ -121,7 +114,8 @@ class Writer:
             names = [name for names in ids.values() for name in names]
             there = await self._changes.present(names, self._follower.seen)
             for made in changes:
-                anew = made if made.rows is None else replace(made, table=next(tables), router=router)
+                again = replace(made, epoch=self._lease.epoch)
+                anew = again if made.rows is None else replace(again, table=next(tables), router=router)
                 if not await self._changes.append([anew]):
                     root = self._follower.root
                     raise InputError(f"{root}: another process appends to its log; allowed: one writer at a time")

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.storage.change_log import LOG, Change, ChangeLog
+from rayhier.storage.change_log import LOG, Change, ChangeLog, FencedError
+from rayhier.storage.writer_lease import leased
 
 ROWS = pa.table({"doc_id": ["a", "b", "a"], "text": ["x", "y", "z"]})
 
@@ -87,7 +88,8 @@ def test_gathered_changes_are_one_object(folder, log):
     assert [found.ids.to_pylist() for found in log.after(0)] == [[str(number)] for number in range(1, 8)]
     assert [found.number for found in log.after(3)] == [4, 5, 6, 7]
     log.gather(1, 5)  # again: they are gone
-    log.gather(6, 7)
+    log.gather(6, 7)  # not the newest
+    log.gather(6, 6)
     assert [found.number for found in log.after(4)] == [5, 6, 7]
     assert log.last() == 7
     assert log.append(change(8))
@@ -95,16 +97,16 @@ def test_gathered_changes_are_one_object(folder, log):
 
 
 def test_a_gathering_that_died_between_its_steps_doubles_nothing(folder, log):
-    for number in (1, 2, 3):
+    for number in (1, 2, 3, 4):
         log.append(change(number))
     kept = (folder / LOG / "000000000002.change").read_bytes()
     log.gather(1, 3)
     (folder / LOG / "000000000002.change").write_bytes(kept)
-    assert [found.number for found in log.after(0)] == [1, 2, 3]
+    assert [found.number for found in log.after(0)] == [1, 2, 3, 4]
 
 
 def test_a_damaged_gathering_is_named(folder, log):
-    for number in (1, 2):
+    for number in (1, 2, 3):
         log.append(change(number))
     log.gather(1, 2)
     path = folder / LOG / "000000000001-000000000002.changes"
@@ -131,7 +133,7 @@ def test_changes_that_are_gathered_while_they_are_read(folder, log):
         log.append(change(number))
     read = log.after(0)
     assert [next(read).number, next(read).number] == [1, 2]
-    log.gather(1, 6)
+    log.gather(1, 5)
     assert [found.number for found in read] == [3, 4, 5, 6]
 
 
@@ -142,6 +144,7 @@ def test_a_log_with_a_gap_goes_on_behind_it(folder, log):
     log.gather(1, 2)
     for number in (7, 8, 9):
         log.append(change(number))
+    log.gather(3, 3)
     log.gather(7, 8)
     assert [made.number for made in log.there()] == [1, 2, 3, 7, 8, 9]
     assert [made.number for made in log.there(1, 8)] == [2, 3, 7, 8]
@@ -157,12 +160,45 @@ def test_a_log_with_a_gap_goes_on_behind_it(folder, log):
 def test_what_writers_that_died_left_single_is_gathered(folder, log):
     for number in range(1, 10):
         log.append(change(number))
-    log.gather(3, 5)
-    log.append(change(4, ["again"]))  # as if the Writer had died before it removed the gathered ones
-    log.tidy(7)
-    names = sorted(path.name.lstrip("0") for path in (folder / LOG).iterdir())
-    assert [name.split(".")[1] for name in names] == ["changes", "changes", "changes", "change", "change"]
-    assert [found.number for found in log.after(0)] == list(range(1, 10))
-    assert [found.ids.to_pylist() for found in log.after(3, 4)] == [["a"]]
-    log.tidy(7)
-    assert sorted(path.name.lstrip("0") for path in (folder / LOG).iterdir()) == names
+    left = (folder / LOG / "000000000002.change").read_bytes()
+    log.gather(1, 5)
+    (folder / LOG / "000000000002.change").write_bytes(left)  # the Writer died before it removed this one
+    for last, singles in ((7, 2), (7, 2), (9, 1)):
+        log.tidy(last)
+        names = [path.name for path in (folder / LOG).iterdir()]
+        assert sum(name.endswith(".change") for name in names) == singles
+        assert [found.number for found in log.after(0)] == list(range(1, 10))
+
+
+def test_a_number_is_given_once_even_after_its_object_was_gathered(log):
+    for number in range(1, 6):
+        log.append(change(number, ["first"]))
+    log.tidy(5)
+    assert not any(log.append(change(number, ["second"])) for number in range(1, 6))
+    log.forget(5)
+    assert log.last() == 5
+    assert [found.ids.to_pylist() for found in log.after(0)] == [["first"]] * 5
+    assert log.append(change(6))
+
+
+def test_a_change_under_a_number_that_was_free_again_is_never_read(folder, log):
+    """Its Writer slept for a long time, and was killed before it looked at the log."""
+    for number in range(1, 6):
+        log.append(change(number, ["first"]))
+    log.tidy(5)
+    for number in (1, 3):
+        (folder / LOG / f"{number:012d}.change").write_bytes(change(number, ["second"]).packed())
+    for found in (log.after(0), log.after(2), log.after(0, 1), log.after(2, 3), log.there(), log.there(2, 3)):
+        assert {name for made in found for name in made.ids.to_pylist()} == {"first"}
+    log.tidy(5)
+    assert not (folder / LOG / "000000000001.change").exists()
+
+
+def test_a_writer_whose_epoch_is_over_learns_it_from_the_log(folder, log):
+    with leased(folder) as held:
+        assert log.append(change(1, epoch=held.epoch))
+    with leased(folder) as later:
+        assert later.epoch > held.epoch
+        with pytest.raises(FencedError):
+            log.append(change(2, epoch=held.epoch))
+        assert log.append(change(3, epoch=later.epoch))
