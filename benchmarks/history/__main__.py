@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from benchmarks.commands import Options, count
 from benchmarks.history.driver import Plan
+from benchmarks.history.rollbacks import Rollbacks
 from benchmarks.history.together import Told, together
 from benchmarks.history.toy_index import DOCUMENTS
 from benchmarks.live.gauge import about
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--operations", type=count, default=200_000)
     parser.add_argument("--kills", type=count, default=300)
     parser.add_argument("--swaps", type=count, default=40)
+    parser.add_argument("--rollbacks", type=int, default=60, help="of one more history, whose one client rolls back")
+    parser.add_argument("--failovers", type=count, default=20, help="times that another server takes over")
     parser.add_argument("--clients", type=count, default=Plan.clients, help="of each history (default 8)")
     parser.add_argument("--fold-documents", type=count, default=Plan.fold_documents, help="writes.fold_documents")
     parser.add_argument("--seed", type=int, help="of the first history, one more of each next; default: at random")
@@ -31,11 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-mounts", action="store_true", help="no tmpfs: the server's files are limited in size")
     options = parser.parse_args(arguments)
     first = secrets.randbelow(1 << 31) if options.seed is None else options.seed
-    plans = [
+    plans: list[Plan | Rollbacks] = [
         Plan(
             _share(options.operations, number, options.histories),
             _share(options.kills, number, options.histories),
             _share(options.swaps, number, options.histories),
+            _share(options.failovers, number, options.histories),
             first + number,
             options.clients,
             options.fold_documents,
@@ -44,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for number in range(options.histories)
     ]
+    if options.rollbacks:
+        plans.append(Rollbacks(options.rollbacks, first + options.histories))
     folders, began = [options.workdir / str(plan.seed) for plan in plans], time.monotonic()
     told = together(plans, folders)
     counts: Counter[str] = sum((Counter(each.counts) for each in told), Counter())
@@ -62,11 +68,13 @@ def figures(told: Sequence[Told], seeds: str, clients: int, seconds: float) -> F
     """What docs/live.md says of histories."""
     counts: Counter[str] = sum((Counter(each.counts) for each in told), Counter())
     text = (
-        f"{counts['operations']:,} operations in {len(told)} histories at once, {clients} clients each (seed {seeds}), "
+        f"{counts['operations']:,} operations in histories that run at once, {clients} clients each (seed {seeds}), "
         f"on indexes of {DOCUMENTS} documents in memory, killed by SIGKILL, which is not loss of power: "
         f"{sum(each.violations for each in told)} violations in {seconds / 60:.1f} minutes "
         f"([what is checked](../benchmarks/README.md#history)). Killed {counts['killed']} times, refused by the disk "
-        f"{counts['refuses']}, damaged in the log {counts['damaged']}, swapped to another model {counts['swap']}; "
+        f"{counts['refuses']}, damaged in the log {counts['damaged']}, swapped to another model {counts['swap']}, "
+        f"paused {counts['paused']}, another server took over {counts['fail over'] + counts['fail back']}, rolled back "
+        f"{counts['rollbacks']} times while files were written; "
         f"{counts['answers lost, change made']} changes were made whose answers a kill cut. {about()}."
     )
     made = [name.split(":")[0] for name in told[0].counts if name.endswith(": versions made")]

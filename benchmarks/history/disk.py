@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Protocol
 
-Refusal = Literal["full", "read-only"]
+Refusal = Literal["full", "read-only", "fsync"]
 KIBIBYTES = 1 << 20
 """Size of the tmpfs: one gibibyte, of which only what is written takes memory."""
 SHORT = 300

@@ -24,7 +24,7 @@ import httpx2
 
 from benchmarks.history import toy_index
 from benchmarks.history.disk import Disk, Limits, Refusal, Tmpfs
-from benchmarks.history.server import ServerProcess
+from benchmarks.history.server import LEASE_SECONDS, ServerProcess
 from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
 from rayhier.search.model import Model
@@ -49,8 +49,12 @@ READS = {"get": 24, "list": 10, "word": 12, "words": 8, "dense": 9, "hybrid": 8,
 """How often clients read, by kind, in a hundred operations; the others are changes."""
 PUTS = 0.7
 """Share of changes that write documents; others delete some."""
-LATE = 900
-"""Most changes after which a client sends one again: the server remembers the keys of the newest thousand."""
+LATE = 90_000
+"""Most changes after which a client sends one again: the server remembers the keys of the newest hundred thousand."""
+STALE_CLIENTS, STALE_SECONDS = 3, 2.0
+"""Clients that write to a Writer that was paused, and the seconds for which they do."""
+WRONG_SECONDS = (-3600.0, -20.0, 20.0, 3600.0)
+"""Seconds by which a clock jumps."""
 ALL_LEAVES = 1_000
 """A beam of all leaves, however many were split."""
 SEASON, SEASONAL = 60, 0.8
@@ -65,6 +69,7 @@ class Plan:
     operations: int
     kills: int
     swaps: int
+    failovers: int
     seed: int
     clients: int = 8
     fold_documents: int = 400
@@ -75,7 +80,9 @@ class Plan:
     """True: the disk is a tmpfs, if this process may mount one."""
 
 
-Kind = Literal["kill", "kill twice", "full", "read-only", "torn", "truncated", "torn live", "swap", "swap and kill"]
+Death = Literal["kill", "kill twice", "torn", "truncated", "torn live", "swap", "swap and kill"]
+Sleep = Literal["pause", "clock", "fail over", "fail back"]
+Kind = Refusal | Death | Sleep
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,8 @@ class Fault:
 def faults(plan: Plan) -> list[Fault]:
     """Draw the faults of a plan: of ten kills one damages the log, one comes during a start.
 
-    Beside them the disk fails, and models are swapped, each second time with one more kill.
+    The disk fails too, the server is paused, its clock jumps, another server takes over, and models are swapped. Each
+    second swap comes with one more kill. Each second time the first server writes again afterwards.
     """
     draw = random.Random(f"faults {plan.seed}")
     damages: list[Kind] = ["torn", "truncated", "torn live"]
@@ -98,7 +106,11 @@ def faults(plan: Plan) -> list[Fault]:
         kinds.append(damages[(first + number // 10) % len(damages)] if number % 10 == 2 else "kill")
         kinds[-1] = "kill twice" if number % 10 == 7 else kinds[-1]
         if number % 5 == 1:
-            kinds.append("full" if number % 10 == 1 else "read-only")
+            refusals: list[Kind] = ["full", "read-only", "fsync"]
+            kinds.append(refusals[number // 5 % 3])
+        if number % 10 == 4:
+            kinds += ["pause", "clock"]
+    kinds += ["fail back" if number % 2 else "fail over" for number in range(plan.failovers)]
     kinds += ["swap and kill" if number % 2 else "swap" for number in range(plan.swaps)]
     draw.shuffle(kinds)
     places = sorted(draw.randint(plan.operations // 50, plan.operations * 97 // 100) for _ in kinds)
@@ -150,14 +162,13 @@ class Shared:
 class Client:
     """A client that sends one request at a time, mostly, and never again by itself."""
 
-    def __init__(self, number: int, seed: int, shared: Shared, *, late: bool) -> None:
-        self._number, self._shared, self._late = number, shared, late
+    def __init__(self, number: int, seed: int, shared: Shared, *, late: bool, url: str | None = None) -> None:
+        """Make a client of the server that is served, or of the one at an address, whichever is served."""
+        self._number, self._shared, self._late, self._url = number, shared, late, url
         self._draw = random.Random(f"client {seed} {number}")
         headers = {"Authorization": f"Bearer {shared.token}", "Content-Type": "application/json"}
         limits = httpx2.Limits(max_connections=4)
-        self._http = httpx2.AsyncClient(
-            base_url=shared.url, headers=headers, timeout=REQUEST_SECONDS, limits=limits, trust_env=False
-        )
+        self._http = httpx2.AsyncClient(headers=headers, timeout=REQUEST_SECONDS, limits=limits, trust_env=False)
         self._count, self._written = itertools.count(), 0
         self._answered = list[tuple[int, tuple[str, Record, str]]]()
         """Changes with keys, with the newest log number at the time."""
@@ -170,6 +181,15 @@ class Client:
                 await self._change()
             else:
                 await self._read(kind)
+
+    async def write_until(self, end: float) -> None:
+        """Send changes with keys, and some of them again, until a time."""
+        while time.monotonic() < end:
+            kind, sent = self._made()
+            key = f"{self._number}-{secrets.token_hex(6)}"
+            for _ in range(self._draw.choice([1, 1, 2])):
+                await self.send(kind, sent, key)
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -253,9 +273,10 @@ class Client:
 
     async def send(self, kind: str, sent: Record, key: str | None = None) -> int:
         """Send a request once and note what came of it; returns the status, 0 where the connection was cut."""
-        request = self._request(kind, sent, key)
         while True:
-            await self._shared.up.wait()
+            if self._url is None:
+                await self._shared.up.wait()
+            request = self._request(kind, sent, key)
             number, start, answer, error = next(self._count), time.monotonic(), None, None
             try:
                 response = await self._http.send(request)
@@ -289,22 +310,24 @@ class Client:
         return status
 
     def _request(self, kind: str, sent: Record, key: str | None) -> httpx2.Request:
-        headers = {} if key is None else {"Idempotency-Key": key}
+        headers, url = {} if key is None else {"Idempotency-Key": key}, f"{self._url or self._shared.url}/v1"
         more = {name: sent[name] for name in ("min_log",) if name in sent}
         match kind:
             case "put":
                 documents = [{"id": name, "title": "", "text": text} for name, text in sent["documents"]]
-                return self._http.build_request("PUT", "/v1/documents", json={"documents": documents}, headers=headers)
+                return self._http.build_request(
+                    "PUT", f"{url}/documents", json={"documents": documents}, headers=headers
+                )
             case "delete":
-                return self._http.build_request("DELETE", "/v1/documents", json=sent, headers=headers)
+                return self._http.build_request("DELETE", f"{url}/documents", json=sent, headers=headers)
             case "get":
-                path = f"/v1/documents/{quote(sent['id'], safe='')}"
+                path = f"{url}/documents/{quote(sent['id'], safe='')}"
                 return self._http.build_request("GET", path, params=more)
             case "list":
-                return self._http.build_request("GET", "/v1/documents", params=sent)
+                return self._http.build_request("GET", f"{url}/documents", params=sent)
             case "search":
-                return self._http.build_request("POST", "/v1/search", json=sent)
-        return self._http.build_request("GET", "/v1/index")
+                return self._http.build_request("POST", f"{url}/search", json=sent)
+        return self._http.build_request("GET", f"{url}/index")
 
 
 def _essence(kind: str, body: Record) -> Record:
@@ -375,14 +398,25 @@ class Workdir:
 
 
 class Trouble:
-    """Kills the server, makes its disk refuse, damages its log, and swaps its model and index."""
+    """Kills and pauses the server, makes its disk refuse, damages its log, and swaps its model, index and Writer."""
 
     def __init__(
-        self, server: ServerProcess, disk: Disk, work: Workdir, client: Client, shared: Shared, plan: Plan
+        self, servers: list[ServerProcess], disk: Disk, work: Workdir, client: Client, shared: Shared, plan: Plan
     ) -> None:
-        self._server, self._disk, self._work, self._client, self._shared = server, disk, work, client, shared
+        """Take two servers of the workdir, of which the first one is served."""
+        self._servers, self._disk, self._work, self._client, self._shared = servers, disk, work, client, shared
+        self._plan, self._stale = plan, itertools.count(plan.clients + 1)
         self._log, self._draw = shared.log, random.Random(f"trouble {plan.seed}")
         self.kills = 0
+
+    @property
+    def _server(self) -> ServerProcess:
+        return self._servers[0]
+
+    @property
+    def ended(self) -> bool:
+        """True if the server that is served ended by itself."""
+        return self._server.ended
 
     @property
     def _root(self) -> Path:
@@ -406,6 +440,7 @@ class Trouble:
                 if self._server.ended or time.monotonic() - began > START_SECONDS:
                     raise RuntimeError("the server does not start: its output is in server.log")
         self._log.event("started")
+        self._shared.url = self._server.url
         self._shared.up.set()
 
     def kill(self) -> None:
@@ -428,8 +463,20 @@ class Trouble:
                 self._server.start()
                 await asyncio.sleep(self._draw.random() * 1.5)
                 self.kill()
-            case "full" | "read-only":
+            case "full" | "read-only" | "fsync":
                 await self._refuse(kind)
+                return
+            case "pause":
+                self._server.pause()
+                await asyncio.sleep(LEASE_SECONDS + self._draw.random())
+                self._server.resume()
+                self._log.event("paused")
+                return
+            case "clock":
+                await self._jump()
+                return
+            case "fail over" | "fail back":
+                await self._fail_over(back=kind == "fail back")
                 return
             case "torn" | "truncated":
                 self.kill()
@@ -451,23 +498,73 @@ class Trouble:
     async def _refuse(self, how: Refusal) -> None:
         """Let the disk refuse until the server has said so, and some more; then it must write again."""
         self._log.event("refuses", how=how, disk=self._disk.name)
-        await self._until(lambda status: status == BUSY, lambda: self._disk.refuse(how))
+        await self._until(lambda status: status == BUSY, lambda: self._refuses(how))
         for _ in range(self._draw.randint(1, 20)):
             await self._probe()
         if self._draw.random() < 0.3:
             self.kill()
+        self._server.fails.value = 0
         self._disk.accept()
         self._log.event("accepts")
         if not self._shared.up.is_set():
             await self.start()
         await self._until(lambda status: status == OK)
 
-    async def _until(self, good: Callable[[int], bool], before: Callable[[], object] = lambda: None) -> None:
+    def _refuses(self, how: Refusal) -> None:
+        if how == "fsync":
+            self._server.fails.value = 1
+        else:
+            self._disk.refuse(how)
+
+    async def _jump(self) -> None:
+        """Let the server's clock jump, and jump back; each second time the server is killed meanwhile."""
+        self._server.clock.value = self._draw.choice(WRONG_SECONDS)
+        await asyncio.sleep(LEASE_SECONDS * self._draw.random())
+        if self._draw.random() < 0.5:
+            self.kill()
+        self._server.clock.value = 0.0
+        self._log.event("clock")
+        if not self._shared.up.is_set():
+            await self.start()
+
+    async def _fail_over(self, *, back: bool) -> None:
+        """Pause the Writer until another server writes; then clients write to both, and one of the two is killed."""
+        paused = self._server
+        paused.pause()
+        await asyncio.sleep(LEASE_SECONDS + 0.2)
+        self._shared.up.clear()
+        self._servers.reverse()
+        await self.start()
+        await asyncio.sleep(0.5 + 2 * self._draw.random())
+        stale = [
+            Client(next(self._stale), self._plan.seed, self._shared, late=False, url=paused.url)
+            for _ in range(STALE_CLIENTS)
+        ]
+        end = time.monotonic() + STALE_SECONDS
+        writing = [asyncio.create_task(client.write_until(end)) for client in stale]
+        await asyncio.sleep(0.1)  # some changes wait for the paused server
+        paused.resume()
+        await asyncio.gather(*writing)
+        self._log.event("fail back" if back else "fail over")
+        if back:
+            self.kill()
+            self._servers.reverse()
+            await self._until(lambda status: status == OK, client=stale[0])
+            self._shared.url = paused.url
+            self._shared.up.set()
+        else:
+            paused.kill()
+        for client in stale:
+            await client.close()
+
+    async def _until(
+        self, good: Callable[[int], bool], before: Callable[[], object] = lambda: None, client: Client | None = None
+    ) -> None:
         """Write a document again and again until the status is good."""
         began = time.monotonic()
         while True:
             before()
-            if good(await self._probe()):
+            if good(await self._probe(client)):
                 return
             if time.monotonic() - began > AGAIN_SECONDS:
                 raise RuntimeError(f"no such answer to a change within {AGAIN_SECONDS:g} s; see server.log")
@@ -494,8 +591,8 @@ class Trouble:
             await self._client.send("index", {})
             await asyncio.sleep(0.05)
 
-    async def _probe(self) -> int:
-        return await self._client.send("put", {"documents": [["probe", f"probe w{secrets.token_hex(5)}"]]})
+    async def _probe(self, client: Client | None = None) -> int:
+        return await (client or self._client).send("put", {"documents": [["probe", f"probe w{secrets.token_hex(5)}"]]})
 
     async def _damage(self, kind: Kind) -> None:
         """Write a damaged object as the log's last; the server must refuse changes and serve the ones before."""
@@ -595,21 +692,23 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
         "limits": {"queue_seconds": SERVER_SECONDS, "seconds": SERVER_SECONDS},
         "writes": {"fold_documents": plan.fold_documents, "fold_seconds": plan.fold_seconds},
     }
-    server, log = ServerProcess(work / "work", folder, args), Log(folder / "history.jsonl")
-    with a_disk(work, lambda: server.pid, mounts=plan.mounts) as disk:
+    servers = [ServerProcess(work / "work", folder, args, f"server-{number}") for number in range(2)]
+    log = Log(folder / "history.jsonl")
+    with a_disk(work, lambda: servers[0].pid, mounts=plan.mounts) as disk:
         workdir = Workdir(work / "work")
         log.event("begin", seed=plan.seed, model=workdir.model, documents=toy_index.documents())
         say(
             f"{plan.operations:,} operations, {plan.clients} clients, {plan.kills} kills, "
-            f"{plan.swaps} swaps; {disk.name}"
+            f"{plan.swaps} swaps, {plan.failovers} other Writers; {disk.name}"
         )
         try:
-            asyncio.run(_drive(plan, server, disk, workdir, Shared(server.url, token, log, asyncio.Event()), say))
+            asyncio.run(_drive(plan, servers, disk, workdir, Shared(servers[0].url, token, log, asyncio.Event()), say))
             for root in workdir.roots:
                 for made in leaf_map.newest_first(root, None, sys.maxsize):
                     log.event("version", model=made.model, number=made.version, change=made.change)
         finally:
-            server.kill()
+            for server in servers:
+                server.kill()
             log.close()
         for root in workdir.roots:
             verify(root)
@@ -617,18 +716,18 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
 
 
 async def _drive(
-    plan: Plan, server: ServerProcess, disk: Disk, work: Workdir, shared: Shared, say: Callable[[str], None]
+    plan: Plan, servers: list[ServerProcess], disk: Disk, work: Workdir, shared: Shared, say: Callable[[str], None]
 ) -> None:
     async with clients_of(plan, shared) as clients:
-        trouble = Trouble(server, disk, work, clients[-1], shared, plan)
+        trouble = Trouble(servers, disk, work, clients[-1], shared, plan)
         await trouble.start()
         said = 0
 
         async def until(operations: int) -> None:
             nonlocal said
             while shared.log.operations < operations:
-                if server.ended:
-                    raise RuntimeError("the server ended by itself: its output is in server.log")
+                if trouble.ended:
+                    raise RuntimeError("the server ended by itself: its output is in server-0.log or server-1.log")
                 if shared.log.operations * 10 // plan.operations > said:
                     said += 1
                     say(f"{shared.log.operations:,} operations, {trouble.kills} kills, log {shared.newest}")

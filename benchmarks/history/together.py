@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.commands import clock
+from benchmarks.history import rollbacks
 from benchmarks.history.checker import WANTED, Report, check
 from benchmarks.history.driver import Plan, drive
+from benchmarks.history.rollbacks import Rollbacks
 
 SHOWN = 20
 """Violations of a history that are told."""
@@ -26,7 +28,7 @@ class Told:
     wrong: list[str]
 
 
-def together(plans: Sequence[Plan], folders: Sequence[Path]) -> list[Told]:
+def together(plans: Sequence[Plan | Rollbacks], folders: Sequence[Path]) -> list[Told]:
     """Do what each plan says below its folder, all at once, and check each history.
 
     SIGTERM ends all, with their servers and disks.
@@ -55,10 +57,15 @@ def together(plans: Sequence[Plan], folders: Sequence[Path]) -> list[Told]:
     ]
 
 
-def _checked(plan: Plan, folder: Path) -> None:
+def _checked(plan: Plan | Rollbacks, folder: Path) -> None:
     """Drive and check a history, and write what is to be told of it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     report = clock()
+    if isinstance(plan, Rollbacks):
+        wrong = rollbacks.drive(plan, folder, lambda text: report(f"seed {plan.seed}: {text}"))
+        told = Told({"rollbacks": plan.rounds}, len(wrong), [f"seed {plan.seed}: {line}" for line in wrong[:SHOWN]])
+        (folder / TOLD).write_text(json.dumps(asdict(told)))
+        return
     with drive(plan, folder, lambda text: report(f"seed {plan.seed}: {text}")).open() as lines:
         checked = check(lines)
     told = Told(checked.counts, len(checked.violations), list(_wrong(plan, checked)))

@@ -64,8 +64,11 @@ class Lease:
 
     @property
     def holds(self) -> bool:
-        """True while the lease counts: its time is not over, and its process has not ended."""
-        return self.until > now() and not self.process.has_ended
+        """True while the lease counts: its time is not over, and its process has not ended.
+
+        A lease for a longer time than any is taken for was written by a wrong clock, and does not count.
+        """
+        return now() < self.until <= now() + 2 * SECONDS and not self.process.has_ended
 
 
 @dataclass

@@ -2,14 +2,22 @@
 
 import pytest
 
+from benchmarks.history import rollbacks
 from benchmarks.history.checker import check
 from benchmarks.history.driver import Plan, drive
+from benchmarks.history.rollbacks import Rollbacks
 
-SMALL = Plan(operations=700, kills=2, swaps=1, seed=7, fold_documents=40, mounts=False)
+SMALL = Plan(operations=700, kills=2, swaps=1, failovers=0, seed=7, fold_documents=40, mounts=False)
+
+
+@pytest.mark.slow
+def test_what_a_rollback_brought_back_stays(tmp_path):
+    assert rollbacks.drive(Rollbacks(12, seed=3), tmp_path / "rollbacks", print) == []
 
 
 @pytest.mark.parametrize(
-    "plan", [SMALL, pytest.param(Plan(2_000, 3, 2, seed=5, fold_documents=40, mounts=False), marks=pytest.mark.slow)]
+    "plan",
+    [SMALL, pytest.param(Plan(2_000, 15, 2, 3, seed=5, fold_documents=40, mounts=False), marks=pytest.mark.slow)],
 )
 def test_nothing_is_lost_doubled_or_mixed(tmp_path, plan):
     with drive(plan, tmp_path / "history", print).open() as lines:

@@ -321,10 +321,11 @@ def test_a_violation_prints_the_operations_that_prove_it():
 
 
 def test_a_seed_gives_the_same_faults():
-    plan = Plan(operations=1_000, kills=30, swaps=4, seed=7)
+    plan = Plan(operations=1_000, kills=30, swaps=4, failovers=2, seed=7)
     assert faults(plan) == faults(plan)
     kinds = [fault.kind for fault in faults(plan)]
     swaps = [kind for kind in kinds if kind.startswith("swap")]
     assert sorted(swaps) == ["swap", "swap", "swap and kill", "swap and kill"]
-    assert {"kill", "kill twice", "full", "read-only", "torn", "truncated", "torn live", *swaps} == set(kinds)
-    assert sum(kind not in ("full", "read-only", *swaps) for kind in kinds) == plan.kills
+    others = {"full", "read-only", "fsync", "pause", "clock", "fail over", "fail back"}
+    assert {"kill", "kill twice", "torn", "truncated", "torn live", *others, *swaps} == set(kinds)
+    assert sum(kind not in (*others, *swaps) for kind in kinds) == plan.kills

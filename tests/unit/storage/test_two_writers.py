@@ -108,7 +108,7 @@ class Turns:
         self._goes[number].acquire()
         try:
             work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  the thread that waits raises it
             self.error = error
         self.left.discard(number)
         self._stops.release()

@@ -1,0 +1,177 @@
+"""Rollbacks while the server folds, packs and is killed: each must publish what its version held, and stay.
+
+One client writes, so it knows the documents after each change. A version made by a fold holds what the client knew at
+the version's log number. A packed version holds what the version before it held. Files are written slowly, so that most
+rollbacks come while one is written.
+"""
+
+import random
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from benchmarks.history import toy_index
+from benchmarks.history.server import ServerProcess
+from rayhier.index.verify import verify
+from rayhier.storage import current
+
+SLOW = 0.4
+"""Seconds that the server takes longer to write a file."""
+START_SECONDS, SETTLED_SECONDS = 180.0, 3.0
+WIDTH = 40
+"""Newest versions of which one is published again."""
+Texts = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Rollbacks:
+    """How often to roll back, and the seed of what is written before."""
+
+    rounds: int
+    seed: int
+
+
+class Client:
+    """A client that knows all documents, and what each version holds."""
+
+    def __init__(self, server: ServerProcess, token: str, seed: int) -> None:
+        self._server, self._draw = server, random.Random(f"rollbacks {seed}")
+        headers = {"Authorization": f"Bearer {token}"}
+        self._http = httpx2.Client(base_url=server.url, headers=headers, timeout=60.0, trust_env=False)
+        self.documents: Texts = toy_index.documents()
+        self._at_log: dict[int, list[tuple[int, Texts]]] = {0: [(1, self.documents)]}
+        """Documents after each change, as versions from a number on have them: a rollback takes no log number."""
+        self._held: dict[int, Texts] = {1: self.documents}
+        self._keys: list[tuple[str, int, dict[str, Any]]] = []
+        self.wrong: list[str] = []
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        self._server.start()
+        began = time.monotonic()
+        while time.monotonic() - began < START_SECONDS and not self._server.ended:
+            try:
+                self._http.get("/healthz").raise_for_status()
+            except httpx2.HTTPError:
+                time.sleep(0.02)
+            else:
+                return
+        raise RuntimeError("the server does not start: its output is in its log")
+
+    def write(self) -> None:
+        """Write or delete some documents, again and again until the server has room."""
+        if self._draw.random() < 0.3:
+            names = self._draw.sample(sorted(self.documents), 2)
+            answer = self._sent("DELETE", "documents", {"ids": names})
+            after = {name: text for name, text in self.documents.items() if name not in names}
+        else:
+            made = {f"r{self._draw.randrange(60)}": f"oak elm w{secrets.token_hex(4)}" for _ in range(2)}
+            rows = [{"id": name, "title": "", "text": text} for name, text in made.items()]
+            answer, after = self._sent("PUT", "documents", {"documents": rows}), self.documents | made
+        self.documents = after
+        self._at_log[answer["log"]] = [(1, after)]
+
+    def roll_back(self) -> None:
+        """Publish an older version again, and send an earlier rollback again."""
+        self._learn()
+        number = self._draw.choice(sorted(self._held)[-WIDTH:])
+        key = secrets.token_hex(8)
+        answer = self._sent("POST", "versions/rollback", {"version": number}, key)
+        self.documents = self._held[answer["version"]] = self._held[number]
+        self._at_log[answer["log"]].append((answer["version"], self.documents))
+        if answer["documents"] != len(self.documents):
+            self.wrong.append(f"rollback to {number}: {answer['documents']} documents, not {len(self.documents)}")
+        self._keys.append((key, number, answer))
+        key, number, before = self._draw.choice(self._keys)
+        if (again := self._sent("POST", "versions/rollback", {"version": number}, key)) != before:
+            self.wrong.append(f"rollback {before} sent again was answered {again}")
+
+    def compare(self, when: str) -> None:
+        """Compare all documents with what they must be."""
+        found, after = dict[str, str](), ""
+        while after is not None:
+            page = self._http.get("/v1/documents", params={"after": after, "limit": 100}).json()
+            found |= {row["id"]: row["text"] for row in page["documents"]}
+            after = page["next"]
+        for name in sorted(found.keys() | self.documents.keys()):
+            if found.get(name) != self.documents.get(name):
+                version = page["version"], page["log"]
+                said = f"{when}, version {version}: {name} is {found.get(name)!r}, not {self.documents.get(name)!r}"
+                self.wrong.append(said)
+                self.documents = found  # so that one loss is told once
+                return
+
+    def settle(self) -> None:
+        """Wait until no version follows for a while."""
+        newest, since = 0, time.monotonic()
+        while time.monotonic() - since < SETTLED_SECONDS:
+            time.sleep(0.1)
+            if (version := self._http.get("/v1/index").json()["version"]) != newest:
+                newest, since = version, time.monotonic()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _learn(self) -> None:
+        """Learn what versions hold that were made since."""
+        page = self._http.get("/v1/versions", params={"limit": 100}).json()["versions"]
+        for row in reversed(page):
+            if row["version"] not in self._held:
+                held = self._held.get(row["version"] - 1)
+                if row["change"] == "fold":
+                    held = [documents for first, documents in self._at_log[row["log"]] if first <= row["version"]][-1]
+                if held is not None:  # otherwise more versions followed than a page has
+                    self._held[row["version"]] = held
+
+    def _sent(self, method: str, path: str, body: dict[str, Any], key: str | None = None) -> dict[str, Any]:
+        headers = {"Idempotency-Key": key or secrets.token_hex(8)}
+        while True:
+            response = self._http.request(method, f"/v1/{path}", json=body, headers=headers)
+            if response.status_code == 200:
+                answered: dict[str, Any] = response.json()
+                return answered
+            if response.status_code != 503:
+                raise RuntimeError(f"{method} {path}: {response.status_code} {response.text[:300]}")
+            time.sleep(0.05)
+
+
+def drive(plan: Rollbacks, folder: Path, say: Callable[[str], None]) -> list[str]:
+    """Roll back again and again below a folder, which is emptied; returns what was wrong."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    token = secrets.token_hex(8)
+    (folder / "token").write_text(token)
+    nows = toy_index.make(folder / "work")
+    writes = {"fold_documents": 1, "fold_seconds": 1.0}
+    server = ServerProcess(folder / "work", folder, {"write_token_file": str(folder / "token"), "writes": writes})
+    server.slow.value = SLOW
+    client, draw = Client(server, token, plan.seed), random.Random(f"kills {plan.seed}")
+    try:
+        client.start()
+        for number in range(plan.rounds):
+            for _ in range(draw.randint(1, 12)):
+                client.write()
+                time.sleep(draw.choice([0.0, 0.0, 0.3]))
+            time.sleep(draw.random() * 2 * SLOW)
+            client.roll_back()
+            client.compare(f"round {number}, at once")
+            client.write()
+            if draw.random() < 0.2:
+                server.kill()
+                client.start()
+            client.settle()
+            client.compare(f"round {number}, settled")
+            if (number + 1) % 10 == 0:
+                say(f"rollback {number + 1} of {plan.rounds}")
+    finally:
+        client.close()
+        server.kill()
+    verify(current.artifact(folder / "work", nows[0], "index").root)
+    return client.wrong
