@@ -115,7 +115,7 @@ class ChangeLog:
         """Make a change durable; returns False if its number is taken.
 
         Raises:
-            FencedError: a Writer with a later epoch than the change's has begun.
+            FencedError: a Writer with a later epoch than the change's has begun, and removes the earlier lease.
             OSError: storage refused the change, which is in the log or not.
         """
         name, data = _name(change.number), change.packed()
@@ -124,7 +124,7 @@ class ChangeLog:
         later = files.names(self._folder, after=name)
         if any(each[0].isdigit() for each in later) and not self._counts(change.number, data):
             return False
-        if change.epoch and max(map(epoch_of, later), default=0) > change.epoch:
+        if change.epoch and max(map(epoch_of, later), default=0) != change.epoch:
             raise FencedError
         return True
 

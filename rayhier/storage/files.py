@@ -70,6 +70,16 @@ def replace(path: Location, data: bytes, *, durable: bool = True) -> None:
         write(path, lambda temporary: temporary.write_bytes(data), durable=durable)
 
 
+def rewrite(path: Location, data: bytes) -> None:
+    """Write other bytes to a file that is there, not in one step; on this machine FileNotFoundError if it is gone."""
+    if isinstance(path, Remote):
+        path.write_bytes(data)
+        return
+    with path.open("r+b") as opened:
+        opened.write(data)
+        opened.truncate()
+
+
 def write(path: Location, fill: Callable[[Path], T], *, durable: bool = True) -> T:
     """Let `fill` write a temporary file on this machine, then move it to `path`; returns the result of `fill`.
 

@@ -137,7 +137,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
                 if newest_epoch(root) > held.epoch:
                     held.lost.set()
                 else:
-                    files.replace(path, _bytes(seconds))
+                    files.rewrite(path, _bytes(seconds))  # a later Writer removes it, so it must not come back
                     held.renewed = began
 
     thread = threading.Thread(target=renew, daemon=True)
@@ -149,7 +149,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
         thread.join()
         if not held.lost.is_set():
             with contextlib.suppress(OSError):  # it ends by itself; the number stays the highest
-                files.replace(path, _bytes(0.0))
+                files.rewrite(path, _bytes(0.0))
 
 
 def _refuse(root: Location, lease: Lease | None) -> None:

@@ -13,6 +13,7 @@ from rayhier.spec import InputError
 from rayhier.storage import columns, files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.change_log import LOG, Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap, Manifest, publish
 
 from .changes import FACTOR, batch, compacted
@@ -104,6 +105,20 @@ def forged(index, **changed):
     """The newest version again, with a manifest that says something else."""
     newest = LeafMap.open(index.root).manifest
     publish(index.root, newest.model_copy(update={"version": 4, "parent": 3, **changed}))
+
+
+def test_a_damaged_change_is_told(index):
+    log = ChangeLog(index.root)
+    for number in (1, 2, 3):
+        log.append(Change(number, "delete", pa.table({"doc_id": ["d002"]}), documents=1))
+    change.fold(index.root)
+    log.tidy(3)
+    verify(index.root)
+    (path,) = (index.root / LOG).glob("*.changes")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(InputError, match=re.escape(path.name)):
+        verify(index.root)
 
 
 def test_a_document_that_lies_twice_is_told(index):

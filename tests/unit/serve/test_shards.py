@@ -258,6 +258,20 @@ def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, publish
     asyncio.run(main())
 
 
+def test_older_versions_are_closed_though_nobody_searches(home, published, tmp_path):
+    version, _, leaves, root = copied(published, tmp_path)
+
+    async def main():
+        group = ShardGroup(version, leaves, 0.0)
+        for number, name in enumerate(("d1", "d2"), 2):
+            delete(root, [name])
+            await group.open(number)
+        await group.check_health()
+        assert set(group._versions) == {3}
+
+    asyncio.run(main())
+
+
 def test_where_version_follows_on_version_few_older_ones_stay_open(home, published, tmp_path, monkeypatch):
     """Each open version has memory of its own: a server to which documents stream must not open them all."""
     version, manifest, leaves, root = copied(published, tmp_path)

@@ -20,6 +20,7 @@ import rayhier
 from rayhier.embed.encode import TextEncoder
 from rayhier.index import change
 from rayhier.index.__main__ import main
+from rayhier.index.vacuum import vacuum
 from rayhier.index.verify import verify
 from rayhier.search import segment
 from rayhier.search.index import open_leaf_map
@@ -34,7 +35,7 @@ from rayhier.spec.search import SearchSpec
 from rayhier.storage import columns, current, files, leaf_map
 from rayhier.storage.change_log import LOG, Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.writer_lease import leased
+from rayhier.storage.writer_lease import Lease, leased
 
 from .conftest import N
 
@@ -959,7 +960,7 @@ def test_a_writer_whose_lease_is_over_answers_no_change(open_server, published):
 def test_a_lease_that_is_not_renewed_in_time_is_over(published, monkeypatch):
     with leased(root_of(published), 1.0) as may_write:
         assert may_write()
-        monkeypatch.setattr(files, "replace", unwritable)
+        monkeypatch.setattr(files, "rewrite", unwritable)
         while may_write():
             threading.Event().wait(0.05)
         monkeypatch.undo()
@@ -1087,6 +1088,49 @@ def test_a_writer_goes_on_once_another_that_took_its_lease_has_ended(server, pub
         patch.setattr("rayhier.serve.backend.lease.leased", refused)
         server.client.portal.call(writer.publisher._go_on)
     assert writer.is_lost
+
+
+def test_two_servers_that_take_the_lease_from_each_other_lose_nothing(open_server, published, monkeypatch):
+    monkeypatch.setattr(Lease, "holds", property(lambda _: False))  # as if the holder had slept for long
+    limits = {"writes": {"max_tail_documents": 6}}
+    first = open_server(**limits)
+    first.put(doc("a"))
+    second = open_server(**limits)
+    for n in range(9):
+        second.put(doc(f"b{n}"))
+        second.fold()
+    key = {"Idempotency-Key": "k-c"}
+    assert first.put(doc("c"), status=503, **key)["error"]["code"] == "not_the_writer"
+    assert first.writer.is_lost
+    with monkeypatch.context() as patch:  # it takes the lease again, but cannot read what the other wrote
+        patch.setattr(ChangeLog, "after", unreadable)
+        with pytest.raises(OSError, match="Input"):
+            first.client.portal.call(first.writer.publisher._go_on)
+        assert first.put(doc("x"), status=503)["error"]["code"] == "not_the_writer"
+    first.client.portal.call(first.writer.publisher._go_on)
+    assert first.put(doc("c"), **key)["log"] in (11, 12)
+    assert first.put(doc("d"))["replaced"] == 0
+    assert second.put(doc("e"), status=503)["error"]["code"] == "not_the_writer"
+    second.client.portal.call(second.writer.publisher._go_on)
+    assert {"a", "c", "d", *(f"b{n}" for n in range(9))} <= set(second.all_ids())
+    logged = [made.key for made in ChangeLog(root_of(published)).there()]
+    assert logged.count("k-c") == 1
+    assert second.put(doc("c"), **key)["log"] == logged.index("k-c") + 1
+
+
+def test_a_rollback_sent_again_when_its_version_is_gone_is_not_made_again(server, published):
+    headers = WRITE | {"Idempotency-Key": "r-1"}
+    told = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=headers).json()
+    for name in "abc":
+        server.put(doc(name))
+        server.fold()
+    vacuum(root_of(published), 1, 0)
+    assert server.client.post("/v1/versions/rollback", json={"version": 1}, headers=headers).json() == told
+    assert {"a", "b", "c"} <= set(server.all_ids())
+
+
+def unreadable(*_):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def refused(root):

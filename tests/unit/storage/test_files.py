@@ -1,8 +1,11 @@
 """Bytes appear under their name all at once, or not at all."""
 
+import contextlib
+import errno
 import hashlib
 import io
 import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -70,6 +73,41 @@ def test_bytes_reach_the_device_before_their_name_and_the_name_before_the_return
     publish(tmp_path / "record.json", b"x")
     shown = "link" if publish is files.create else "rename"
     assert steps == [(tmp_path / "record.json").stat().st_ino, shown, tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize(("code", "is_error"), [(errno.EIO, True), (errno.EINVAL, False), (errno.ENOTSUP, False)])
+def test_a_folder_that_cannot_be_flushed_is_an_error(tmp_path, monkeypatch, code, is_error):
+    plain = os.fsync
+
+    def fsync(opened):
+        if stat.S_ISDIR(os.fstat(opened).st_mode):
+            raise OSError(code, os.strerror(code))
+        plain(opened)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for publish in (files.create, files.replace):
+        with pytest.raises(OSError, match="error") if is_error else contextlib.nullcontext():
+            publish(tmp_path / publish.__name__, b"x")
+
+
+def test_the_name_of_a_new_folder_reaches_the_device(tmp_path, monkeypatch):
+    flushed, plain = set(), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda opened: flushed.add(os.fstat(opened).st_ino) or plain(opened))
+    files.create(tmp_path / "a" / "b" / "c", b"x")
+    assert {tmp_path.stat().st_ino, (tmp_path / "a").stat().st_ino, (tmp_path / "a" / "b").stat().st_ino} <= flushed
+
+
+def test_a_link_that_was_sent_twice_is_made_once(tmp_path, monkeypatch):
+    plain = os.link
+
+    def link(*given):
+        plain(*given)
+        plain(*given)
+
+    monkeypatch.setattr(os, "link", link)
+    assert files.create(tmp_path / "a", b"x")
+    assert not files.create(tmp_path / "a", b"y")
+    assert (tmp_path / "a").read_bytes() == b"x"
 
 
 def test_a_flipped_bit_in_a_stored_number_is_refused(folder):
