@@ -20,6 +20,7 @@ from rayhier.search.searcher import Searcher
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.writer_lease import leased
 
 BASELINES = (
     "exact",
@@ -76,6 +77,10 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     more = {step["stage"]: step["state"] for step in json.loads(capsys.readouterr().out.splitlines()[-1])["steps"]}
     assert {stage for stage, state in more.items() if state == "built"} == {"test", "evaluate"}
 
+    with leased(artifact(work, "index").root):  # as a server that writes has it
+        for stage in ("index", "train"):
+            assert run.main([str(spec), "--fresh", "--stage", stage]) == 2
+            assert "a server writes to this index" in capsys.readouterr().err
     assert run.main([str(spec), "--fresh", "--stage", "evaluate"]) == 0
     fresh = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [(step["stage"], step["state"]) for step in fresh["steps"]] == [("evaluate", "built")]
