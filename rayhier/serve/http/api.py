@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
-from fastapi import FastAPI, Header, Query, Response
+from fastapi import Depends, FastAPI, Header, Query, Response
 from fastapi import Request as HttpRequest
+from fastapi import params
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
@@ -38,7 +39,7 @@ from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
-from rayhier.serve.http.guard import ROLLBACK, Guard
+from rayhier.serve.http.guard import ROLLBACK, Guard, authorization
 from rayhier.serve.http.inference import install_models
 from rayhier.serve.http.models import (
     MOST,
@@ -216,8 +217,12 @@ def api(
     _health(app, engine, following)
     _searches(app, engine, _Asked(engine, rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
     _documents(app, engine, sight, limits.max_answer_bytes)
-    _writes(app, writer, write_limits, sight)
-    _versions(app, versions, sight, writer)
+
+    async def check_token(request: HttpRequest) -> None:  # by the route, whatever path the guard saw
+        tokens.check(authorization(request.scope), writes=True)
+
+    _writes(app, writer, write_limits, sight, [Depends(check_token)])
+    _versions(app, versions, sight, writer, [Depends(check_token)])
     _nodes(app, nodes, sight, limits.max_answer_bytes)
     install_models(app, engine, sight.index, limits)
     install_page(app)
@@ -449,7 +454,9 @@ def _documents(app: FastAPI, engine: Backend, sight: _Sight, most_bytes: int) ->
         return _sent(DocumentResponse(**dict(body), **seen))
 
 
-def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits, sight: _Sight) -> None:
+def _writes(
+    app: FastAPI, writer: Writes | None, limits: WriteLimits, sight: _Sight, needs: Sequence[params.Depends]
+) -> None:
     def allowed(name: str, count: int) -> Writes:
         writes = _writing(writer)
         if count > limits.max_documents:
@@ -460,6 +467,7 @@ def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits, sight: _Si
         "/v1/documents",
         summary="Write documents, which replace those with the same ids",
         tags=["documents"],
+        dependencies=needs,
         response_model=WrittenResponse,
     )
     async def put(request: HttpRequest, body: PutRequest, idempotency_key: Key = None) -> Response:
@@ -470,7 +478,11 @@ def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits, sight: _Si
         return _told(await writes.put(documents, _key(idempotency_key), digest))
 
     @app.delete(
-        "/v1/documents", summary="Delete documents by their ids", tags=["documents"], response_model=WrittenResponse
+        "/v1/documents",
+        summary="Delete documents by their ids",
+        tags=["documents"],
+        dependencies=needs,
+        response_model=WrittenResponse,
     )
     async def delete(request: HttpRequest, body: DeleteRequest, idempotency_key: Key = None) -> Response:
         writes = allowed("ids", len(body.ids))
@@ -486,7 +498,11 @@ def _writing(writer: Writes | None) -> Writes:
 
 
 def _versions(
-    app: FastAPI, versions: Callable[[int | None, int], list[Manifest]], sight: _Sight, writer: Writes | None
+    app: FastAPI,
+    versions: Callable[[int | None, int], list[Manifest]],
+    sight: _Sight,
+    writer: Writes | None,
+    needs: Sequence[params.Depends],
 ) -> None:
     @app.get(
         "/v1/versions",
@@ -505,6 +521,7 @@ def _versions(
         ROLLBACK,
         summary="Publish an older version again as the newest one, and serve it",
         tags=["index"],
+        dependencies=needs,
         response_model=RollbackResponse,
     )
     async def rollback(body: RollbackRequest, idempotency_key: Key = None) -> Response:

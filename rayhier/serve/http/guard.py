@@ -1,6 +1,7 @@
 """Checks every request before it is parsed: its token, its body, the number of requests at work, its time."""
 
 import asyncio
+import re
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,7 +10,7 @@ from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import ApiError, overloaded
 from rayhier.serve.http.body import GoneError, Receiver
-from rayhier.serve.http.error_handlers import respond
+from rayhier.serve.http.error_handlers import no_path, respond
 from rayhier.serve.http.page import PAGE
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
@@ -19,23 +20,16 @@ OPEN = ("/healthz", "/readyz")
 DOCUMENT = "/v1/documents/{id}"
 """Path under which metrics count requests for one document."""
 ROLLBACK = "/v1/versions/rollback"
-PATHS = (
-    "/v1/search",
-    "/v1/search:batch",
-    "/v1/route",
-    "/v1/index",
-    "/v1/documents",
-    "/v1/nodes",
-    "/v1/versions",
-    ROLLBACK,
-    "/v1/models",
-    "/v1/embeddings",
-    "/v1/rerank",
-    "/v2/rerank",
+READING_POSTS = frozenset(
+    ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank", "/v2/rerank"),
 )
+"""Paths to which a POST needs no token for writing."""
+PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/versions", ROLLBACK, "/v1/models"}
 """Other paths that metrics count one by one; requests to all further paths are counted together."""
-WRITES = ("PUT", "PATCH", "DELETE")
-"""HTTP methods that need the token for writing; so does `ROLLBACK`."""
+READS = ("GET", "HEAD", "OPTIONS")
+"""HTTP methods that need no token for writing. Every other method does, but for POST to `READING_POSTS`."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that no path has. Only ids of documents may contain them."""
 
 
 class Guard:
@@ -96,6 +90,7 @@ class Guard:
         most, name = (self._write_seconds, "writes.seconds") if writes else (self.limits.seconds, "limits.seconds")
         try:
             async with asyncio.timeout(most) as deadline:
+                _check_path(scope)
                 self._check_token(scope)
                 await self._work(scope, receive, send, await self._receive(scope, receive))
         except TimeoutError:
@@ -122,8 +117,7 @@ class Guard:
     def _check_token(self, scope: Scope) -> None:
         if _path(scope) in PAGE:
             return
-        header = dict(reversed(scope["headers"])).get(b"authorization", b"")
-        self._tokens.check(header, writes=_writes(scope))
+        self._tokens.check(authorization(scope), writes=_writes(scope))
 
 
 def _path(scope: Scope) -> str:
@@ -132,9 +126,23 @@ def _path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
+def authorization(scope: Scope) -> bytes:
+    """Return the first header `Authorization` of a request."""
+    header: bytes = dict(reversed(scope["headers"])).get(b"authorization", b"")
+    return header
+
+
+def _check_path(scope: Scope) -> None:
+    """Raise ApiError 404 if a path has a control character, which the router may ignore at the end of a path."""
+    path = _path(scope)
+    if CONTROL.search(path) and not (path.startswith("/v1/documents/") and scope.get("method") in READS):
+        raise no_path(path)
+
+
 def _writes(scope: Scope) -> bool:
     """Return True if a request needs the token for writing."""
-    return scope.get("method") in WRITES or _path(scope) == ROLLBACK
+    method = scope.get("method")
+    return method not in READS and not (method == "POST" and _path(scope) in READING_POSTS)
 
 
 def _counted(path: str) -> str:
