@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
-from fastapi import Depends, FastAPI, Header, Query, Response
+from fastapi import Depends, FastAPI, Header, Query, Response, params
 from fastapi import Request as HttpRequest
-from fastapi import params
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
