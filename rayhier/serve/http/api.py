@@ -209,8 +209,8 @@ def api(
         lifespan=lifespan,
         responses={status: {"model": ErrorBody, "description": text} for status, text in DESCRIPTIONS.items()},
     )
-    vectors = max(limits.max_batch, 0 if writer is None else write_limits.max_documents)
-    app.router.route_class = json_route(most_values(vectors, index().dimension))
+    values = [most_values(vectors, index().dimension) for vectors in (limits.max_batch, write_limits.max_documents)]
+    app.router.route_class = json_route(*values)
     install(app)
     sight = _Sight(engine, index, limits.seconds, following, recall, follows=follows or writer is not None)
     _health(app, engine, following)

@@ -85,8 +85,11 @@ def most_values(vectors: int, dimension: int) -> int:
     return vectors * (dimension + 1) + OTHER_VALUES
 
 
-def json_route(most: int) -> type[APIRoute]:
-    """Make the class of routes whose bodies are JSON of at most `most` values; large bodies are parsed in a thread."""
+def json_route(most: int, most_written: int) -> type[APIRoute]:
+    """Make the class of routes whose bodies are JSON; large bodies are parsed in a thread.
+
+    A body has at most `most` values. A body of PUT or DELETE has at most `most_written` values.
+    """
     thread = ThreadPoolExecutor(1, "parse")
 
     class JsonRequest(Request):
@@ -101,8 +104,12 @@ def json_route(most: int) -> type[APIRoute]:
             if not body:
                 raise invalid("body: got none; allowed: a JSON object")
             if len(body) < LARGE:
-                return parse(body, most)
-            return await asyncio.get_running_loop().run_in_executor(thread, parse, body, most)
+                return parse(body, self._most)
+            return await asyncio.get_running_loop().run_in_executor(thread, parse, body, self._most)
+
+        @property
+        def _most(self) -> int:
+            return most if self.method == "POST" else most_written
 
     class JsonRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

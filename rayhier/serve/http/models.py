@@ -77,30 +77,31 @@ FilterBody = Annotated[
 ]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """A part of a request or a response."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-def check_keys(model: type[BaseModel], body: Any) -> Any:
-    """Return what a model is made of; ValueError where it has a key that the model does not."""
-    unknown = [key for key in body if key not in model.model_fields] if isinstance(body, dict) else []
-    if unknown:
-        raise ValueError(f"got key {unknown[0][:NAME_SHOWN]!r}; allowed: {', '.join(model.model_fields)}")
-    return body
-
-
-class _Strict(_Body):
-    """A body whose values have their exact types, and whose unknown keys are named with those that are allowed."""
-
-    model_config = ConfigDict(strict=True)
+class _Page(Body):
+    """A part of a request. An unknown key is refused before pydantic makes an error of every other one."""
 
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, body: Any) -> Any:
-        return check_keys(cls, body)
+        unknown = next((key for key in body if key not in cls.model_fields), None) if isinstance(body, dict) else None
+        if unknown is not None:
+            raise ValueError(f"got key {unknown[:NAME_SHOWN]!r}; allowed: {', '.join(cls.model_fields)}")
+        return body
 
 
-class _Request(_Strict):
+class RequestBody(_Page):
+    """A part of a request's body, whose values have their exact types."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Request(RequestBody):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         """Raise ValueError unless exactly one of the first two fields, text and vector, is given."""
@@ -206,7 +207,7 @@ class RouteRequest(_Request):
     """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
 
 
-class PutDocument(_Strict):
+class PutDocument(RequestBody):
     """A document to write: it replaces the one with the same id, where there is one."""
 
     id: str
@@ -220,7 +221,7 @@ class PutDocument(_Strict):
     base64 of float32 it takes a quarter of the bytes, and no time to parse."""
 
 
-class PutRequest(_Strict):
+class PutRequest(RequestBody):
     """Documents to write, each id once; where one is refused, nothing is changed."""
 
     model_config = ConfigDict(
@@ -233,14 +234,14 @@ class PutRequest(_Strict):
     """Fingerprint of the model that made the vectors; where another is served, the request is refused. Default: any."""
 
 
-class DeleteRequest(_Strict):
+class DeleteRequest(RequestBody):
     """Ids of documents to delete; where one is not there, nothing is changed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["howto.zip"]}]})
     ids: Annotated[list[str], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
 
 
-class WrittenResponse(_Body):
+class WrittenResponse(Body):
     """A change that is durable: a search that begins now sees it."""
 
     documents: int
@@ -253,7 +254,7 @@ class WrittenResponse(_Body):
     """Number of the change: `min_log` of a request that must see it."""
 
 
-class DocumentBody(_Body):
+class DocumentBody(Body):
     """A document as the index holds it."""
 
     id: str
@@ -280,7 +281,7 @@ class DocumentResponse(DocumentBody):
     """Number of the last change of the log that was read."""
 
 
-class ListRequest(_Body):
+class ListRequest(_Page):
     """A page of the documents, in the order of their ids, which are compared byte by byte."""
 
     after: str = ""
@@ -290,13 +291,8 @@ class ListRequest(_Body):
     min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
     """Number of a change of the log that the answer must have seen; waits for it."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, page: Any) -> Any:
-        return check_keys(cls, page)
 
-
-class ListResponse(_Body):
+class ListResponse(Body):
     """A page of the documents, in the order of their ids."""
 
     documents: list[DocumentBody]
@@ -310,7 +306,7 @@ class ListResponse(_Body):
     """Number of the last change of the log that was read."""
 
 
-class Result(_Body):
+class Result(Body):
     """A document that is a result of a search."""
 
     id: str
@@ -331,7 +327,7 @@ class Result(_Body):
     """True where the score was estimated from those of documents that the cross-encoder read."""
 
 
-class Visits(_Body):
+class Visits(Body):
     """Leaves visited and documents scored for a query."""
 
     leaves: list[int]
@@ -345,7 +341,7 @@ class Visits(_Body):
     """True where there are `k` results; false where the leaves that may be visited hold fewer matching documents."""
 
 
-class RoutedLeaf(_Body):
+class RoutedLeaf(Body):
     """A leaf that a query would visit."""
 
     leaf: int
@@ -356,7 +352,7 @@ class RoutedLeaf(_Body):
     where the router does not know the leaves' sizes."""
 
 
-class Explanation(_Body):
+class Explanation(Body):
     """Leaves that the router chose for a query, and rows that were scored for its answer."""
 
     leaves: list[RoutedLeaf]
@@ -370,7 +366,7 @@ class Explanation(_Body):
     """Number of rows in the leaves visited, whether they match the filter or not; 0 where no leaf is visited."""
 
 
-class AnswerBody(_Body):
+class AnswerBody(Body):
     """The results of a query, best first, and their cost."""
 
     results: list[Result]
@@ -430,7 +426,7 @@ class SearchResponse(AnswerBody):
     """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
-class BatchResponse(_Body):
+class BatchResponse(Body):
     """An answer for each query, in the order of the request."""
 
     answers: list[AnswerBody]
@@ -446,7 +442,7 @@ class BatchResponse(_Body):
     """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
-class RouteResponse(_Body):
+class RouteResponse(Body):
     """Leaves that a query would visit, in the order of visit."""
 
     leaves: list[RoutedLeaf]
@@ -460,7 +456,7 @@ class RouteResponse(_Body):
     """Number of the last change of the log that a search of these leaves would see."""
 
 
-class NodesRequest(_Body):
+class NodesRequest(_Page):
     """Nodes of the tree: some leaves, or the children of a node."""
 
     leaf: Annotated[list[int], Field(max_length=1_000)] = []
@@ -470,11 +466,6 @@ class NodesRequest(_Body):
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     """Most children that are listed."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, page: Any) -> Any:
-        return check_keys(cls, page)
-
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         """Raise ValueError where leaves and a node whose children are listed are both named."""
@@ -483,7 +474,7 @@ class NodesRequest(_Body):
         return self
 
 
-class NodeBody(_Body):
+class NodeBody(Body):
     """A node of the tree: a leaf, or all leaves below an inner node."""
 
     name: str
@@ -502,7 +493,7 @@ class NodeBody(_Body):
     """Ids of a few documents that most probably lie there."""
 
 
-class NodesResponse(_Body):
+class NodesResponse(Body):
     """Nodes of the tree, in the order of the request, or the largest first where they are children of a node."""
 
     nodes: list[NodeBody]
@@ -520,7 +511,7 @@ class NodesResponse(_Body):
     """Number of the last change of the log that searches see; sizes are those of leaf files."""
 
 
-class VersionsRequest(_Body):
+class VersionsRequest(_Page):
     """A page of the versions, the newest first."""
 
     before: Annotated[int, Field(ge=1, le=MOST)] | None = None
@@ -528,13 +519,8 @@ class VersionsRequest(_Body):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     """Most versions of the page."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, page: Any) -> Any:
-        return check_keys(cls, page)
 
-
-class VersionBody(_Body):
+class VersionBody(Body):
     """A version of the index."""
 
     version: int
@@ -554,7 +540,7 @@ class VersionBody(_Body):
     """True for the version that requests read now."""
 
 
-class VersionsResponse(_Body):
+class VersionsResponse(Body):
     """A page of the versions, the newest first; those whose manifest is damaged are left out."""
 
     versions: list[VersionBody]
@@ -562,14 +548,14 @@ class VersionsResponse(_Body):
     """Value of `before` for the next page; null where no version follows."""
 
 
-class RollbackRequest(_Strict):
+class RollbackRequest(RequestBody):
     """The version whose content is published again as the newest one."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"version": 3}]})
     version: Count
 
 
-class RollbackResponse(_Body):
+class RollbackResponse(Body):
     """A version that a rollback published: a search that begins now reads it."""
 
     documents: int
@@ -581,7 +567,7 @@ class RollbackResponse(_Body):
     """Number of the last change of the log that was left behind."""
 
 
-class Drift(_Body):
+class Drift(Body):
     """How far the leaf files of the served version have drifted from what its model was trained on."""
 
     imbalance: float
@@ -598,7 +584,7 @@ class Drift(_Body):
     """Lines that advise to compact or to train again, with reasons; empty where the index needs neither."""
 
 
-class RecallServed(_Body):
+class RecallServed(Body):
     """Recall as served, measured by queries that were searched exactly too, once they were answered."""
 
     mean: float
@@ -613,7 +599,7 @@ class RecallServed(_Body):
     """Time of the first of these, in UTC (ISO 8601)."""
 
 
-class IndexResponse(_Body):
+class IndexResponse(Body):
     """A description of the index that is served."""
 
     name: str
@@ -681,7 +667,7 @@ class IndexResponse(_Body):
     """Limits of requests by name, such as `max_k`, the most results for a query."""
 
 
-class Health(_Body):
+class Health(Body):
     """State of a server: ready where every shard group answers, and the cross-encoder where there is one."""
 
     ready: bool
@@ -690,7 +676,7 @@ class Health(_Body):
     Writer does not: searches go on without it."""
 
 
-class ErrorDetail(_Body):
+class ErrorDetail(Body):
     """The code and the message of an error."""
 
     code: str
@@ -699,7 +685,7 @@ class ErrorDetail(_Body):
     """The value that was wrong and the values allowed, for people."""
 
 
-class ErrorBody(_Body):
+class ErrorBody(Body):
     """Body of every error, except for `GET /readyz`."""
 
     model_config = ConfigDict(
