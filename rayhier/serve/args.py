@@ -34,7 +34,7 @@ class RequestLimits(_Args):
     """Most documents, over all queries of one request, of which the cross-encoder reads some: their texts and vectors
     are in memory."""
     max_query: Count = 10_000
-    """Most characters in a query."""
+    """Most characters in a query, or in a text to encode or to re-rank."""
     max_answer_bytes: Count = 10_000_000
     """Most bytes, approximately, in one answer; a request whose answer would have more is refused."""
     queue_seconds: Seconds = 0.05

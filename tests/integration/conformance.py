@@ -190,7 +190,7 @@ def _shows_nodes(url: str, searcher: Searcher) -> None:
 
 def _encodes_texts(url: str, client: Client, searcher: Searcher) -> None:
     """Vectors are those by which searches are made, however many texts are sent at a time."""
-    texts = ["leaf root branch", "stone " * 2_000, "wolf"]
+    texts = ["leaf root branch", "stone " * 1_500, "wolf"]
     np.testing.assert_allclose(client.encode(texts), searcher.model.encode(texts).numpy, atol=1e-5)
     found, again = client.search(texts[0], 5, mode="dense"), client.search(client.encode(texts[0])[0], 5)
     assert [result.id for result in again.results] == [result.id for result in found.results]

@@ -6,7 +6,7 @@ together, and sends work to the groups that hold their leaves. Shapes: Q queries
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,6 +51,10 @@ from rayhier.storage.leaf_map import LeafMap
 
 TOGETHER = 64
 """Most queries, of several requests, that are encoded and routed together by default."""
+QUERY = 256
+"""Characters that count as one query. A longer text counts as several, as it takes longer to encode."""
+PART = 64
+"""Queries, counted so, after which others get their turn while a request's texts are encoded."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class Engine:
         reranking = view.reranking
         if reranking is not None and calls:
             reranking.admission.check()
-        with self.admission(len(request.queries)):
+        with self.admission(_size(request.queries)):
             routes = await self._routes(request, view.model)
             routed = perf_counter()
             rows = int(view.count_L.sum())
@@ -186,7 +190,7 @@ class Engine:
 
     async def route(self, request: Request) -> Routes:
         """Route each query to at most `beam` leaves; InputError where the router reads tokens but got vectors."""
-        with self.admission(len(request.queries)):
+        with self.admission(_size(request.queries)):
             return await self._routes(request, self.view.model)
 
     async def encode(self, texts: Sequence[str]) -> tuple[Floats, int]:
@@ -194,10 +198,12 @@ class Engine:
 
         ApiError 503 where too many queries wait.
         """
-        model = self.view.model
-        with self.admission(len(texts)):
-            encoded, _ = await self._encodes((model, texts), len(texts), model)
-        return encoded
+        model, encoded = self.view.model, list[tuple[Floats, int]]()
+        with self.admission(_size(texts)):
+            for part in _parts(texts):  # parts of a request that ends before are not encoded
+                found, _ = await self._encodes((model, part), _size(part), model)
+                encoded.append(found)
+        return np.concatenate([vector_NM for vector_NM, _ in encoded]), sum(tokens for _, tokens in encoded)
 
     async def score(self, query: str, texts: Sequence[str]) -> Floats:
         """Score n texts for a query by the cross-encoder: [n].
@@ -304,6 +310,22 @@ class Engine:
             for row in np.flatnonzero(needs[number]).tolist():
                 lost[row].append(view.groups[number].name)
         return Reply(parts, lost)
+
+
+def _size(queries: Queries) -> int:
+    """Count queries, a long text as several."""
+    return len(queries) if isinstance(queries, np.ndarray) else sum(1 + len(text) // QUERY for text in queries)
+
+
+def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Divide texts into parts that are encoded one after another, each of about 64 queries at most."""
+    begin = size = 0
+    for end, text in enumerate(texts):
+        if size and size + _size([text]) > PART:
+            yield texts[begin:end]
+            begin, size = end, 0
+        size += _size([text])
+    yield texts[begin:]
 
 
 def _may_widen(request: Request, works: Sequence[Work], replies: Sequence[Reply]) -> bool:
