@@ -6,7 +6,7 @@ together, and sends work to the groups that hold their leaves. Shapes: Q queries
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -129,8 +129,8 @@ class Engine:
         Queries that would wait for longer than `queue_seconds`, where a queue has stood for a while, are refused. At
         most `together` queries of several requests are encoded together.
         """
+        self._changed = asyncio.Event()
         self.view = view
-        """The index as requests that begin now read it; whoever changes the index replaces this view as a whole."""
         self._batches: Batches[tuple[Model, Queries, int, bool], Routes] = Batches(
             self._routed, together, "encode", metrics
         )
@@ -142,6 +142,21 @@ class Engine:
         """Function that is called with each search once its answer is made; it must return at once."""
         # torch stays off the event loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
+
+    @property
+    def view(self) -> View:
+        """The index as requests that begin now read it; whoever changes the index replaces this view as a whole."""
+        return self._view
+
+    @view.setter
+    def view(self, view: View) -> None:
+        self._view = view
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def changed(self) -> None:
+        """Return once the view was replaced."""
+        await self._changed.wait()
 
     @property
     def rules(self) -> Rules:
@@ -200,9 +215,10 @@ class Engine:
         """
         model, encoded = self.view.model, list[tuple[Floats, int]]()
         with self.admission(_size(texts)):
-            for part in _parts(texts):  # parts of a request that ends before are not encoded
-                found, _ = await self._encodes((model, part), _size(part), model)
-                encoded.append(found)
+            each = max(1, PART // max(_size([text]) for text in texts))
+            for begin in range(0, len(texts), each):  # parts of a request that ends before are not encoded
+                part = texts[begin : begin + each]
+                encoded.append((await self._encodes((model, part), _size(part), model))[0])
         return np.concatenate([vector_NM for vector_NM, _ in encoded]), sum(tokens for _, tokens in encoded)
 
     async def score(self, query: str, texts: Sequence[str]) -> Floats:
@@ -315,17 +331,6 @@ class Engine:
 def _size(queries: Queries) -> int:
     """Count queries, a long text as several."""
     return len(queries) if isinstance(queries, np.ndarray) else sum(1 + len(text) // QUERY for text in queries)
-
-
-def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Divide texts into parts that are encoded one after another, each of about 64 queries at most."""
-    begin = size = 0
-    for end, text in enumerate(texts):
-        if size and size + _size([text]) > PART:
-            yield texts[begin:end]
-            begin, size = end, 0
-        size += _size([text])
-    yield texts[begin:]
 
 
 def _may_widen(request: Request, works: Sequence[Work], replies: Sequence[Reply]) -> bool:

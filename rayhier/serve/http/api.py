@@ -1,11 +1,11 @@
 """The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer requests."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
-from fastapi import Depends, FastAPI, Header, Query, Response, params
+from fastapi import FastAPI, Header, Query, Response
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
@@ -38,7 +38,7 @@ from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
-from rayhier.serve.http.guard import ROLLBACK, Guard, authorization
+from rayhier.serve.http.guard import READING_POSTS, ROLLBACK, WITHOUT_SLOT, Guard, authorization
 from rayhier.serve.http.inference import install_models
 from rayhier.serve.http.models import (
     MOST,
@@ -90,9 +90,9 @@ LEAF_BYTES, ROUTED_BYTES = 8, 100
 """Approximate bytes of a leaf's number in an answer, and of a leaf in an explanation."""
 KEY_LENGTH = 200
 """Most characters of an idempotency key."""
-WAITED, LOOK_SECONDS = 2.0, 0.005
-"""Most seconds that a request waits for a change of the log, and seconds between two looks. The server that made a
-change sees it at once: who waits longer asks for what is not there."""
+WAITED, LOOK_SECONDS = 2.0, 0.1
+"""Most seconds that a request waits for a change of the log, and seconds between two looks at storage meanwhile. The
+server that made a change sees it at once: who waits longer asks for what is not there."""
 Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
 DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
@@ -140,6 +140,9 @@ class Backend(Protocol):
     @property
     def view(self) -> View:
         """The index as requests that begin now see it."""
+
+    def changed(self) -> Awaitable[None]:
+        """Return once another view is seen."""
 
 
 class Writes(Protocol):
@@ -209,19 +212,18 @@ def api(
         lifespan=lifespan,
         responses={status: {"model": ErrorBody, "description": text} for status, text in DESCRIPTIONS.items()},
     )
-    values = [most_values(vectors, index().dimension) for vectors in (limits.max_batch, write_limits.max_documents)]
-    app.router.route_class = json_route(*values)
+    app.router.route_class = json_route(
+        most_values(limits.max_batch, index().dimension),
+        most_values(write_limits.max_documents, index().dimension),
+        lambda scope, path: tokens.check(authorization(scope), writes=path not in READING_POSTS),
+    )
     install(app)
     sight = _Sight(engine, index, limits.seconds, following, recall, follows=follows or writer is not None)
     _health(app, engine, following)
     _searches(app, engine, _Asked(engine, rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
     _documents(app, engine, sight, limits.max_answer_bytes)
-
-    async def check_token(request: HttpRequest) -> None:  # by the route, whatever path the guard saw
-        tokens.check(authorization(request.scope), writes=True)
-
-    _writes(app, writer, write_limits, sight, [Depends(check_token)])
-    _versions(app, versions, sight, writer, [Depends(check_token)])
+    _writes(app, writer, write_limits, sight)
+    _versions(app, versions, sight, writer)
     _nodes(app, nodes, sight, limits.max_answer_bytes)
     install_models(app, engine, sight.index, limits)
     install_page(app)
@@ -281,12 +283,20 @@ class _Sight:
         if not self._follows:
             last = self.of().log
             raise invalid(f"min_log: got {number}; allowed: {last} or less, as this server reads no later changes")
-        began = time.monotonic()
+        try:
+            with WITHOUT_SLOT.get()():
+                async with asyncio.timeout(min(WAITED, 0.9 * self._seconds)):
+                    await self._wait(number)
+        except TimeoutError:
+            message = f"min_log: got {number}, but the log is at {self.of().log}; allowed: the number of a change"
+            raise ApiError(504, "timeout", message) from None
+
+    async def _wait(self, number: int) -> None:
+        look = None if self._following is None else LOOK_SECONDS
         while self.of().log < number:
-            if time.monotonic() - began >= min(WAITED, 0.9 * self._seconds):
-                message = f"min_log: got {number}, but the log is at {self.of().log}; allowed: the number of a change"
-                raise ApiError(504, "timeout", message)
-            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(look):
+                    await self._engine.changed()
             if self._following is not None:
                 await self._following()
 
@@ -453,9 +463,7 @@ def _documents(app: FastAPI, engine: Backend, sight: _Sight, most_bytes: int) ->
         return _sent(DocumentResponse(**dict(body), **seen))
 
 
-def _writes(
-    app: FastAPI, writer: Writes | None, limits: WriteLimits, sight: _Sight, needs: Sequence[params.Depends]
-) -> None:
+def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits, sight: _Sight) -> None:
     def allowed(name: str, count: int) -> Writes:
         writes = _writing(writer)
         if count > limits.max_documents:
@@ -466,7 +474,6 @@ def _writes(
         "/v1/documents",
         summary="Write documents, which replace those with the same ids",
         tags=["documents"],
-        dependencies=needs,
         response_model=WrittenResponse,
     )
     async def put(request: HttpRequest, body: PutRequest, idempotency_key: Key = None) -> Response:
@@ -477,11 +484,7 @@ def _writes(
         return _told(await writes.put(documents, _key(idempotency_key), digest))
 
     @app.delete(
-        "/v1/documents",
-        summary="Delete documents by their ids",
-        tags=["documents"],
-        dependencies=needs,
-        response_model=WrittenResponse,
+        "/v1/documents", summary="Delete documents by their ids", tags=["documents"], response_model=WrittenResponse
     )
     async def delete(request: HttpRequest, body: DeleteRequest, idempotency_key: Key = None) -> Response:
         writes = allowed("ids", len(body.ids))
@@ -497,11 +500,7 @@ def _writing(writer: Writes | None) -> Writes:
 
 
 def _versions(
-    app: FastAPI,
-    versions: Callable[[int | None, int], list[Manifest]],
-    sight: _Sight,
-    writer: Writes | None,
-    needs: Sequence[params.Depends],
+    app: FastAPI, versions: Callable[[int | None, int], list[Manifest]], sight: _Sight, writer: Writes | None
 ) -> None:
     @app.get(
         "/v1/versions",
@@ -520,7 +519,6 @@ def _versions(
         ROLLBACK,
         summary="Publish an older version again as the newest one, and serve it",
         tags=["index"],
-        dependencies=needs,
         response_model=RollbackResponse,
     )
     async def rollback(body: RollbackRequest, idempotency_key: Key = None) -> Response:

@@ -20,7 +20,8 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.errors import ApiError, invalid, overloaded
+from rayhier.serve.backend.admission import Shares
+from rayhier.serve.errors import ApiError, invalid
 from rayhier.serve.http.models import NAME_SHOWN
 
 CHUNKS = 1_000
@@ -40,7 +41,8 @@ class Receiver:
     """Receives the bodies of requests, whose bytes together are limited while they arrive."""
 
     def __init__(self, limits: RequestLimits) -> None:
-        self._limits, self._held = limits, 0
+        self._limits = limits
+        self.arriving = Shares("bytes of arriving bodies", limits.max_arriving_bytes, limits.peer_share)
 
     async def __call__(self, scope: Scope, receive: Receive) -> bytes:
         """Receive a request's complete body; reads no further than the limits, whatever Content-Length says.
@@ -50,34 +52,38 @@ class Receiver:
         length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._limits.max_body_bytes
         if length.isdigit() and int(length[:20]) > most:
             raise _too_large(most)
-        body = bytearray()
+        body, peer = bytearray(), peer_of(scope)
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                await self._receive(receive, body)
+                await self._receive(receive, body, peer)
         except TimeoutError:
             late = f"did not arrive within {self._limits.body_seconds:g} s, limits.body_seconds"
             raise ApiError(408, "timeout", f"body: {late}", {"Connection": "close"}) from None
         finally:
-            self._held -= len(body)
+            self.arriving.give(peer, len(body))
         return bytes(body)
 
-    async def _receive(self, receive: Receive, body: bytearray) -> None:
+    async def _receive(self, receive: Receive, body: bytearray, peer: str) -> None:
         """Append the request's bytes to `body`, and count them among those that are arriving."""
         for number in itertools.count(1):
             message = await receive()
             if message["type"] != "http.request":
                 raise GoneError
             chunk = message.get("body", b"")
-            body += chunk
-            self._held += len(chunk)
-            if len(body) > self._limits.max_body_bytes:
+            if len(body) + len(chunk) > self._limits.max_body_bytes:
                 raise _too_large(self._limits.max_body_bytes)
-            if self._held > self._limits.max_arriving_bytes:
-                raise overloaded(f"bodies of {self._limits.max_arriving_bytes} bytes are arriving; retry in a second")
+            self.arriving.take(peer, len(chunk))
+            body += chunk
             if not message.get("more_body", False):
                 return
             if number % CHUNKS == 0:
                 await asyncio.sleep(0)
+
+
+def peer_of(scope: Scope) -> str:
+    """Return the address that a request comes from; "" if it is not known."""
+    host: str = (scope.get("client") or ("",))[0]
+    return host
 
 
 def most_values(vectors: int, dimension: int) -> int:
@@ -85,10 +91,11 @@ def most_values(vectors: int, dimension: int) -> int:
     return vectors * (dimension + 1) + OTHER_VALUES
 
 
-def json_route(most: int, most_written: int) -> type[APIRoute]:
+def json_route(most: int, most_written: int, check: Callable[[Scope, str], None]) -> type[APIRoute]:
     """Make the class of routes whose bodies are JSON; large bodies are parsed in a thread.
 
-    A body has at most `most` values. A body of PUT or DELETE has at most `most_written` values.
+    A body has at most `most` values. A body of PUT or DELETE has at most `most_written` values. A route calls `check`
+    with its path, whatever path the guard saw.
     """
     thread = ThreadPoolExecutor(1, "parse")
 
@@ -118,6 +125,7 @@ def json_route(most: int, most_written: int) -> type[APIRoute]:
                 return plain
 
             async def handle(request: Request) -> Response:
+                check(request.scope, self.path)
                 parsed = JsonRequest(request.scope, request.receive)
                 await parsed.json()  # FastAPI, which parses it next, would answer an error in another form
                 return await plain(parsed)

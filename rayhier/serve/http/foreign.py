@@ -83,22 +83,12 @@ class TextBody(RequestBody):
     text: Query
 
 
+TEXT = {"type": "string"}
+OBJECT = {"type": "object", "properties": {"text": TEXT}, "required": ["text"], "additionalProperties": False}
 Document = Annotated[
     TextBody,
     BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "properties": {"text": {"type": "string"}},
-                    "required": ["text"],
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
+    WithJsonSchema({"anyOf": [TEXT, OBJECT]}),
 ]
 """A document as a text, or as an object. A union would name pydantic's functions in messages."""
 

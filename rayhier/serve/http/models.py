@@ -13,6 +13,7 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
+from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -63,6 +64,7 @@ PackedVector = Annotated[
     ),
 ]
 Count = Annotated[int, Field(ge=1, le=MOST)]
+Log = Annotated[int, Field(ge=0, le=MOST)]
 Part = Literal["title", "text", "fields"]
 PARTS: tuple[Part, ...] = ("title", "text", "fields")
 """Parts of a document that an answer may contain."""
@@ -128,46 +130,14 @@ class _Request(RequestBody):
         return schema
 
 
-class SearchRequest(_Request):
-    """A search for one query, as text or as a vector."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "k": 5}]})
+class _OneQuery(_Request):
     query: Query | None = None
     """The query as text."""
     vector: Vector | None = None
     """The query's vector, encoded by the client."""
-    k: Count | None = None
-    """Number of results; default: `k` of `GET /v1/index`."""
-    beam: Count | None = None
-    """Most leaves to visit; default: `beam` of `GET /v1/index`."""
-    filter: FilterBody | None = None
-    mode: Mode | None = None
-    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both). Default for text: `mode` of `GET
-    /v1/index`; for a vector: `dense`."""
-    rerank: bool | None = None
-    """True: a cross-encoder re-ranks the results. Default for text: true unless `rerank` of `GET /v1/index` is none."""
-    budget: Count | None = None
-    """Most documents that the cross-encoder reads for a query; default: `budget` of `GET /v1/index`."""
-    explain: bool = False
-    """True: the answer lists the leaves that the router chose, with probabilities, and the number of rows scored."""
-    include: Include | None = None
-    """Parts of documents that the answer contains; other parts are null. Default: all."""
-    strict: bool = False
-    """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
-    min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
-    """Number of a change of the log that the answer must have seen, from the answer to the change; waits for it."""
-    model: str | None = None
-    """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
 
 
-class BatchRequest(_Request):
-    """A search for several queries, all as texts or all as vectors."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"queries": ["open a zip file", "sort a list"], "k": 5}]})
-    queries: Annotated[list[Query], Field(min_length=1, fail_fast=True)] | None = None
-    """The queries as texts."""
-    vectors: Annotated[list[Vector], Field(min_length=1, fail_fast=True)] | None = None
-    """The queries' vectors, encoded by the client."""
+class _SearchOptions(RequestBody):
     k: Count | None = None
     """Number of results for each query; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
@@ -182,25 +152,40 @@ class BatchRequest(_Request):
     budget: Count | None = None
     """Most documents that the cross-encoder reads for a query; default: `budget` of `GET /v1/index`."""
     explain: bool = False
-    """True: the answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
+    """True: answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Include | None = None
-    """Parts of documents that the answers contain; other parts are null. Default: all."""
+    """Parts of documents that answers contain; other parts are null. Default: all."""
     strict: bool = False
     """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
-    min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    min_log: Log | None = None
     """Number of a change of the log that the answer must have seen, from the answer to the change; waits for it."""
     model: str | None = None
     """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
 
 
-class RouteRequest(_Request):
+class SearchRequest(_SearchOptions, _OneQuery):
+    """A search for one query, as text or as a vector."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "k": 5}]})
+
+
+class _Queries(_Request):
+    queries: Annotated[list[Query], Field(min_length=1, fail_fast=True)] | None = None
+    """The queries as texts."""
+    vectors: Annotated[list[Vector], Field(min_length=1, fail_fast=True)] | None = None
+    """The queries' vectors, encoded by the client."""
+
+
+class BatchRequest(_SearchOptions, _Queries):
+    """A search for several queries, all as texts or all as vectors."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"queries": ["open a zip file", "sort a list"], "k": 5}]})
+
+
+class RouteRequest(_OneQuery):
     """A query to route: the answer lists the leaves that it would visit, without searching them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "beam": 4}]})
-    query: Query | None = None
-    """The query as text."""
-    vector: Vector | None = None
-    """The query's vector, encoded by the client."""
     beam: Count | None = None
     """Most leaves to list; default: `beam` of `GET /v1/index`."""
     model: str | None = None
@@ -241,17 +226,24 @@ class DeleteRequest(RequestBody):
     ids: Annotated[list[str], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
 
 
-class WrittenResponse(Body):
+class SeenBody(Body):
+    """What an answer saw of the index, or made of it."""
+
+    model: str
+    """Fingerprint of the model."""
+    version: int
+    """Version of the index; of a rollback, the new one."""
+    log: int
+    """Number of the last change of the log: `min_log` of a request that must see it. A rollback leaves it behind."""
+
+
+class WrittenResponse(SeenBody):
     """A change that is durable: a search that begins now sees it."""
 
     documents: int
     """Number of documents written or deleted."""
     replaced: int
     """Number of written documents whose ids were in the index before."""
-    model: str
-    version: int
-    log: int
-    """Number of the change: `min_log` of a request that must see it."""
 
 
 class DocumentBody(Body):
@@ -270,15 +262,8 @@ class DocumentBody(Body):
     its second leaf."""
 
 
-class DocumentResponse(DocumentBody):
+class DocumentResponse(SeenBody, DocumentBody):
     """A document, and the version of the index that holds it."""
-
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that was read."""
-    log: int
-    """Number of the last change of the log that was read."""
 
 
 class ListRequest(_Page):
@@ -288,22 +273,16 @@ class ListRequest(_Page):
     """Id after which the page begins: `next` of the page before; empty for the first page."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     """Most documents of the page."""
-    min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    min_log: Log | None = None
     """Number of a change of the log that the answer must have seen; waits for it."""
 
 
-class ListResponse(Body):
+class ListResponse(SeenBody):
     """A page of the documents, in the order of their ids."""
 
     documents: list[DocumentBody]
     next: str | None
     """Value of `after` for the next page; null where no document follows."""
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that was read."""
-    log: int
-    """Number of the last change of the log that was read."""
 
 
 class Result(Body):
@@ -382,78 +361,57 @@ class AnswerBody(Body):
     """Leaves and rows behind the answer; null unless the request has `explain`."""
 
 
-class SearchResponse(AnswerBody):
+RESULT: JsonDict = {
+    "id": "d7",
+    "score": 0.7263,
+    "leaf": 79,
+    "title": "Title",
+    "text": "A text.",
+    "fields": {},
+    "estimated": False,
+}
+EXAMPLE: JsonDict = {
+    "results": [RESULT],
+    "visited": {"leaves": [79, 145], "documents": 83, "fraction": 0.0246, "enough": True},
+    "calls": None,
+    "explain": None,
+    "partial": False,
+    "lost": [],
+    "mode": "dense",
+    "model": "94b18af9b7a1",
+    "version": 1,
+    "log": 0,
+    "ms": {"queue": 0.1, "encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
+}
+
+
+class SearchResponse(SeenBody, AnswerBody):
     """The results of a query, the version of the index, and the milliseconds of each step."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "results": [
-                        {
-                            "id": "d7",
-                            "score": 0.7263,
-                            "leaf": 79,
-                            "title": "Title",
-                            "text": "A text.",
-                            "fields": {},
-                            "estimated": False,
-                        }
-                    ],
-                    "visited": {"leaves": [79, 145], "documents": 83, "fraction": 0.0246, "enough": True},
-                    "calls": None,
-                    "explain": None,
-                    "partial": False,
-                    "lost": [],
-                    "mode": "dense",
-                    "model": "94b18af9b7a1",
-                    "version": 1,
-                    "log": 0,
-                    "ms": {"queue": 0.1, "encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
-                }
-            ]
-        }
-    )
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that was searched."""
-    log: int
-    """Number of the last change of the log that was searched."""
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
     ms: dict[str, float]
     """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (including waiting there), total."""
     mode: Mode
     """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
-class BatchResponse(Body):
+class BatchResponse(SeenBody):
     """An answer for each query, in the order of the request."""
 
     answers: list[AnswerBody]
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that was searched."""
-    log: int
-    """Number of the last change of the log that was searched."""
     ms: dict[str, float]
     """Milliseconds for the whole batch, by step: queue (waiting for the encoder), encode, route, scan, total."""
     mode: Mode
     """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
-class RouteResponse(Body):
+class RouteResponse(SeenBody):
     """Leaves that a query would visit, in the order of visit."""
 
     leaves: list[RoutedLeaf]
     order: Literal["density", "probability"]
     """Value by which leaves are ordered: `density`, the probability of an answer per document, where the router knows
     the leaves' sizes, else `probability`."""
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    log: int
-    """Number of the last change of the log that a search of these leaves would see."""
 
 
 class NodesRequest(_Page):
@@ -493,7 +451,7 @@ class NodeBody(Body):
     """Ids of a few documents that most probably lie there."""
 
 
-class NodesResponse(Body):
+class NodesResponse(SeenBody):
     """Nodes of the tree, in the order of the request, or the largest first where they are children of a node."""
 
     nodes: list[NodeBody]
@@ -503,12 +461,6 @@ class NodesResponse(Body):
     """Number of levels of the tree; the nodes of the last are the leaves."""
     described: int
     """Version of the index whose documents have these keywords and ids; sizes are those of `version`."""
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that is served."""
-    log: int
-    """Number of the last change of the log that searches see; sizes are those of leaf files."""
 
 
 class VersionsRequest(_Page):
@@ -555,16 +507,11 @@ class RollbackRequest(RequestBody):
     version: Count
 
 
-class RollbackResponse(Body):
+class RollbackResponse(SeenBody):
     """A version that a rollback published: a search that begins now reads it."""
 
     documents: int
     """Number of documents of the version."""
-    model: str
-    version: int
-    """Number of the new version."""
-    log: int
-    """Number of the last change of the log that was left behind."""
 
 
 class Drift(Body):

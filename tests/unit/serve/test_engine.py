@@ -230,7 +230,7 @@ def test_documents_of_a_lost_group_are_missing(engine, groups):
 
 
 def test_parts_of_texts_that_nobody_waits_for_are_not_encoded(searcher, groups, monkeypatch):
-    """A request of many long texts is encoded in parts, between which others have their turn, while it is waited for."""
+    """A request of many long texts is encoded in parts, while it is waited for."""
     texts, encoder, begun, go_on = (
         ["oak " * 2_000] * 64,
         searcher.model.text_encoder,
