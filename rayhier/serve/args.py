@@ -102,6 +102,9 @@ class ServeArgs(_Args):
     """File with one line, another token, which allows writing too; without it, nobody may write."""
     cors_origins: list[Origin] = []
     """Origins whose pages may send requests from a browser, like https://search.example.org; `*` is every origin."""
+    allowed_hosts: list[str] = []
+    """Names that the header Host of requests may have; none: any. A server of one process on loopback without a token
+    allows loopback's names and these."""
     log_queries: bool = False
     """True: the log contains the texts of queries."""
     behind_front: bool = False

@@ -64,6 +64,11 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
             f"limit for the head of a request; allowed: {HA_PROXY}=1, args.behind_front: true where a proxy before it "
             f"limits heads, or {', '.join(LOOPBACK)}"
         )
+    if host not in LOOPBACK and args.token_file is None and args.write_token_file is None:
+        raise InputError(
+            f"{template}: http_options.host: got {host!r}, which other machines reach, without a token; allowed: "
+            f"args.token_file, or {', '.join(LOOPBACK)}"
+        )
     if isinstance(host, str) and isinstance(number, int):  # otherwise Ray Serve's own check reports the mistake
         check_free(host, number)
     Tokens(args.token_file, args.write_token_file)

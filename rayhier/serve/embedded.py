@@ -28,6 +28,7 @@ from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writers
+from rayhier.serve.config import LOOPBACK
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.protocol import LimitedProtocol
 from rayhier.serve.metrics import Prometheus
@@ -71,7 +72,7 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
         embedded = Embedded(args)
         opened.callback(embedded.close)
         config = uvicorn.Config(
-            embedded.app(),
+            embedded.app(allowed_hosts(args, host)),
             host,
             port,
             http=LimitedProtocol,
@@ -93,6 +94,12 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
                 task.cancel()
     if not server.started:
         raise InputError(f"port: got {port}; cannot be listened on; allowed: a free port of {host}")
+
+
+def allowed_hosts(args: ServeArgs, host: str) -> Sequence[str]:
+    """Return the names that requests to an address may have: a page could ask a server on loopback without a token."""
+    is_open = args.token_file is None and args.write_token_file is None
+    return [*LOOPBACK, *args.allowed_hosts] if host in LOOPBACK and is_open else args.allowed_hosts
 
 
 def most_connections() -> int:
@@ -151,9 +158,9 @@ class Embedded:
         folds = [] if self._writers is None else [self._writers.fold_forever()]
         return [self.watch(), self.follow(), *folds]
 
-    def app(self) -> FastAPI:
-        """Make the HTTP application, with `GET /metrics`."""
-        app = self._served.app(self._writers, follows=self._now.spec.search.how != "level")
+    def app(self, hosts: Sequence[str] | None = None) -> FastAPI:
+        """Make the HTTP application, with `GET /metrics`; requests may name one of the `hosts`."""
+        app = self._served.app(self._writers, follows=self._now.spec.search.how != "level", hosts=hosts)
 
         @app.get("/metrics", include_in_schema=False)
         async def metrics() -> Response:

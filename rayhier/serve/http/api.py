@@ -104,6 +104,7 @@ DESCRIPTIONS = {
     409: "Another model is served, or the version cannot be served again; the message says why.",
     413: "The body is too large, or holds too many values.",
     415: "The body is not application/json in UTF-8.",
+    421: "The header Host names another server.",
     422: "The request is invalid; the message says where, and what is allowed.",
     500: "A defect in the server; its log has the error.",
     503: "Too many requests at once, or a deployment did not answer a `strict` request or one for documents; "
@@ -178,6 +179,7 @@ def api(
     tokens: Tokens | None = None,
     *,
     origins: Sequence[str] = (),
+    hosts: Sequence[str] = (),
     log_queries: bool = False,
     metrics: Metrics | None = None,
     writer: Writes | None = None,
@@ -192,15 +194,22 @@ def api(
 
     `nodes` returns the nodes of the tree and the version with their sizes, and `versions` some versions before a number
     (None: all), the newest first; both may read storage. Requests begin once `following` says so; `lifespan` runs
-    beside the application. `origins` are those whose pages may send requests too; with `log_queries` the texts of
-    queries are logged. Without a `writer` no request may write. `recall` returns recall as served. With `follows`
-    requests see changes that another server makes, without a Writer here too.
+    beside the application. `origins` are those whose pages may send requests too. `hosts` are those that requests may
+    name, by default any. With `log_queries` the texts of queries are logged. Without a `writer` no request may write.
+    `recall` returns recall as served. With `follows` requests see changes that another server makes, without a Writer
+    here too.
     """
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
     seconds = None if writer is None else write_limits.seconds
     guard = Middleware(
-        Guard, tokens=tokens, limits=limits, admission=engine.admission, metrics=metrics, write_seconds=seconds
+        Guard,
+        tokens=tokens,
+        limits=limits,
+        admission=engine.admission,
+        metrics=metrics,
+        write_seconds=seconds,
+        hosts=hosts,
     )
     app = FastAPI(
         title="rayhier",

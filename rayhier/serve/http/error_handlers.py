@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from rayhier.serve.errors import ApiError, invalid
+from rayhier.serve.errors import ApiError, invalid, without_folders
 from rayhier.serve.http.models import NAME_SHOWN
 from rayhier.spec import InputError
 
@@ -18,6 +18,8 @@ from rayhier.spec import InputError
 def respond(error: ApiError) -> JSONResponse:
     """Make the HTTP response for an error."""
     message = error.message.encode(errors="backslashreplace").decode()  # half a character of a request cannot be sent
+    if error.code in ("not_restored", "log_damaged"):
+        message = without_folders(message)
     body = {"error": {"code": error.code, "message": message}}
     return JSONResponse(body, error.status, dict(error.headers or {}))
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
@@ -16,6 +16,7 @@ from rayhier.serve.backend.admission import Admission, Shares
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.body import GoneError, Receiver, peer_of
 from rayhier.serve.http.error_handlers import no_path, respond
+from rayhier.serve.http.models import NAME_SHOWN
 from rayhier.serve.http.page import PAGE
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
@@ -41,6 +42,7 @@ WITHOUT_SLOT: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVa
     "slot", default=contextlib.nullcontext
 )
 """Makes a block in which the request that is answered holds no slot, as it only waits."""
+PORT = re.compile(rb":[0-9]*$")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that no path has. Only ids of documents may contain them."""
 
@@ -60,13 +62,15 @@ class Guard:
         admission: Admission | None = None,
         metrics: Metrics | None = None,
         write_seconds: float | None = None,
+        hosts: Sequence[str] = (),
     ) -> None:
         """Check requests before the application `app` gets them.
 
         A request with a body is refused before the body is parsed where `admission` refuses further requests. Metrics
         record every request, with status 0 where the client left. A request to write may take `write_seconds`, by
-        default as long as others.
+        default as long as others. Requests must name one of the `hosts`, if there are any.
         """
+        self._hosts = [host.lower().encode() for host in hosts]
         self.app, self.limits, self._admission, self._metrics = app, limits, admission, metrics
         self._write_seconds = limits.seconds if write_seconds is None else write_seconds
         self._tokens = tokens
@@ -77,7 +81,7 @@ class Guard:
         self._unsent = Shares("bytes of answers that wait for their readers", limits.max_unsent_bytes, share)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with 401, 403, 404, 408, 413, 503 or 504."""
+        """Pass a request on, or answer it with 401, 403, 404, 408, 413, 415, 421, 503 or 504."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -105,7 +109,9 @@ class Guard:
         most, name = (self._write_seconds, "writes.seconds") if writes else (self.limits.seconds, "limits.seconds")
         try:
             async with asyncio.timeout(most) as deadline:
-                _check_path(scope)
+                _check_head(scope)
+                if _path(scope) not in OPEN:
+                    self._check_host(scope)
                 if _path(scope) in OPEN or _path(scope) in PAGE:
                     await self.app(scope, receive, answer)  # no body is received, and no slot is held
                     return
@@ -118,6 +124,15 @@ class Guard:
             if not deadline.expired():
                 raise
             raise ApiError(504, "timeout", f"no answer within {most:g} s, {name}") from None
+
+    def _check_host(self, scope: Scope) -> None:
+        """Raise ApiError 421 unless a request names a host of this server: a page may give its own name our address."""
+        named = [value for name, value in scope["headers"] if name == b"host"] or [b""]
+        for host in named if self._hosts else ():
+            if PORT.sub(b"", host.lower()).strip(b"[]") not in self._hosts:
+                allowed = b", ".join(self._hosts).decode()
+                message = f"host: got {host.decode('latin-1')[:NAME_SHOWN]!r}; allowed: {allowed} (allowed_hosts)"
+                raise ApiError(421, "other_host", message)
 
     async def _work(self, scope: Scope, receive: Receive, answer: "_Answer", body: bytes) -> None:
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -205,11 +220,18 @@ def authorization(scope: Scope) -> bytes:
     return header
 
 
-def _check_path(scope: Scope) -> None:
-    """Raise ApiError 404 if a path has a control character, which the router may ignore at the end of a path."""
+def _check_head(scope: Scope) -> None:
+    """Raise ApiError 404 if a path has a control character, which the router may ignore at the end of a path.
+
+    ApiError 415 if the body has a transfer coding that nothing here decodes.
+    """
     path = _path(scope)
     if CONTROL.search(path) and not (path.startswith("/v1/documents/") and scope.get("method") in READS):
         raise no_path(path)
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            message = f"transfer-encoding: got {value.decode('latin-1')[:NAME_SHOWN]}; allowed: chunked"
+            raise ApiError(415, "not_json", message)
 
 
 def _writes(scope: Scope) -> bool:

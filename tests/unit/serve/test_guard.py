@@ -310,3 +310,15 @@ def test_nothing_is_a_web_socket():
         assert [message["type"] for message in sent] == ["websocket.close"]
 
     run(main())
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "identity", "deflate", "chunked, chunked"])
+def test_a_body_with_another_transfer_coding_is_refused(coding):
+    async def main():
+        sent = Sent()
+        scope = {**SCOPE, "headers": [(b"transfer-encoding", coding.encode())]}
+        await Guard(answer, Tokens(None), RequestLimits())(scope, whole, sent)
+        assert sent.statuses == [415]
+        assert (b"connection", b"close") in sent[0]["headers"]
+
+    run(main())
