@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema
 from rayhier.serve.http.packed import unpack
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.encoder import Similarity
-from rayhier.spec.query import check_text
+from rayhier.spec.query import check_text, check_unicode
 from rayhier.spec.search import Mode
 
 BOUND = 1e6
@@ -223,7 +223,10 @@ class DeleteRequest(RequestBody):
     """Ids of documents to delete; where one is not there, nothing is changed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["howto.zip"]}]})
-    ids: Annotated[list[str], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
+    ids: Annotated[
+        list[Annotated[str, AfterValidator(check_unicode)]],
+        Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True),
+    ]
 
 
 class SeenBody(Body):

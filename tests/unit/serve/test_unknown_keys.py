@@ -57,3 +57,15 @@ def test_a_body_that_does_not_write_has_fewer_values(method, path, status):
     assert (
         client.request(method, path, content=body, headers={"Content-Type": "application/json"}).status_code == status
     )
+
+
+@pytest.mark.parametrize("ids", [r'["\ud800"]', r'["a", "b\udfff"]'])
+def test_an_id_to_delete_is_unicode(ids):
+    writer = CannedWriter()
+    client = TestClient(app_of(Canned(), RequestLimits(), writer=writer))
+    answer = client.request(
+        "DELETE", "/v1/documents", content=f'{{"ids": {ids}}}', headers={"Content-Type": "application/json"}
+    )
+    assert error(answer)[:2] == (422, "invalid")
+    assert "got an unpaired surrogate at character" in error(answer)[2]
+    assert writer.told == []
