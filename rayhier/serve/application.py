@@ -162,13 +162,11 @@ class ServedIndex:
         lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
         *,
         follows: bool = False,
-        hosts: Sequence[str] | None = None,
     ) -> FastAPI:
         """Make the HTTP application; without a `writer` no request may write.
 
         Requests begin once `following` says so; `lifespan` runs beside the application. With `follows` the index is
-        followed without a Writer too, so that requests may wait for changes that another server makes. Requests may
-        name one of the `hosts`, by default of `allowed_hosts`.
+        followed without a Writer too, so that requests may wait for changes that another server makes.
         """
         args = self._args
         return api(
@@ -179,7 +177,7 @@ class ServedIndex:
             self._nodes,
             self._tokens,
             origins=args.cors_origins,
-            hosts=args.allowed_hosts if hosts is None else hosts,
+            hosts=args.allowed_hosts,
             log_queries=args.log_queries,
             metrics=self.metrics,
             writer=writer,

@@ -69,10 +69,10 @@ def _end(*_: object) -> None:
 
 async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
     with contextlib.ExitStack() as opened:
-        embedded = Embedded(args)
+        embedded = Embedded(args.model_copy(update={"allowed_hosts": allowed_hosts(args, host)}))
         opened.callback(embedded.close)
         config = uvicorn.Config(
-            embedded.app(allowed_hosts(args, host)),
+            embedded.app(),
             host,
             port,
             http=LimitedProtocol,
@@ -158,9 +158,9 @@ class Embedded:
         folds = [] if self._writers is None else [self._writers.fold_forever()]
         return [self.watch(), self.follow(), *folds]
 
-    def app(self, hosts: Sequence[str] | None = None) -> FastAPI:
-        """Make the HTTP application, with `GET /metrics`; requests may name one of the `hosts`."""
-        app = self._served.app(self._writers, follows=self._now.spec.search.how != "level", hosts=hosts)
+    def app(self) -> FastAPI:
+        """Make the HTTP application, with `GET /metrics`."""
+        app = self._served.app(self._writers, follows=self._now.spec.search.how != "level")
 
         @app.get("/metrics", include_in_schema=False)
         async def metrics() -> Response:

@@ -35,8 +35,7 @@ class Shares:
         """Count what a request takes. ApiError 503 if too much is held, by all or by its peer; "" is no peer."""
         own, held = self._own if peer else self._most, self._held[peer] + amount
         if held > own or self.held + amount > self._most:
-            allowed = f"allowed: {self._most}, and {own} for one address"
-            raise overloaded(f"{self._what}: {self.held}, {held - amount} of them of your address; {allowed}")
+            raise overloaded(f"{self._what}: {self.held} are held; allowed: {self._most}, and {own} for one address")
         self.give(peer, -amount)
 
     def give(self, peer: str, amount: int = 1) -> None:

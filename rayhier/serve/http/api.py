@@ -18,7 +18,7 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.middleware import Middleware
 
 from rayhier.arrays import Floats
@@ -39,7 +39,7 @@ from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
 from rayhier.serve.http.guard import READING_POSTS, ROLLBACK, WITHOUT_SLOT, Guard, authorization
-from rayhier.serve.http.inference import install_models
+from rayhier.serve.http.inference import Models, install_models
 from rayhier.serve.http.models import (
     MOST,
     NAME_SHOWN,
@@ -113,8 +113,8 @@ DESCRIPTIONS = {
 }
 
 
-class Backend(Protocol):
-    """Interface of the engine that answers requests."""
+class Backend(Models, Protocol):
+    """Interface of the engine that answers requests, with its models."""
 
     @property
     def admission(self) -> Admission:
@@ -131,12 +131,6 @@ class Backend(Protocol):
 
     def unavailable(self) -> Awaitable[list[str]]:
         """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
-
-    def encode(self, texts: Sequence[str]) -> Awaitable[tuple[Floats, int]]:
-        """Encode n texts: vectors [n, m], and the number of tokens that were read."""
-
-    def score(self, query: str, texts: Sequence[str]) -> Awaitable[Floats]:
-        """Score n texts for a query by the cross-encoder: [n]."""
 
     @property
     def view(self) -> View:
@@ -615,16 +609,10 @@ def _within(documents: Sequence[Stored], most: int) -> list[DocumentBody]:
     return bodies
 
 
-class _AnyText(Convertor[str]):
+class _AnyText(PathConvertor):
     """A part of a path that is any text: slashes and ends of lines too."""
 
     regex = r"[\s\S]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 register_url_convertor("any_text", _AnyText())

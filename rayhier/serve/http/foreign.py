@@ -110,11 +110,6 @@ class RerankRequest(RequestBody):
     return_documents: bool = False
     """True: results have the documents' texts."""
 
-    @property
-    def texts(self) -> list[str]:
-        """The documents' texts."""
-        return [each.text for each in self.documents]
-
 
 class RerankResult(Body):
     """A document's score."""

@@ -26,9 +26,7 @@ OPEN = ("/healthz", "/readyz")
 DOCUMENT = "/v1/documents/{id}"
 """Path under which metrics count requests for one document."""
 ROLLBACK = "/v1/versions/rollback"
-READING_POSTS = frozenset(
-    ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank", "/v2/rerank"),
-)
+READING_POSTS = {"/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank", "/v2/rerank"}
 """Paths to which a POST needs no token for writing."""
 PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/versions", ROLLBACK, "/v1/models"}
 """Other paths that metrics count one by one; requests to all further paths are counted together."""
@@ -38,9 +36,8 @@ SMALL = 64_000
 """Most bytes of an answer that is not counted among those that wait for their readers."""
 KNOWN = "known"
 """Key in a scope's state of a request that had the token, if one is needed."""
-WITHOUT_SLOT: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar(
-    "slot", default=contextlib.nullcontext
-)
+Block = Callable[[], AbstractContextManager[None]]
+WITHOUT_SLOT: ContextVar[Block] = ContextVar("slot", default=contextlib.nullcontext)
 """Makes a block in which the request that is answered holds no slot, as it only waits."""
 PORT = re.compile(rb":[0-9]*$")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -75,10 +72,10 @@ class Guard:
         self._write_seconds = limits.seconds if write_seconds is None else write_seconds
         self._tokens = tokens
         self._receive = Receiver(limits)
-        share = limits.peer_share
-        self._working = Shares("requests at work", limits.max_requests, share)
-        self._waiting = Shares("requests that wait for a change", limits.max_requests, share)
-        self._unsent = Shares("bytes of answers that wait for their readers", limits.max_unsent_bytes, share)
+        self._working, self._waiting = (
+            Shares(f"requests {what}", limits.max_requests, limits.peer_share) for what in ("at work", "that wait")
+        )
+        self._unsent = Shares("unread bytes of answers", limits.max_unsent_bytes, limits.peer_share)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with 401, 403, 404, 408, 413, 415, 421, 503 or 504."""
@@ -110,15 +107,13 @@ class Guard:
         try:
             async with asyncio.timeout(most) as deadline:
                 _check_head(scope)
-                if _path(scope) not in OPEN:
+                if (path := _path(scope)) not in OPEN:
                     self._check_host(scope)
-                if _path(scope) in OPEN or _path(scope) in PAGE:
-                    await self.app(scope, receive, answer)  # no body is received, and no slot is held
-                    return
+                if path in OPEN or path in PAGE:
+                    return await self.app(scope, receive, answer)  # no body is received, and no slot is held
                 self._tokens.check(authorization(scope), writes=writes)
                 scope.setdefault("state", {})[KNOWN] = True
-                body = await self._receive(scope, receive)
-                answer.has_body = True
+                body, answer.has_body = await self._receive(scope, receive), True
                 await self._work(scope, receive, answer, body)
         except TimeoutError:
             if not deadline.expired():

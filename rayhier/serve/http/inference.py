@@ -82,7 +82,7 @@ def install_models(app: FastAPI, models: Models, index: Callable[[], IndexRespon
         return EmbeddingsResponse(data=data, model=name, usage=Usage(prompt_tokens=tokens, total_tokens=tokens))
 
     async def rerank(body: RerankRequest) -> RerankResponse:
-        name, texts = served(body.model), body.texts
+        name, texts = served(body.model), [document.text for document in body.documents]
         if len(texts) > limits.max_budget:
             raise invalid(f"documents: got {len(texts)}; allowed: {limits.max_budget}, limits.max_budget")
         check_lengths("query", [body.query])

@@ -117,15 +117,11 @@ class _Request(RequestBody):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Add to the schema that exactly one of text and vector is given; the other may be null."""
         schema = handler.resolve_ref_schema(handler(core))
-        pair = list(cls.model_fields)[:2]
+        first, second = list(cls.model_fields)[:2]
+        null, given = {"type": "null"}, {"not": {"type": "null"}}
         schema["oneOf"] = [
-            {
-                "required": [required],
-                "properties": {
-                    name: {"not": {"type": "null"}} if name == required else {"type": "null"} for name in pair
-                },
-            }
-            for required in pair
+            {"required": [name], "properties": {name: given, other: null}}
+            for name, other in ((first, second), (second, first))
         ]
         return schema
 

@@ -12,11 +12,14 @@ Connections are limited by uvicorn's `limit_concurrency`. A further one takes th
 
 import asyncio
 import json
+import logging
 import time
+from functools import lru_cache
 from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from rayhier.serve.http.guard import KNOWN
 
@@ -26,12 +29,12 @@ HEAD_SECONDS = 10.0
 """Seconds that a request's first line and headers may take to arrive."""
 LINGER_SECONDS = 2.0
 """Seconds for which a refused client's further bytes are read and dropped."""
-UNREAD_SECONDS = 30.0
-"""Seconds for which a closed connection waits for its client to read the answer."""
 
 
-TOLD_SECONDS, MOST_TOLD = 60.0, 1_000
-"""Seconds after which the log says again that a peer sends what is no HTTP, and most peers that are remembered."""
+@lru_cache(1_000)
+def _tell(server: ServerState, peer: str, minute: int) -> None:  # noqa: ARG001  each is told once
+    """Log that a peer of a server sends what is no HTTP, once a minute."""
+    logging.getLogger("uvicorn.error").warning("%s sends what is no HTTP", peer)
 
 
 class _Transport:
@@ -52,9 +55,8 @@ class _Transport:
         """Close at once, or linger where the client still sends."""
         if self._protocol.is_receiving:
             self._protocol.linger(self._transport)
-        elif not self._transport.is_closing():
+        else:
             self._transport.close()
-            self._protocol.loop.call_later(UNREAD_SECONDS, self._transport.abort)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -143,7 +145,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if self.cycle is not None:
                 self.cycle.keep_alive = False  # nothing is upgraded: the request is answered as any other
         except httptools.HttpParserError:
-            self._tell()
+            _tell(self.server_state, (self.client or ("",))[0], int(self.loop.time() // 60))
             self._refuse(400, "not_http", "Invalid HTTP request received.")
         if (self._in_head and self._head_bytes > HEAD_BYTES) or (
             not self._is_refused and self._quiet_bytes > HEAD_BYTES + len(data)
@@ -208,15 +210,6 @@ class LimitedProtocol(HttpToolsProtocol):
             await app(scope, receive, send_all)
 
         super()._start_asgi_task(cycle, run)
-
-    def _tell(self) -> None:
-        """Log that a peer sends what is no HTTP, unless the log said so in the last minute."""
-        peer, told, now = (self.client or ("",))[0], self.app_state.setdefault("no_http", {}), self.loop.time()
-        if now - told.get(peer, -TOLD_SECONDS) >= TOLD_SECONDS:
-            if len(told) >= MOST_TOLD:
-                told.clear()
-            told[peer] = now
-            self.logger.warning("%s sends what is no HTTP", peer)
 
     def _await_head(self) -> None:
         self._end_deadline()

@@ -92,22 +92,6 @@ def test_blank_lines_keep_no_connection_open(monkeypatch):
             pass
 
 
-def test_an_answer_that_nobody_reads_is_dropped(monkeypatch):
-    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.05)
-
-    async def large(scope, receive, send):
-        await PlainTextResponse("x" * 50_000_000)(scope, receive, send)
-
-    request = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-    with listening(large, http=LimitedProtocol) as number, connected(number, request) as one:
-        threading.Event().wait(0.5)
-        size = 0
-        with contextlib.suppress(OSError):
-            while chunk := one.recv(1 << 20):
-                size += len(chunk)
-        assert size < 50_000_000
-
-
 def test_a_head_that_is_too_long_is_431(port):
     with connected(port, b"GET / HTTP/1.1\r\nX: " + b"x" * HEAD_BYTES) as one:
         assert refused(one) == (431, "head_too_large")
@@ -272,8 +256,9 @@ def test_a_further_connection_is_refused_while_all_are_at_work():
             each.close()
 
 
+@pytest.mark.parametrize("request_", [GET, GET.replace(b"Host", b"Connection: close\r\nHost")], ids=["keeps", "closes"])
 @pytest.mark.parametrize("late", [False, True])
-def test_an_answer_is_sent_once_it_is_read(late):
+def test_an_answer_is_sent_once_it_is_read(late, request_):
     sent, over = threading.Event(), threading.Event()
 
     async def large(scope, receive, send):
@@ -284,7 +269,7 @@ def test_an_answer_is_sent_once_it_is_read(late):
         except TimeoutError:
             over.set()
 
-    with listening(large, http=LimitedProtocol) as number, connected(number, GET) as one:
+    with listening(large, http=LimitedProtocol) as number, connected(number, request_) as one:
         if late:
             assert over.wait(30)
         else:
