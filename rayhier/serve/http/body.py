@@ -29,8 +29,8 @@ CHUNKS = 1_000
 LARGE = 32_000
 """Bytes from which a body is parsed in a thread, off the event loop."""
 CHARSET = re.compile(r'charset\s*=\s*"?([^\s;"]+)', re.IGNORECASE)
-OTHER_VALUES = 20_000
-"""JSON values that a body may hold besides its queries and vectors."""
+OTHER_VALUES, FIELDS = 20_000, 32
+"""JSON values that a body may hold besides its queries and vectors, and keys of a document."""
 
 
 class GoneError(Exception):
@@ -86,15 +86,17 @@ def peer_of(scope: Scope) -> str:
     return host
 
 
-def most_values(vectors: int, dimension: int) -> int:
-    """Return the most JSON values that a body may hold: those of so many vectors, and 20,000 more."""
-    return vectors * (dimension + 1) + OTHER_VALUES
+def most_values(vectors: int, dimension: int) -> tuple[int, int]:
+    """Return the most JSON values, and keys, that a body may hold: those of so many documents, and 20,000 more."""
+    return vectors * (dimension + 1) + OTHER_VALUES, vectors * FIELDS + OTHER_VALUES
 
 
-def json_route(most: int, most_written: int, check: Callable[[Scope, str], None]) -> type[APIRoute]:
+def json_route(
+    most: tuple[int, int], most_written: tuple[int, int], check: Callable[[Scope, str], None]
+) -> type[APIRoute]:
     """Make the class of routes whose bodies are JSON; large bodies are parsed in a thread.
 
-    A body has at most `most` values. A body of PUT or DELETE has at most `most_written` values. A route calls `check`
+    A body has at most `most` values and keys. A body of PUT or DELETE has at most `most_written`. A route calls `check`
     with its path, whatever path the guard saw.
     """
     thread = ThreadPoolExecutor(1, "parse")
@@ -111,11 +113,11 @@ def json_route(most: int, most_written: int, check: Callable[[Scope, str], None]
             if not body:
                 raise invalid("body: got none; allowed: a JSON object")
             if len(body) < LARGE:
-                return parse(body, self._most)
-            return await asyncio.get_running_loop().run_in_executor(thread, parse, body, self._most)
+                return parse(body, *self._most)
+            return await asyncio.get_running_loop().run_in_executor(thread, parse, body, *self._most)
 
         @property
-        def _most(self) -> int:
+        def _most(self) -> tuple[int, int]:
             return most if self.method == "POST" else most_written
 
     class JsonRoute(APIRoute):
@@ -156,8 +158,8 @@ DEEPEST = 64
 """Most objects and lists inside one another."""
 
 
-def parse(body: bytes, most: int) -> Any:
-    """Parse a body in UTF-8 as JSON; ApiError where it is not JSON, or holds more than `most` values.
+def parse(body: bytes, most: int, most_keys: int = OTHER_VALUES) -> Any:
+    """Parse a body in UTF-8 as JSON; ApiError where it is not JSON, or holds more than `most` values or `most_keys`.
 
     >>> parse(b'{"vector": [1, 0.5]}', most=10)
     {'vector': [1, 0.5]}
@@ -166,7 +168,7 @@ def parse(body: bytes, most: int) -> Any:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise ApiError(400, "not_json", f"body: byte {error.start} is not UTF-8; allowed: JSON in UTF-8") from None
-    _check_size(body, most)
+    _check_size(body, most, most_keys)
     try:
         return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
@@ -175,15 +177,16 @@ def parse(body: bytes, most: int) -> Any:
         raise invalid("body: got a whole number of more than 4300 digits; allowed: fewer") from None
 
 
-def _check_size(body: bytes, most: int) -> None:
-    begun = body.count(b"[") + body.count(b"{")
-    if begun + body.count(b",") < most and begun <= DEEPEST:  # enough, though texts' characters are counted too
+def _check_size(body: bytes, most: int, most_keys: int) -> None:
+    begun, keys = body.count(b"[") + body.count(b"{"), body.count(b":")
+    if begun + body.count(b",") < most and begun <= DEEPEST and keys <= most_keys:  # though texts are counted too
         return
     byte_N = _outside_texts(body)
     begins_N = (byte_N == ord("[")) | (byte_N == ord("{"))
     values = 1 + int(np.count_nonzero(begins_N)) + int(np.count_nonzero(byte_N == ord(",")))
-    if values > most:
-        raise ApiError(413, "too_large", f"body: got about {values} values; allowed: {most}")
+    for count, limit, what in ((values, most, "values"), (np.count_nonzero(byte_N == ord(":")), most_keys, "keys")):
+        if count > limit:
+            raise ApiError(413, "too_large", f"body: got about {count} {what}; allowed: {limit}")
     ends_N = (byte_N == ord("]")) | (byte_N == ord("}"))
     deepest = int(np.cumsum(begins_N.astype(np.int32) - ends_N).max(initial=0))
     if deepest > DEEPEST:
