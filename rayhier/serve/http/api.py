@@ -196,15 +196,7 @@ def api(
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
     seconds = None if writer is None else write_limits.seconds
-    guard = Middleware(
-        Guard,
-        tokens=tokens,
-        limits=limits,
-        admission=engine.admission,
-        metrics=metrics,
-        write_seconds=seconds,
-        hosts=hosts,
-    )
+    guard = Middleware(Guard, tokens, limits, engine.admission, metrics, seconds, hosts)
     app = FastAPI(
         title="rayhier",
         version="1",
@@ -217,7 +209,7 @@ def api(
     )
     app.router.route_class = json_route(
         most_values(limits.max_batch, index().dimension),
-        most_values(write_limits.max_documents, index().dimension),
+        most_values(0 if writer is None else write_limits.max_documents, index().dimension),
         lambda scope, path: tokens.check(authorization(scope), writes=path not in READING_POSTS),
     )
     install(app)

@@ -50,9 +50,16 @@ def test_a_message_names_no_function_of_pydantic(documents):
     assert message.startswith("documents")
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("POST", "/v1/search", 413), ("PUT", "/v1/documents", 422)])
-def test_a_body_that_does_not_write_has_fewer_values(method, path, status):
-    client = TestClient(app_of(Canned(), RequestLimits(), writer=CannedWriter(), write_limits=WriteLimits()))
+@pytest.mark.parametrize(
+    ("method", "path", "writer", "status"),
+    [
+        ("POST", "/v1/search", CannedWriter(), 413),
+        ("PUT", "/v1/documents", CannedWriter(), 422),
+        ("PUT", "/v1/documents", None, 413),
+    ],
+)
+def test_a_body_that_does_not_write_has_fewer_values(method, path, writer, status):
+    client = TestClient(app_of(Canned(), RequestLimits(), writer=writer, write_limits=WriteLimits()))
     body = json.dumps({"query": "oak", "documents": [1] * 21_000})
     assert (
         client.request(method, path, content=body, headers={"Content-Type": "application/json"}).status_code == status
