@@ -85,9 +85,10 @@ bench-big-ann: $(NEIGHBOURS)/.installed  ## big-ann-benchmarks' streaming runner
 chaos: setup  ## an index built while driver, actors and nodes are killed at fifty seeded points
 	RAYHIER_CHAOS=50 $(BIN)/python -m pytest tests/integration/test_chaos.py
 
-fuzz-http: setup  ## thousands of requests that schemathesis makes from the schema of a small served index
+fuzz-http: setup  ## thousands of requests that schemathesis makes from the schema of a small served index, forms of its paths, hostile bodies
 	@$(PIP) -e '.[fuzz]'
 	$(BIN)/python -m benchmarks.fuzz_http
+	$(BIN)/python -m benchmarks.fuzz_paths runs/fuzz
 
 check-history: setup  ## 200,000 changes and reads in two histories of 8 clients, 300 kills, 40 swaps, disks that fail, and a proof that nothing is lost
 	$(BIN)/python -m benchmarks.history

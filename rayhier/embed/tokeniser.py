@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rayhier.model.encoder import LOCAL, load_tokenizer, positions
+from rayhier.model.encoder import LETTERS, LOCAL, load_tokenizer, positions
 from rayhier.storage.model_layout import read_layout
 
 Ids = Sequence[int] | npt.NDArray[np.int32]
@@ -35,7 +35,7 @@ class Tokeniser:
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """Return the token ids of each text, cut at `max_length` tokens."""
         tokens: Tokens = self.tokenizer(
-            [self.prompt + text for text in texts],
+            [self.prompt + text[: LETTERS * self.max_length] for text in texts],
             truncation=True,
             max_length=self.max_length,
             return_attention_mask=False,

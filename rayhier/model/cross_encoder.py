@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rayhier.model.encoder import LAYERS, LOCAL, load_transformer, positions
+from rayhier.model.encoder import LAYERS, LETTERS, LOCAL, load_transformer, positions
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import Head
 from rayhier.storage.cross_encoder_folder import KEY, SCALE
@@ -89,11 +89,11 @@ class CrossEncoder(nn.Module):
 
         Returns for each pair its token ids, token types, and segments: 1 in the query, 2 in the document, 0 elsewhere.
         """
+        max_length = min(max_length, self.longest)
         encoding = self.tokenizer(
-            list(queries),
-            list(items),
+            *([text[: LETTERS * max_length] for text in texts] for texts in (queries, items)),
             truncation=True,
-            max_length=min(max_length, self.longest),
+            max_length=max_length,
             return_attention_mask=False,
             return_token_type_ids=True,
             verbose=False,

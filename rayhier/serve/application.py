@@ -22,6 +22,7 @@ from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
 from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_reranker
 from rayhier.serve.backend.version import Version, split
 from rayhier.serve.backend.writer import Writer
+from rayhier.serve.errors import without_folders
 from rayhier.serve.http.api import Follows, Writes, api
 from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
@@ -176,6 +177,7 @@ class ServedIndex:
             self._nodes,
             self._tokens,
             origins=args.cors_origins,
+            hosts=args.allowed_hosts,
             log_queries=args.log_queries,
             metrics=self.metrics,
             writer=writer,
@@ -189,7 +191,8 @@ class ServedIndex:
 
     def _describe(self) -> IndexResponse:
         """Describe the index that requests see which begin now."""
-        return describe(self.engine.view, self._args, self.refused or self.follower.refused)
+        refused = self.refused or self.follower.refused
+        return describe(self.engine.view, self._args, None if refused is None else without_folders(refused))
 
     def _nodes(self) -> tuple[NodeTable, int]:
         """The nodes of the tree, read when a request first needs those of a version, and the version's number."""

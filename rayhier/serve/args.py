@@ -34,7 +34,7 @@ class RequestLimits(_Args):
     """Most documents, over all queries of one request, of which the cross-encoder reads some: their texts and vectors
     are in memory."""
     max_query: Count = 10_000
-    """Most characters in a query."""
+    """Most characters in a query, or in a text to encode or to re-rank."""
     max_answer_bytes: Count = 10_000_000
     """Most bytes, approximately, in one answer; a request whose answer would have more is refused."""
     queue_seconds: Seconds = 0.05
@@ -42,7 +42,13 @@ class RequestLimits(_Args):
     queries have waited for a twentieth of a second or more, a query that would wait for longer than this is answered
     503."""
     max_requests: Count = 64
-    """Most requests, with bodies that have arrived, that an ingress works on at a time; further ones are answered
+    """Most requests, with bodies that have arrived, that an ingress works on or sends answers to at a time; further
+    ones are answered 503. As many may wait for `min_log`."""
+    peer_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` that one address may hold; 1 if all requests
+    come through one proxy."""
+    max_unsent_bytes: Count = 100_000_000
+    """Most bytes of large answers that clients have not read yet; a large answer that would exceed them is answered
     503."""
     max_arriving_bytes: Count = 256_000_000
     """Most bytes of arriving bodies in an ingress's memory; a body that would exceed them is answered 503."""
@@ -96,6 +102,9 @@ class ServeArgs(_Args):
     """File with one line, another token, which allows writing too; without it, nobody may write."""
     cors_origins: list[Origin] = []
     """Origins whose pages may send requests from a browser, like https://search.example.org; `*` is every origin."""
+    allowed_hosts: list[str] = []
+    """Names that the header Host of requests may have; none: any. A server of one process on loopback without a token
+    allows loopback's names and these."""
     log_queries: bool = False
     """True: the log contains the texts of queries."""
     behind_front: bool = False

@@ -58,11 +58,12 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
     except ValidationError as error:
         raise wrong(template, error) from None
     host, number = options["host"], options["port"]
-    if host not in LOOPBACK and not args.behind_front and os.environ.get(HA_PROXY) != "1":
+    limited, guarded = args.behind_front or os.environ.get(HA_PROXY) == "1", args.token_file or args.write_token_file
+    if host not in LOOPBACK and not (limited and guarded):
         raise InputError(
             f"{template}: http_options.host: got {host!r}, which other machines reach; Serve's own proxy has no "
-            f"limit for the head of a request; allowed: {HA_PROXY}=1, args.behind_front: true where a proxy before it "
-            f"limits heads, or {', '.join(LOOPBACK)}"
+            f"limit for the head of a request; allowed: with args.token_file, {HA_PROXY}=1, or args.behind_front: true "
+            f"where a proxy before it limits heads; or {', '.join(LOOPBACK)}"
         )
     if isinstance(host, str) and isinstance(number, int):  # otherwise Ray Serve's own check reports the mistake
         check_free(host, number)

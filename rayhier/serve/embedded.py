@@ -7,8 +7,10 @@ in this process. Encoding, scanning and reading pairs run in threads, off the ev
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -26,6 +28,7 @@ from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writers
+from rayhier.serve.config import LOOPBACK
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.protocol import LimitedProtocol
 from rayhier.serve.metrics import Prometheus
@@ -41,6 +44,7 @@ LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 30.0
 """Seconds after which an index is opened again where storage failed."""
 RESTART = "as the server has them that is to go on; another needs a new start"
+MOST_CONNECTIONS = 10_000
 KEPT_SECONDS = 60
 """Seconds for which a connection is kept without a request."""
 log = logging.getLogger("ray.serve")
@@ -65,7 +69,7 @@ def _end(*_: object) -> None:
 
 async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
     with contextlib.ExitStack() as opened:
-        embedded = Embedded(args)
+        embedded = Embedded(args.model_copy(update={"allowed_hosts": allowed_hosts(args, host)}))
         opened.callback(embedded.close)
         config = uvicorn.Config(
             embedded.app(),
@@ -77,6 +81,7 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
             lifespan="off",
             server_header=False,
             timeout_keep_alive=KEPT_SECONDS,
+            limit_concurrency=most_connections(),
             timeout_graceful_shutdown=int(args.limits.seconds),
         )
         server = uvicorn.Server(config)
@@ -89,6 +94,19 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
                 task.cancel()
     if not server.started:
         raise InputError(f"port: got {port}; cannot be listened on; allowed: a free port of {host}")
+
+
+def allowed_hosts(args: ServeArgs, host: str) -> Sequence[str]:
+    """Return the names that requests to an address may have: a page could ask a server on loopback without a token."""
+    is_open = args.token_file is None and args.write_token_file is None
+    return [*LOOPBACK, *args.allowed_hosts] if host in LOOPBACK and is_open else args.allowed_hosts
+
+
+def most_connections() -> int:
+    """Return the most connections at a time: half of the file descriptors that are left, at most 10,000."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = limit if limit != resource.RLIM_INFINITY else 3 * MOST_CONNECTIONS
+    return max(8, min((limit - len(list(Path("/dev/fd").iterdir()))) // 2, MOST_CONNECTIONS))
 
 
 async def _call_once_started(server: uvicorn.Server, ready: Callable[[], None]) -> None:

@@ -3,9 +3,11 @@
 This file and what it imports load without a web framework, for clients.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+FOLDERS = re.compile(r"(?:\w+:/)?/(?!v[0-9]/)(?:[^\s/;,'\"]+/)*(?=[^\s/]+/[^\s/])")
 RETRY = {"Retry-After": "1"}
 
 
@@ -29,6 +31,15 @@ class Refusal:
 
 class LostError(Exception):
     """A deployment gave no answer; its name is the message."""
+
+
+def without_folders(message: str) -> str:
+    """Return a message in which paths of this machine are cut to their last two parts.
+
+    >>> without_folders("/srv/runs/index/a1/data/0.parquet: SHA-256 differs; see GET /v1/index")
+    'data/0.parquet: SHA-256 differs; see GET /v1/index'
+    """
+    return FOLDERS.sub("", message)
 
 
 def invalid(message: str) -> ApiError:

@@ -5,6 +5,11 @@ def check_text(text: str) -> str:
     """Return a query's text unchanged; ValueError where the text is blank or not valid Unicode."""
     if not text.strip():
         raise ValueError("got no words; allowed: text that is not blank")
+    return check_unicode(text)
+
+
+def check_unicode(text: str) -> str:
+    """Return a text unchanged; ValueError if it is not valid Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,6 +1,7 @@
 """What every server of an index does, embedded or on Ray Serve: one suite for both."""
 
 import http.client
+import itertools
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,12 @@ TOKEN, WRITE_TOKEN = "sesame-1", "poppy-1"
 TRIES = 5
 OPEN = "quagga zebra okapi"
 """Words that no document of the corpus has."""
+FORMS = [
+    form.format(path)
+    for path in ("/v1/versions/rollback", "/v1/documents")
+    for form in ("{}", "{}%0A", "{}%00", "/{}", "{}/", "http://h{}", "http://h{}%0A")
+]
+"""Paths to write, and what a router might take for them."""
 
 
 def conforms(url: str, searcher: Searcher, built: Path, groups: list[str]) -> None:
@@ -76,8 +83,12 @@ def _what_is_refused_changes_nothing(url: str, client: Client) -> None:
         with pytest.raises(ApiError) as caught:
             refused()
         assert (caught.value.status, caught.value.code) == (status, code)
+    head = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    for path, method in itertools.product(FORMS, ("POST", "PUT", "DELETE")):
+        assert _sent(url, method, path, head, b'{"version": 1, "ids": ["d1"]}')[0] in (400, 403, 404), (method, path)
     now = client.index()  # a fold or a query searched exactly may end meanwhile; neither is a change
     assert (now.log, now.documents) == (before.log, before.documents)
+    assert "rollback" not in {version.change for version in client.versions().versions}
 
 
 def _a_version_is_published_again(client: Client, searcher: Searcher) -> None:
@@ -179,7 +190,7 @@ def _shows_nodes(url: str, searcher: Searcher) -> None:
 
 def _encodes_texts(url: str, client: Client, searcher: Searcher) -> None:
     """Vectors are those by which searches are made, however many texts are sent at a time."""
-    texts = ["leaf root branch", "stone " * 2_000, "wolf"]
+    texts = ["leaf root branch", "stone " * 1_500, "wolf"]
     np.testing.assert_allclose(client.encode(texts), searcher.model.encode(texts).numpy, atol=1e-5)
     found, again = client.search(texts[0], 5, mode="dense"), client.search(client.encode(texts[0])[0], 5)
     assert [result.id for result in again.results] == [result.id for result in found.results]
@@ -248,10 +259,12 @@ def _refuses(url: str) -> None:
     assert _raw(url, "POST", "/v1/search", b'{"vector": [NaN]}', head) == (422, "invalid")
 
 
-def _sent(url: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, Message, bytes]:
+def _sent(
+    url: str, method: str, path: str, headers: dict[str, str], body: bytes | None = None
+) -> tuple[int, Message, bytes]:
     """Status, headers and body of the answer to a request."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
-    connection.request(method, path, headers=headers)
+    connection.request(method, path, body, headers)
     answer = connection.getresponse()
     sent = answer.status, answer.headers, answer.read()
     connection.close()

@@ -4,7 +4,9 @@ A burst of queries is accepted: only a queue that does not end for a while shows
 it can answer (CoDel's good queues and bad ones; Nichols and Jacobson, 2012).
 """
 
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -19,6 +21,38 @@ QUEUED = 8
 few clients."""
 FORGETS = 0.05
 """Weight of the latest query in the moving mean of the seconds between two answers."""
+
+
+class Shares:
+    """Counts what requests hold of something that is limited. One peer may hold a share of it."""
+
+    def __init__(self, what: str, most: int, share: float) -> None:
+        self._what, self._most, self._own = what, most, math.ceil(share * most)
+        self._held = Counter[str]()
+        self.held = 0
+
+    def take(self, peer: str, amount: int = 1) -> None:
+        """Count what a request takes. ApiError 503 if too much is held, by all or by its peer; "" is no peer."""
+        own, held = self._own if peer else self._most, self._held[peer] + amount
+        if held > own or self.held + amount > self._most:
+            raise overloaded(f"{self._what}: {self.held} are held; allowed: {self._most}, and {own} for one address")
+        self.give(peer, -amount)
+
+    def give(self, peer: str, amount: int = 1) -> None:
+        """Count what a request gives back."""
+        self.held -= amount
+        self._held[peer] -= amount
+        if not self._held[peer]:
+            del self._held[peer]
+
+    @contextmanager
+    def holding(self, peer: str, amount: int = 1) -> Iterator[None]:
+        """Count what a request holds while the block runs."""
+        self.take(peer, amount)
+        try:
+            yield
+        finally:
+            self.give(peer, amount)
 
 
 class Admission:

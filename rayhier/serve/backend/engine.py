@@ -51,6 +51,10 @@ from rayhier.storage.leaf_map import LeafMap
 
 TOGETHER = 64
 """Most queries, of several requests, that are encoded and routed together by default."""
+QUERY = 256
+"""Characters that count as one query. A longer text counts as several, as it takes longer to encode."""
+PART = 64
+"""Queries, counted so, after which others get their turn while a request's texts are encoded."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,8 @@ class Engine:
         Queries that would wait for longer than `queue_seconds`, where a queue has stood for a while, are refused. At
         most `together` queries of several requests are encoded together.
         """
+        self._changed = asyncio.Event()
         self.view = view
-        """The index as requests that begin now read it; whoever changes the index replaces this view as a whole."""
         self._batches: Batches[tuple[Model, Queries, int, bool], Routes] = Batches(
             self._routed, together, "encode", metrics
         )
@@ -138,6 +142,21 @@ class Engine:
         """Function that is called with each search once its answer is made; it must return at once."""
         # torch stays off the event loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
+
+    @property
+    def view(self) -> View:
+        """The index as requests that begin now read it; whoever changes the index replaces this view as a whole."""
+        return self._view
+
+    @view.setter
+    def view(self, view: View) -> None:
+        self._view = view
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def changed(self) -> None:
+        """Return once the view was replaced."""
+        await self._changed.wait()
 
     @property
     def rules(self) -> Rules:
@@ -155,7 +174,7 @@ class Engine:
         reranking = view.reranking
         if reranking is not None and calls:
             reranking.admission.check()
-        with self.admission(len(request.queries)):
+        with self.admission(_size(request.queries)):
             routes = await self._routes(request, view.model)
             routed = perf_counter()
             rows = int(view.count_L.sum())
@@ -186,7 +205,7 @@ class Engine:
 
     async def route(self, request: Request) -> Routes:
         """Route each query to at most `beam` leaves; InputError where the router reads tokens but got vectors."""
-        with self.admission(len(request.queries)):
+        with self.admission(_size(request.queries)):
             return await self._routes(request, self.view.model)
 
     async def encode(self, texts: Sequence[str]) -> tuple[Floats, int]:
@@ -194,10 +213,13 @@ class Engine:
 
         ApiError 503 where too many queries wait.
         """
-        model = self.view.model
-        with self.admission(len(texts)):
-            encoded, _ = await self._encodes((model, texts), len(texts), model)
-        return encoded
+        model, encoded = self.view.model, list[tuple[Floats, int]]()
+        with self.admission(_size(texts)):
+            each = max(1, PART // max(_size([text]) for text in texts))
+            for begin in range(0, len(texts), each):  # parts of a request that ends before are not encoded
+                part = texts[begin : begin + each]
+                encoded.append((await self._encodes((model, part), _size(part), model))[0])
+        return np.concatenate([vector_NM for vector_NM, _ in encoded]), sum(tokens for _, tokens in encoded)
 
     async def score(self, query: str, texts: Sequence[str]) -> Floats:
         """Score n texts for a query by the cross-encoder: [n].
@@ -304,6 +326,11 @@ class Engine:
             for row in np.flatnonzero(needs[number]).tolist():
                 lost[row].append(view.groups[number].name)
         return Reply(parts, lost)
+
+
+def _size(queries: Queries) -> int:
+    """Count queries, a long text as several."""
+    return len(queries) if isinstance(queries, np.ndarray) else sum(1 + len(text) // QUERY for text in queries)
 
 
 def _may_widen(request: Request, works: Sequence[Work], replies: Sequence[Reply]) -> bool:

@@ -1,11 +1,11 @@
 """The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer requests."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.middleware import Middleware
 
 from rayhier.arrays import Floats
@@ -38,8 +38,8 @@ from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
-from rayhier.serve.http.guard import ROLLBACK, Guard
-from rayhier.serve.http.inference import install_models
+from rayhier.serve.http.guard import READING_POSTS, ROLLBACK, WITHOUT_SLOT, Guard, authorization
+from rayhier.serve.http.inference import Models, install_models
 from rayhier.serve.http.models import (
     MOST,
     NAME_SHOWN,
@@ -90,9 +90,9 @@ LEAF_BYTES, ROUTED_BYTES = 8, 100
 """Approximate bytes of a leaf's number in an answer, and of a leaf in an explanation."""
 KEY_LENGTH = 200
 """Most characters of an idempotency key."""
-WAITED, LOOK_SECONDS = 2.0, 0.005
-"""Most seconds that a request waits for a change of the log, and seconds between two looks. The server that made a
-change sees it at once: who waits longer asks for what is not there."""
+WAITED, LOOK_SECONDS = 2.0, 0.1
+"""Most seconds that a request waits for a change of the log, and seconds between two looks at storage meanwhile. The
+server that made a change sees it at once: who waits longer asks for what is not there."""
 Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
 DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
@@ -104,6 +104,7 @@ DESCRIPTIONS = {
     409: "Another model is served, or the version cannot be served again; the message says why.",
     413: "The body is too large, or holds too many values.",
     415: "The body is not application/json in UTF-8.",
+    421: "The header Host names another server.",
     422: "The request is invalid; the message says where, and what is allowed.",
     500: "A defect in the server; its log has the error.",
     503: "Too many requests at once, or a deployment did not answer a `strict` request or one for documents; "
@@ -112,8 +113,8 @@ DESCRIPTIONS = {
 }
 
 
-class Backend(Protocol):
-    """Interface of the engine that answers requests."""
+class Backend(Models, Protocol):
+    """Interface of the engine that answers requests, with its models."""
 
     @property
     def admission(self) -> Admission:
@@ -131,15 +132,12 @@ class Backend(Protocol):
     def unavailable(self) -> Awaitable[list[str]]:
         """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
 
-    def encode(self, texts: Sequence[str]) -> Awaitable[tuple[Floats, int]]:
-        """Encode n texts: vectors [n, m], and the number of tokens that were read."""
-
-    def score(self, query: str, texts: Sequence[str]) -> Awaitable[Floats]:
-        """Score n texts for a query by the cross-encoder: [n]."""
-
     @property
     def view(self) -> View:
         """The index as requests that begin now see it."""
+
+    def changed(self) -> Awaitable[None]:
+        """Return once another view is seen."""
 
 
 class Writes(Protocol):
@@ -175,6 +173,7 @@ def api(
     tokens: Tokens | None = None,
     *,
     origins: Sequence[str] = (),
+    hosts: Sequence[str] = (),
     log_queries: bool = False,
     metrics: Metrics | None = None,
     writer: Writes | None = None,
@@ -189,16 +188,15 @@ def api(
 
     `nodes` returns the nodes of the tree and the version with their sizes, and `versions` some versions before a number
     (None: all), the newest first; both may read storage. Requests begin once `following` says so; `lifespan` runs
-    beside the application. `origins` are those whose pages may send requests too; with `log_queries` the texts of
-    queries are logged. Without a `writer` no request may write. `recall` returns recall as served. With `follows`
-    requests see changes that another server makes, without a Writer here too.
+    beside the application. `origins` are those whose pages may send requests too. `hosts` are those that requests may
+    name, by default any. With `log_queries` the texts of queries are logged. Without a `writer` no request may write.
+    `recall` returns recall as served. With `follows` requests see changes that another server makes, without a Writer
+    here too.
     """
     write_limits = write_limits or WriteLimits()
     tokens = tokens or Tokens(None)
     seconds = None if writer is None else write_limits.seconds
-    guard = Middleware(
-        Guard, tokens=tokens, limits=limits, admission=engine.admission, metrics=metrics, write_seconds=seconds
-    )
+    guard = Middleware(Guard, tokens, limits, engine.admission, metrics, seconds, hosts)
     app = FastAPI(
         title="rayhier",
         version="1",
@@ -209,8 +207,11 @@ def api(
         lifespan=lifespan,
         responses={status: {"model": ErrorBody, "description": text} for status, text in DESCRIPTIONS.items()},
     )
-    vectors = max(limits.max_batch, 0 if writer is None else write_limits.max_documents)
-    app.router.route_class = json_route(most_values(vectors, index().dimension))
+    app.router.route_class = json_route(
+        most_values(limits.max_batch, index().dimension),
+        most_values(0 if writer is None else write_limits.max_documents, index().dimension),
+        lambda scope, path: tokens.check(authorization(scope), writes=path not in READING_POSTS),
+    )
     install(app)
     sight = _Sight(engine, index, limits.seconds, following, recall, follows=follows or writer is not None)
     _health(app, engine, following)
@@ -277,12 +278,20 @@ class _Sight:
         if not self._follows:
             last = self.of().log
             raise invalid(f"min_log: got {number}; allowed: {last} or less, as this server reads no later changes")
-        began = time.monotonic()
+        try:
+            with WITHOUT_SLOT.get()():
+                async with asyncio.timeout(min(WAITED, 0.9 * self._seconds)):
+                    await self._wait(number)
+        except TimeoutError:
+            message = f"min_log: got {number}, but the log is at {self.of().log}; allowed: the number of a change"
+            raise ApiError(504, "timeout", message) from None
+
+    async def _wait(self, number: int) -> None:
+        look = None if self._following is None else LOOK_SECONDS
         while self.of().log < number:
-            if time.monotonic() - began >= min(WAITED, 0.9 * self._seconds):
-                message = f"min_log: got {number}, but the log is at {self.of().log}; allowed: the number of a change"
-                raise ApiError(504, "timeout", message)
-            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(look):
+                    await self._engine.changed()
             if self._following is not None:
                 await self._following()
 
@@ -592,16 +601,10 @@ def _within(documents: Sequence[Stored], most: int) -> list[DocumentBody]:
     return bodies
 
 
-class _AnyText(Convertor[str]):
+class _AnyText(PathConvertor):
     """A part of a path that is any text: slashes and ends of lines too."""
 
     regex = r"[\s\S]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 register_url_convertor("any_text", _AnyText())

@@ -20,7 +20,8 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.errors import ApiError, invalid, overloaded
+from rayhier.serve.backend.admission import Shares
+from rayhier.serve.errors import ApiError, invalid
 from rayhier.serve.http.models import NAME_SHOWN
 
 CHUNKS = 1_000
@@ -28,8 +29,8 @@ CHUNKS = 1_000
 LARGE = 32_000
 """Bytes from which a body is parsed in a thread, off the event loop."""
 CHARSET = re.compile(r'charset\s*=\s*"?([^\s;"]+)', re.IGNORECASE)
-OTHER_VALUES = 20_000
-"""JSON values that a body may hold besides its queries and vectors."""
+OTHER_VALUES, FIELDS = 20_000, 32
+"""JSON values that a body may hold besides its queries and vectors, and keys of a document."""
 
 
 class GoneError(Exception):
@@ -40,7 +41,8 @@ class Receiver:
     """Receives the bodies of requests, whose bytes together are limited while they arrive."""
 
     def __init__(self, limits: RequestLimits) -> None:
-        self._limits, self._held = limits, 0
+        self._limits = limits
+        self.arriving = Shares("bytes of arriving bodies", limits.max_arriving_bytes, limits.peer_share)
 
     async def __call__(self, scope: Scope, receive: Receive) -> bytes:
         """Receive a request's complete body; reads no further than the limits, whatever Content-Length says.
@@ -50,43 +52,53 @@ class Receiver:
         length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._limits.max_body_bytes
         if length.isdigit() and int(length[:20]) > most:
             raise _too_large(most)
-        body = bytearray()
+        body, peer = bytearray(), peer_of(scope)
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                await self._receive(receive, body)
+                await self._receive(receive, body, peer)
         except TimeoutError:
             late = f"did not arrive within {self._limits.body_seconds:g} s, limits.body_seconds"
             raise ApiError(408, "timeout", f"body: {late}", {"Connection": "close"}) from None
         finally:
-            self._held -= len(body)
+            self.arriving.give(peer, len(body))
         return bytes(body)
 
-    async def _receive(self, receive: Receive, body: bytearray) -> None:
+    async def _receive(self, receive: Receive, body: bytearray, peer: str) -> None:
         """Append the request's bytes to `body`, and count them among those that are arriving."""
         for number in itertools.count(1):
             message = await receive()
             if message["type"] != "http.request":
                 raise GoneError
             chunk = message.get("body", b"")
-            body += chunk
-            self._held += len(chunk)
-            if len(body) > self._limits.max_body_bytes:
+            if len(body) + len(chunk) > self._limits.max_body_bytes:
                 raise _too_large(self._limits.max_body_bytes)
-            if self._held > self._limits.max_arriving_bytes:
-                raise overloaded(f"bodies of {self._limits.max_arriving_bytes} bytes are arriving; retry in a second")
+            self.arriving.take(peer, len(chunk))
+            body += chunk
             if not message.get("more_body", False):
                 return
             if number % CHUNKS == 0:
                 await asyncio.sleep(0)
 
 
-def most_values(vectors: int, dimension: int) -> int:
-    """Return the most JSON values that a body may hold: those of so many vectors, and 20,000 more."""
-    return vectors * (dimension + 1) + OTHER_VALUES
+def peer_of(scope: Scope) -> str:
+    """Return the address that a request comes from; "" if it is not known."""
+    host: str = (scope.get("client") or ("",))[0]
+    return host
 
 
-def json_route(most: int) -> type[APIRoute]:
-    """Make the class of routes whose bodies are JSON of at most `most` values; large bodies are parsed in a thread."""
+def most_values(vectors: int, dimension: int) -> tuple[int, int]:
+    """Return the most JSON values, and keys, that a body may hold: those of so many documents, and 20,000 more."""
+    return vectors * (dimension + 1) + OTHER_VALUES, vectors * FIELDS + OTHER_VALUES
+
+
+def json_route(
+    most: tuple[int, int], most_written: tuple[int, int], check: Callable[[Scope, str], None]
+) -> type[APIRoute]:
+    """Make the class of routes whose bodies are JSON; large bodies are parsed in a thread.
+
+    A body has at most `most` values and keys. A body of PUT or DELETE has at most `most_written`. A route calls `check`
+    with its path, whatever path the guard saw.
+    """
     thread = ThreadPoolExecutor(1, "parse")
 
     class JsonRequest(Request):
@@ -101,8 +113,12 @@ def json_route(most: int) -> type[APIRoute]:
             if not body:
                 raise invalid("body: got none; allowed: a JSON object")
             if len(body) < LARGE:
-                return parse(body, most)
-            return await asyncio.get_running_loop().run_in_executor(thread, parse, body, most)
+                return parse(body, *self._most)
+            return await asyncio.get_running_loop().run_in_executor(thread, parse, body, *self._most)
+
+        @property
+        def _most(self) -> tuple[int, int]:
+            return most if self.method == "POST" else most_written
 
     class JsonRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -111,6 +127,7 @@ def json_route(most: int) -> type[APIRoute]:
                 return plain
 
             async def handle(request: Request) -> Response:
+                check(request.scope, self.path)
                 parsed = JsonRequest(request.scope, request.receive)
                 await parsed.json()  # FastAPI, which parses it next, would answer an error in another form
                 return await plain(parsed)
@@ -141,8 +158,8 @@ DEEPEST = 64
 """Most objects and lists inside one another."""
 
 
-def parse(body: bytes, most: int) -> Any:
-    """Parse a body in UTF-8 as JSON; ApiError where it is not JSON, or holds more than `most` values.
+def parse(body: bytes, most: int, most_keys: int = OTHER_VALUES) -> Any:
+    """Parse a body in UTF-8 as JSON; ApiError where it is not JSON, or holds more than `most` values or `most_keys`.
 
     >>> parse(b'{"vector": [1, 0.5]}', most=10)
     {'vector': [1, 0.5]}
@@ -151,7 +168,7 @@ def parse(body: bytes, most: int) -> Any:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise ApiError(400, "not_json", f"body: byte {error.start} is not UTF-8; allowed: JSON in UTF-8") from None
-    _check_size(body, most)
+    _check_size(body, most, most_keys)
     try:
         return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
@@ -160,15 +177,16 @@ def parse(body: bytes, most: int) -> Any:
         raise invalid("body: got a whole number of more than 4300 digits; allowed: fewer") from None
 
 
-def _check_size(body: bytes, most: int) -> None:
-    begun = body.count(b"[") + body.count(b"{")
-    if begun + body.count(b",") < most and begun <= DEEPEST:  # enough, though texts' characters are counted too
+def _check_size(body: bytes, most: int, most_keys: int) -> None:
+    begun, keys = body.count(b"[") + body.count(b"{"), body.count(b":")
+    if begun + body.count(b",") < most and begun <= DEEPEST and keys <= most_keys:  # though texts are counted too
         return
     byte_N = _outside_texts(body)
     begins_N = (byte_N == ord("[")) | (byte_N == ord("{"))
     values = 1 + int(np.count_nonzero(begins_N)) + int(np.count_nonzero(byte_N == ord(",")))
-    if values > most:
-        raise ApiError(413, "too_large", f"body: got about {values} values; allowed: {most}")
+    for count, limit, what in ((values, most, "values"), (np.count_nonzero(byte_N == ord(":")), most_keys, "keys")):
+        if count > limit:
+            raise ApiError(413, "too_large", f"body: got about {count} {what}; allowed: {limit}")
     ends_N = (byte_N == ord("]")) | (byte_N == ord("}"))
     deepest = int(np.cumsum(begins_N.astype(np.int32) - ends_N).max(initial=0))
     if deepest > DEEPEST:

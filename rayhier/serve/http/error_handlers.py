@@ -8,17 +8,18 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
-from rayhier.serve.errors import ApiError, invalid
+from rayhier.serve.errors import ApiError, invalid, without_folders
 from rayhier.serve.http.models import NAME_SHOWN
 from rayhier.spec import InputError
-
-CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 def respond(error: ApiError) -> JSONResponse:
     """Make the HTTP response for an error."""
     message = error.message.encode(errors="backslashreplace").decode()  # half a character of a request cannot be sent
+    if error.code in ("not_restored", "log_damaged"):
+        message = without_folders(message)
     body = {"error": {"code": error.code, "message": message}}
     return JSONResponse(body, error.status, dict(error.headers or {}))
 
@@ -61,12 +62,25 @@ async def _input(_: Request, error: InputError) -> JSONResponse:
 
 
 async def _http(request: Request, error: HTTPException) -> JSONResponse:
-    message, method, path = error.detail, request.method[:NAME_SHOWN], request.url.path[:NAME_SHOWN]
+    method, path = request.method[:NAME_SHOWN], request.url.path
     if error.status_code == 404:
-        message = f"{path}: no such path; /openapi.json lists all paths"
-    elif error.status_code == 405:
-        message = f"{method} {path}: got {method}; allowed: {(error.headers or {})['Allow']}"
-    return respond(ApiError(error.status_code, CODES.get(error.status_code, "invalid"), message, error.headers))
+        return respond(no_path(path))
+    if error.status_code == 405:
+        allow = ", ".join(sorted(_methods(request)))
+        message = f"{method} {path[:NAME_SHOWN]}: got {method}; allowed: {allow}"
+        return respond(ApiError(405, "method_not_allowed", message, {"Allow": allow}))
+    return respond(ApiError(error.status_code, "invalid", error.detail, error.headers))
+
+
+def no_path(path: str) -> ApiError:
+    """Make error 404, for a path that is none of the API's."""
+    return ApiError(404, "not_found", f"{path[:NAME_SHOWN]}: no such path; /openapi.json lists all paths")
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the methods of all routes with a request's path."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    return set().union(*(route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE))
 
 
 async def _refused(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -2,22 +2,18 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
 
-from rayhier.serve.http.models import Count, Query
+from rayhier.serve.http.models import Body, Count, Query, RequestBody
 from rayhier.spec.query import check_text
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
-
-
-class EmbeddingsRequest(_Body):
+class EmbeddingsRequest(RequestBody):
     """Texts to encode, in OpenAI's form."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "quickstart", "input": ["sort a list"]}]})
     input: str | list[str]
-    """One text or several; each is cut at the encoder's most tokens."""
+    """One text or several, each of at most `limits.max_query` characters; each is cut at the encoder's most tokens."""
     model: str | None = None
     """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them; left out: what is served."""
     encoding_format: Literal["float", "base64"] = "float"
@@ -40,7 +36,7 @@ class EmbeddingsRequest(_Body):
         return value
 
 
-class Embedding(_Body):
+class Embedding(Body):
     """The vector of a text."""
 
     object: Literal["embedding"] = "embedding"
@@ -49,14 +45,14 @@ class Embedding(_Body):
     embedding: list[float] | str
 
 
-class Usage(_Body):
+class Usage(Body):
     """Tokens that were read."""
 
     prompt_tokens: int
     total_tokens: int
 
 
-class EmbeddingsResponse(_Body):
+class EmbeddingsResponse(Body):
     """Vectors, in the order of the texts."""
 
     object: Literal["list"] = "list"
@@ -65,7 +61,7 @@ class EmbeddingsResponse(_Body):
     usage: Usage
 
 
-class ModelBody(_Body):
+class ModelBody(Body):
     """A model that is served."""
 
     id: str
@@ -74,20 +70,30 @@ class ModelBody(_Body):
     owned_by: str = "rayhier"
 
 
-class ModelsResponse(_Body):
+class ModelsResponse(Body):
     """Models that are served."""
 
     object: Literal["list"] = "list"
     data: list[ModelBody]
 
 
-class TextBody(_Body):
+class TextBody(RequestBody):
     """A document, as an object."""
 
     text: Query
 
 
-class RerankRequest(_Body):
+TEXT = {"type": "string"}
+OBJECT = {"type": "object", "properties": {"text": TEXT}, "required": ["text"], "additionalProperties": False}
+Document = Annotated[
+    TextBody,
+    BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given),
+    WithJsonSchema({"anyOf": [TEXT, OBJECT]}),
+]
+"""A document as a text, or as an object. A union would name pydantic's functions in messages."""
+
+
+class RerankRequest(RequestBody):
     """A query and documents to score, in Jina's and Cohere's form."""
 
     model_config = ConfigDict(
@@ -98,19 +104,14 @@ class RerankRequest(_Body):
     model: str | None = None
     """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them; left out: what is served."""
     query: Query
-    documents: Annotated[list[Query | TextBody], Field(min_length=1, fail_fast=True)]
+    documents: Annotated[list[Document], Field(min_length=1, fail_fast=True)]
     top_n: Count | None = None
     """Number of results; default: all."""
     return_documents: bool = False
     """True: results have the documents' texts."""
 
-    @property
-    def texts(self) -> list[str]:
-        """The documents' texts."""
-        return [each if isinstance(each, str) else each.text for each in self.documents]
 
-
-class RerankResult(_Body):
+class RerankResult(Body):
     """A document's score."""
 
     index: int
@@ -120,7 +121,7 @@ class RerankResult(_Body):
     document: TextBody | None = None
 
 
-class RerankResponse(_Body):
+class RerankResponse(Body):
     """The best documents, best first."""
 
     id: str

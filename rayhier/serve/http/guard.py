@@ -1,15 +1,22 @@
 """Checks every request before it is parsed: its token, its body, the number of requests at work, its time."""
 
 import asyncio
+import contextlib
+import re
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.backend.admission import Admission
-from rayhier.serve.errors import ApiError, overloaded
-from rayhier.serve.http.body import GoneError, Receiver
-from rayhier.serve.http.error_handlers import respond
+from rayhier.serve.backend.admission import Admission, Shares
+from rayhier.serve.errors import ApiError
+from rayhier.serve.http.body import GoneError, Receiver, peer_of
+from rayhier.serve.http.error_handlers import no_path, respond
+from rayhier.serve.http.models import NAME_SHOWN
 from rayhier.serve.http.page import PAGE
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
@@ -19,29 +26,29 @@ OPEN = ("/healthz", "/readyz")
 DOCUMENT = "/v1/documents/{id}"
 """Path under which metrics count requests for one document."""
 ROLLBACK = "/v1/versions/rollback"
-PATHS = (
-    "/v1/search",
-    "/v1/search:batch",
-    "/v1/route",
-    "/v1/index",
-    "/v1/documents",
-    "/v1/nodes",
-    "/v1/versions",
-    ROLLBACK,
-    "/v1/models",
-    "/v1/embeddings",
-    "/v1/rerank",
-    "/v2/rerank",
-)
+READING_POSTS = {"/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank", "/v2/rerank"}
+"""Paths to which a POST needs no token for writing."""
+PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/versions", ROLLBACK, "/v1/models"}
 """Other paths that metrics count one by one; requests to all further paths are counted together."""
-WRITES = ("PUT", "PATCH", "DELETE")
-"""HTTP methods that need the token for writing; so does `ROLLBACK`."""
+READS = ("GET", "HEAD", "OPTIONS")
+"""HTTP methods that need no token for writing. Every other method does, but for POST to `READING_POSTS`."""
+SMALL = 64_000
+"""Most bytes of an answer that is not counted among those that wait for their readers."""
+KNOWN = "known"
+"""Key in a scope's state of a request that had the token, if one is needed."""
+Block = Callable[[], AbstractContextManager[None]]
+WITHOUT_SLOT: ContextVar[Block] = ContextVar("slot", default=contextlib.nullcontext)
+"""Makes a block in which the request that is answered holds no slot, as it only waits."""
+PORT = re.compile(rb":[0-9]*$")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that no path has. Only ids of documents may contain them."""
 
 
 class Guard:
     """ASGI middleware that checks requests and limits their number and time.
 
     A request takes one of the slots for work once its body has arrived, so that a slow sender blocks no other request.
+    It keeps the slot until its answer is sent. Work for a client that has left is cancelled.
     """
 
     def __init__(
@@ -52,78 +59,148 @@ class Guard:
         admission: Admission | None = None,
         metrics: Metrics | None = None,
         write_seconds: float | None = None,
+        hosts: Sequence[str] = (),
     ) -> None:
         """Check requests before the application `app` gets them.
 
         A request with a body is refused before the body is parsed where `admission` refuses further requests. Metrics
         record every request, with status 0 where the client left. A request to write may take `write_seconds`, by
-        default as long as others.
+        default as long as others. Requests must name one of the `hosts`, if there are any.
         """
+        self._hosts = [host.lower().encode() for host in hosts]
         self.app, self.limits, self._admission, self._metrics = app, limits, admission, metrics
         self._write_seconds = limits.seconds if write_seconds is None else write_seconds
         self._tokens = tokens
         self._receive = Receiver(limits)
-        self._busy = 0
+        self._working, self._waiting = (
+            Shares(f"requests {what}", limits.max_requests, limits.peer_share) for what in ("at work", "that wait")
+        )
+        self._unsent = Shares("unread bytes of answers", limits.max_unsent_bytes, limits.peer_share)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with 401, 403, 408, 413, 503 or 504."""
-        if scope["type"] != "http" or _path(scope) in OPEN:
+        """Pass a request on, or answer it with 401, 403, 404, 408, 413, 415, 421, 503 or 504."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, began = 0, time.perf_counter()
-
-        async def noted(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
+        began, answer = time.perf_counter(), _Answer(scope, send)
         try:
-            await self._in_time(scope, receive, noted)
+            await self._in_time(scope, receive, answer)
         except GoneError:
             return
         except ApiError as error:
-            if not status:  # otherwise an answer has begun, and is cut off
-                await respond(error)(scope, receive, noted)
+            if not answer.status:  # otherwise an answer has begun, and is cut off
+                answer.refusal = None
+                await respond(error)(scope, receive, answer)
         except Exception:
-            status = status or 500  # outer middleware answers the error with 500
+            answer.status = answer.status or 500  # outer middleware answers the error with 500
             raise
         finally:
-            if self._metrics is not None:
-                self._metrics.answered(_counted(_path(scope)), status, time.perf_counter() - began)
+            if self._metrics is not None and _path(scope) not in OPEN:
+                self._metrics.answered(_counted(_path(scope)), answer.status, time.perf_counter() - began)
 
-    async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _in_time(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         writes = _writes(scope)
         most, name = (self._write_seconds, "writes.seconds") if writes else (self.limits.seconds, "limits.seconds")
         try:
             async with asyncio.timeout(most) as deadline:
-                self._check_token(scope)
-                await self._work(scope, receive, send, await self._receive(scope, receive))
+                _check_head(scope)
+                if (path := _path(scope)) not in OPEN:
+                    self._check_host(scope)
+                if path in OPEN or path in PAGE:
+                    return await self.app(scope, receive, answer)  # no body is received, and no slot is held
+                self._tokens.check(authorization(scope), writes=writes)
+                scope.setdefault("state", {})[KNOWN] = True
+                body, answer.has_body = await self._receive(scope, receive), True
+                await self._work(scope, receive, answer, body)
         except TimeoutError:
             if not deadline.expired():
                 raise
             raise ApiError(504, "timeout", f"no answer within {most:g} s, {name}") from None
 
-    async def _work(self, scope: Scope, receive: Receive, send: Send, body: bytes) -> None:
-        if self._busy >= self.limits.max_requests:
-            raise overloaded(f"{self._busy} requests are being answered; allowed: {self.limits.max_requests}")
-        if body and self._admission is not None:
-            self._admission.check()  # a refusal costs less before the body is parsed
+    def _check_host(self, scope: Scope) -> None:
+        """Raise ApiError 421 unless a request names a host of this server: a page may give its own name our address."""
+        named = [value for name, value in scope["headers"] if name == b"host"] or [b""]
+        for host in named if self._hosts else ():
+            if PORT.sub(b"", host.lower()).strip(b"[]") not in self._hosts:
+                allowed = b", ".join(self._hosts).decode()
+                message = f"host: got {host.decode('latin-1')[:NAME_SHOWN]!r}; allowed: {allowed} (allowed_hosts)"
+                raise ApiError(421, "other_host", message)
+
+    async def _work(self, scope: Scope, receive: Receive, answer: "_Answer", body: bytes) -> None:
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        peer, task, has_left = peer_of(scope), asyncio.current_task(), False
 
         async def again() -> Message:
             return messages.pop() if messages else await receive()
 
-        self._busy += 1
-        try:
-            await self.app(scope, again, send)
-        finally:
-            self._busy -= 1
+        async def leave_with_client() -> None:
+            nonlocal has_left
+            has_left = (await receive())["type"] == "http.disconnect" and not answer.has_ended
+            if has_left and task is not None:
+                task.cancel()
 
-    def _check_token(self, scope: Scope) -> None:
-        if _path(scope) in PAGE:
-            return
-        header = dict(reversed(scope["headers"])).get(b"authorization", b"")
-        self._tokens.check(header, writes=_writes(scope))
+        @contextlib.contextmanager
+        def outside() -> Iterator[None]:
+            held.close()
+            with self._waiting.holding(peer):
+                yield
+            held.enter_context(self._working.holding(peer))
+
+        def hold(size: int) -> None:
+            if size > SMALL:
+                held.enter_context(self._unsent.holding(peer, size))
+
+        with contextlib.ExitStack() as held:
+            answer.hold = hold
+            held.enter_context(self._working.holding(peer))
+            if body and self._admission is not None:
+                self._admission.check()  # a refusal costs less before the body is parsed
+            WITHOUT_SLOT.set(outside)
+            leaving = asyncio.create_task(leave_with_client())
+            try:
+                await self.app(scope, again, answer)
+                if answer.refusal is not None:
+                    raise answer.refusal
+            except asyncio.CancelledError:
+                if task is None or not has_left:
+                    raise
+                task.uncancel()
+                raise GoneError from None
+            finally:
+                leaving.cancel()
+
+
+class _Answer:
+    """Sends an answer to a request, with headers that all answers have, unless `hold` refuses its size."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._send, heads = send, dict(scope["headers"])
+        self.has_body = heads.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in heads
+        """True once the request's body has arrived; else the connection is closed after the answer."""
+        self.status, self.has_ended = 0, False
+        self.hold: Callable[[int], object] = int
+        self.refusal: ApiError | None = None
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part of an answer; returns once the client has read all but a little."""
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(raw=list(message["headers"]))
+            headers.setdefault("X-Content-Type-Options", "nosniff")
+            headers.setdefault("Cache-Control", "no-store")
+            if not self.has_body:
+                headers["Connection"] = "close"
+            try:
+                self.hold(int(headers.get("content-length", 0)))
+            except ApiError as error:
+                self.refusal = error
+            else:
+                message, self.status = {**message, "headers": headers.raw}, message["status"]
+        if self.refusal is None:
+            self.has_ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await self._send(message)
 
 
 def _path(scope: Scope) -> str:
@@ -132,9 +209,30 @@ def _path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
+def authorization(scope: Scope) -> bytes:
+    """Return the first header `Authorization` of a request."""
+    header: bytes = dict(reversed(scope["headers"])).get(b"authorization", b"")
+    return header
+
+
+def _check_head(scope: Scope) -> None:
+    """Raise ApiError 404 if a path has a control character, which the router may ignore at the end of a path.
+
+    ApiError 415 if the body has a transfer coding that nothing here decodes.
+    """
+    path = _path(scope)
+    if CONTROL.search(path) and not (path.startswith("/v1/documents/") and scope.get("method") in READS):
+        raise no_path(path)
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            message = f"transfer-encoding: got {value.decode('latin-1')[:NAME_SHOWN]}; allowed: chunked"
+            raise ApiError(415, "not_json", message)
+
+
 def _writes(scope: Scope) -> bool:
     """Return True if a request needs the token for writing."""
-    return scope.get("method") in WRITES or _path(scope) == ROLLBACK
+    method = scope.get("method")
+    return method not in READS and not (method == "POST" and _path(scope) in READING_POSTS)
 
 
 def _counted(path: str) -> str:

@@ -51,6 +51,11 @@ def install_models(app: FastAPI, models: Models, index: Callable[[], IndexRespon
             raise ApiError(404, "model_not_found", message)
         return now.name if name is None else name
 
+    def check_lengths(name: str, texts: Sequence[str]) -> None:
+        longest = max(map(len, texts))
+        if longest > limits.max_query:
+            raise invalid(f"{name}: got {longest} characters; allowed: {limits.max_query}, limits.max_query")
+
     @app.get("/v1/models", summary="List the models that are served", tags=["models"], response_model=ModelsResponse)
     async def the_models() -> ModelsResponse:
         now = index()
@@ -66,6 +71,7 @@ def install_models(app: FastAPI, models: Models, index: Callable[[], IndexRespon
         name, texts = served(body.model), [body.input] if isinstance(body.input, str) else body.input
         if len(texts) > limits.max_batch:
             raise invalid(f"input: got {len(texts)} texts; allowed: {limits.max_batch}, limits.max_batch")
+        check_lengths("input", texts)
         if body.dimensions not in (None, index().dimension):
             raise invalid(f"dimensions: got {body.dimensions}; allowed: {index().dimension}, which vectors have")
         vector_NM, tokens = await models.encode(texts)
@@ -76,11 +82,11 @@ def install_models(app: FastAPI, models: Models, index: Callable[[], IndexRespon
         return EmbeddingsResponse(data=data, model=name, usage=Usage(prompt_tokens=tokens, total_tokens=tokens))
 
     async def rerank(body: RerankRequest) -> RerankResponse:
-        name, texts = served(body.model), body.texts
+        name, texts = served(body.model), [document.text for document in body.documents]
         if len(texts) > limits.max_budget:
             raise invalid(f"documents: got {len(texts)}; allowed: {limits.max_budget}, limits.max_budget")
-        if len(body.query) > limits.max_query:
-            raise invalid(f"query: got {len(body.query)} characters; allowed: {limits.max_query}, limits.max_query")
+        check_lengths("query", [body.query])
+        check_lengths("documents", texts)
         results = [
             RerankResult(
                 index=place,

@@ -13,13 +13,14 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
+from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from rayhier.serve.http.packed import unpack
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.encoder import Similarity
-from rayhier.spec.query import check_text
+from rayhier.spec.query import check_text, check_unicode
 from rayhier.spec.search import Mode
 
 BOUND = 1e6
@@ -63,6 +64,7 @@ PackedVector = Annotated[
     ),
 ]
 Count = Annotated[int, Field(ge=1, le=MOST)]
+Log = Annotated[int, Field(ge=0, le=MOST)]
 Part = Literal["title", "text", "fields"]
 PARTS: tuple[Part, ...] = ("title", "text", "fields")
 """Parts of a document that an answer may contain."""
@@ -77,30 +79,31 @@ FilterBody = Annotated[
 ]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """A part of a request or a response."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-def check_keys(model: type[BaseModel], body: Any) -> Any:
-    """Return what a model is made of; ValueError where it has a key that the model does not."""
-    unknown = [key for key in body if key not in model.model_fields] if isinstance(body, dict) else []
-    if unknown:
-        raise ValueError(f"got key {unknown[0][:NAME_SHOWN]!r}; allowed: {', '.join(model.model_fields)}")
-    return body
-
-
-class _Strict(_Body):
-    """A body whose values have their exact types, and whose unknown keys are named with those that are allowed."""
-
-    model_config = ConfigDict(strict=True)
+class _Page(Body):
+    """A part of a request. An unknown key is refused before pydantic makes an error of every other one."""
 
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, body: Any) -> Any:
-        return check_keys(cls, body)
+        unknown = next((key for key in body if key not in cls.model_fields), None) if isinstance(body, dict) else None
+        if unknown is not None:
+            raise ValueError(f"got key {unknown[:NAME_SHOWN]!r}; allowed: {', '.join(cls.model_fields)}")
+        return body
 
 
-class _Request(_Strict):
+class RequestBody(_Page):
+    """A part of a request's body, whose values have their exact types."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Request(RequestBody):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         """Raise ValueError unless exactly one of the first two fields, text and vector, is given."""
@@ -114,59 +117,23 @@ class _Request(_Strict):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Add to the schema that exactly one of text and vector is given; the other may be null."""
         schema = handler.resolve_ref_schema(handler(core))
-        pair = list(cls.model_fields)[:2]
+        first, second = list(cls.model_fields)[:2]
+        null, given = {"type": "null"}, {"not": {"type": "null"}}
         schema["oneOf"] = [
-            {
-                "required": [required],
-                "properties": {
-                    name: {"not": {"type": "null"}} if name == required else {"type": "null"} for name in pair
-                },
-            }
-            for required in pair
+            {"required": [name], "properties": {name: given, other: null}}
+            for name, other in ((first, second), (second, first))
         ]
         return schema
 
 
-class SearchRequest(_Request):
-    """A search for one query, as text or as a vector."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "k": 5}]})
+class _OneQuery(_Request):
     query: Query | None = None
     """The query as text."""
     vector: Vector | None = None
     """The query's vector, encoded by the client."""
-    k: Count | None = None
-    """Number of results; default: `k` of `GET /v1/index`."""
-    beam: Count | None = None
-    """Most leaves to visit; default: `beam` of `GET /v1/index`."""
-    filter: FilterBody | None = None
-    mode: Mode | None = None
-    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both). Default for text: `mode` of `GET
-    /v1/index`; for a vector: `dense`."""
-    rerank: bool | None = None
-    """True: a cross-encoder re-ranks the results. Default for text: true unless `rerank` of `GET /v1/index` is none."""
-    budget: Count | None = None
-    """Most documents that the cross-encoder reads for a query; default: `budget` of `GET /v1/index`."""
-    explain: bool = False
-    """True: the answer lists the leaves that the router chose, with probabilities, and the number of rows scored."""
-    include: Include | None = None
-    """Parts of documents that the answer contains; other parts are null. Default: all."""
-    strict: bool = False
-    """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
-    min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
-    """Number of a change of the log that the answer must have seen, from the answer to the change; waits for it."""
-    model: str | None = None
-    """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
 
 
-class BatchRequest(_Request):
-    """A search for several queries, all as texts or all as vectors."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"queries": ["open a zip file", "sort a list"], "k": 5}]})
-    queries: Annotated[list[Query], Field(min_length=1, fail_fast=True)] | None = None
-    """The queries as texts."""
-    vectors: Annotated[list[Vector], Field(min_length=1, fail_fast=True)] | None = None
-    """The queries' vectors, encoded by the client."""
+class _SearchOptions(RequestBody):
     k: Count | None = None
     """Number of results for each query; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
@@ -181,32 +148,47 @@ class BatchRequest(_Request):
     budget: Count | None = None
     """Most documents that the cross-encoder reads for a query; default: `budget` of `GET /v1/index`."""
     explain: bool = False
-    """True: the answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
+    """True: answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Include | None = None
-    """Parts of documents that the answers contain; other parts are null. Default: all."""
+    """Parts of documents that answers contain; other parts are null. Default: all."""
     strict: bool = False
     """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
-    min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    min_log: Log | None = None
     """Number of a change of the log that the answer must have seen, from the answer to the change; waits for it."""
     model: str | None = None
     """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
 
 
-class RouteRequest(_Request):
+class SearchRequest(_SearchOptions, _OneQuery):
+    """A search for one query, as text or as a vector."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "k": 5}]})
+
+
+class _Queries(_Request):
+    queries: Annotated[list[Query], Field(min_length=1, fail_fast=True)] | None = None
+    """The queries as texts."""
+    vectors: Annotated[list[Vector], Field(min_length=1, fail_fast=True)] | None = None
+    """The queries' vectors, encoded by the client."""
+
+
+class BatchRequest(_SearchOptions, _Queries):
+    """A search for several queries, all as texts or all as vectors."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"queries": ["open a zip file", "sort a list"], "k": 5}]})
+
+
+class RouteRequest(_OneQuery):
     """A query to route: the answer lists the leaves that it would visit, without searching them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "beam": 4}]})
-    query: Query | None = None
-    """The query as text."""
-    vector: Vector | None = None
-    """The query's vector, encoded by the client."""
     beam: Count | None = None
     """Most leaves to list; default: `beam` of `GET /v1/index`."""
     model: str | None = None
     """Fingerprint of the model that made a vector; where another is served, the request is refused. Default: any."""
 
 
-class PutDocument(_Strict):
+class PutDocument(RequestBody):
     """A document to write: it replaces the one with the same id, where there is one."""
 
     id: str
@@ -220,7 +202,7 @@ class PutDocument(_Strict):
     base64 of float32 it takes a quarter of the bytes, and no time to parse."""
 
 
-class PutRequest(_Strict):
+class PutRequest(RequestBody):
     """Documents to write, each id once; where one is refused, nothing is changed."""
 
     model_config = ConfigDict(
@@ -233,27 +215,37 @@ class PutRequest(_Strict):
     """Fingerprint of the model that made the vectors; where another is served, the request is refused. Default: any."""
 
 
-class DeleteRequest(_Strict):
+class DeleteRequest(RequestBody):
     """Ids of documents to delete; where one is not there, nothing is changed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["howto.zip"]}]})
-    ids: Annotated[list[str], Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True)]
+    ids: Annotated[
+        list[Annotated[str, AfterValidator(check_unicode)]],
+        Field(min_length=1, max_length=MOST_WRITTEN, fail_fast=True),
+    ]
 
 
-class WrittenResponse(_Body):
+class SeenBody(Body):
+    """What an answer saw of the index, or made of it."""
+
+    model: str
+    """Fingerprint of the model."""
+    version: int
+    """Version of the index; of a rollback, the new one."""
+    log: int
+    """Number of the last change of the log: `min_log` of a request that must see it. A rollback leaves it behind."""
+
+
+class WrittenResponse(SeenBody):
     """A change that is durable: a search that begins now sees it."""
 
     documents: int
     """Number of documents written or deleted."""
     replaced: int
     """Number of written documents whose ids were in the index before."""
-    model: str
-    version: int
-    log: int
-    """Number of the change: `min_log` of a request that must see it."""
 
 
-class DocumentBody(_Body):
+class DocumentBody(Body):
     """A document as the index holds it."""
 
     id: str
@@ -269,48 +261,30 @@ class DocumentBody(_Body):
     its second leaf."""
 
 
-class DocumentResponse(DocumentBody):
+class DocumentResponse(SeenBody, DocumentBody):
     """A document, and the version of the index that holds it."""
 
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that was read."""
-    log: int
-    """Number of the last change of the log that was read."""
 
-
-class ListRequest(_Body):
+class ListRequest(_Page):
     """A page of the documents, in the order of their ids, which are compared byte by byte."""
 
     after: str = ""
     """Id after which the page begins: `next` of the page before; empty for the first page."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     """Most documents of the page."""
-    min_log: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    min_log: Log | None = None
     """Number of a change of the log that the answer must have seen; waits for it."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, page: Any) -> Any:
-        return check_keys(cls, page)
 
-
-class ListResponse(_Body):
+class ListResponse(SeenBody):
     """A page of the documents, in the order of their ids."""
 
     documents: list[DocumentBody]
     next: str | None
     """Value of `after` for the next page; null where no document follows."""
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that was read."""
-    log: int
-    """Number of the last change of the log that was read."""
 
 
-class Result(_Body):
+class Result(Body):
     """A document that is a result of a search."""
 
     id: str
@@ -331,7 +305,7 @@ class Result(_Body):
     """True where the score was estimated from those of documents that the cross-encoder read."""
 
 
-class Visits(_Body):
+class Visits(Body):
     """Leaves visited and documents scored for a query."""
 
     leaves: list[int]
@@ -345,7 +319,7 @@ class Visits(_Body):
     """True where there are `k` results; false where the leaves that may be visited hold fewer matching documents."""
 
 
-class RoutedLeaf(_Body):
+class RoutedLeaf(Body):
     """A leaf that a query would visit."""
 
     leaf: int
@@ -356,7 +330,7 @@ class RoutedLeaf(_Body):
     where the router does not know the leaves' sizes."""
 
 
-class Explanation(_Body):
+class Explanation(Body):
     """Leaves that the router chose for a query, and rows that were scored for its answer."""
 
     leaves: list[RoutedLeaf]
@@ -370,7 +344,7 @@ class Explanation(_Body):
     """Number of rows in the leaves visited, whether they match the filter or not; 0 where no leaf is visited."""
 
 
-class AnswerBody(_Body):
+class AnswerBody(Body):
     """The results of a query, best first, and their cost."""
 
     results: list[Result]
@@ -386,81 +360,60 @@ class AnswerBody(_Body):
     """Leaves and rows behind the answer; null unless the request has `explain`."""
 
 
-class SearchResponse(AnswerBody):
+RESULT: JsonDict = {
+    "id": "d7",
+    "score": 0.7263,
+    "leaf": 79,
+    "title": "Title",
+    "text": "A text.",
+    "fields": {},
+    "estimated": False,
+}
+EXAMPLE: JsonDict = {
+    "results": [RESULT],
+    "visited": {"leaves": [79, 145], "documents": 83, "fraction": 0.0246, "enough": True},
+    "calls": None,
+    "explain": None,
+    "partial": False,
+    "lost": [],
+    "mode": "dense",
+    "model": "94b18af9b7a1",
+    "version": 1,
+    "log": 0,
+    "ms": {"queue": 0.1, "encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
+}
+
+
+class SearchResponse(SeenBody, AnswerBody):
     """The results of a query, the version of the index, and the milliseconds of each step."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "results": [
-                        {
-                            "id": "d7",
-                            "score": 0.7263,
-                            "leaf": 79,
-                            "title": "Title",
-                            "text": "A text.",
-                            "fields": {},
-                            "estimated": False,
-                        }
-                    ],
-                    "visited": {"leaves": [79, 145], "documents": 83, "fraction": 0.0246, "enough": True},
-                    "calls": None,
-                    "explain": None,
-                    "partial": False,
-                    "lost": [],
-                    "mode": "dense",
-                    "model": "94b18af9b7a1",
-                    "version": 1,
-                    "log": 0,
-                    "ms": {"queue": 0.1, "encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
-                }
-            ]
-        }
-    )
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that was searched."""
-    log: int
-    """Number of the last change of the log that was searched."""
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
     ms: dict[str, float]
     """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (including waiting there), total."""
     mode: Mode
     """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
-class BatchResponse(_Body):
+class BatchResponse(SeenBody):
     """An answer for each query, in the order of the request."""
 
     answers: list[AnswerBody]
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that was searched."""
-    log: int
-    """Number of the last change of the log that was searched."""
     ms: dict[str, float]
     """Milliseconds for the whole batch, by step: queue (waiting for the encoder), encode, route, scan, total."""
     mode: Mode
     """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
-class RouteResponse(_Body):
+class RouteResponse(SeenBody):
     """Leaves that a query would visit, in the order of visit."""
 
     leaves: list[RoutedLeaf]
     order: Literal["density", "probability"]
     """Value by which leaves are ordered: `density`, the probability of an answer per document, where the router knows
     the leaves' sizes, else `probability`."""
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    log: int
-    """Number of the last change of the log that a search of these leaves would see."""
 
 
-class NodesRequest(_Body):
+class NodesRequest(_Page):
     """Nodes of the tree: some leaves, or the children of a node."""
 
     leaf: Annotated[list[int], Field(max_length=1_000)] = []
@@ -470,11 +423,6 @@ class NodesRequest(_Body):
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     """Most children that are listed."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, page: Any) -> Any:
-        return check_keys(cls, page)
-
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         """Raise ValueError where leaves and a node whose children are listed are both named."""
@@ -483,7 +431,7 @@ class NodesRequest(_Body):
         return self
 
 
-class NodeBody(_Body):
+class NodeBody(Body):
     """A node of the tree: a leaf, or all leaves below an inner node."""
 
     name: str
@@ -502,7 +450,7 @@ class NodeBody(_Body):
     """Ids of a few documents that most probably lie there."""
 
 
-class NodesResponse(_Body):
+class NodesResponse(SeenBody):
     """Nodes of the tree, in the order of the request, or the largest first where they are children of a node."""
 
     nodes: list[NodeBody]
@@ -512,15 +460,9 @@ class NodesResponse(_Body):
     """Number of levels of the tree; the nodes of the last are the leaves."""
     described: int
     """Version of the index whose documents have these keywords and ids; sizes are those of `version`."""
-    model: str
-    """Fingerprint of the model."""
-    version: int
-    """Version of the index that is served."""
-    log: int
-    """Number of the last change of the log that searches see; sizes are those of leaf files."""
 
 
-class VersionsRequest(_Body):
+class VersionsRequest(_Page):
     """A page of the versions, the newest first."""
 
     before: Annotated[int, Field(ge=1, le=MOST)] | None = None
@@ -528,13 +470,8 @@ class VersionsRequest(_Body):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     """Most versions of the page."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, page: Any) -> Any:
-        return check_keys(cls, page)
 
-
-class VersionBody(_Body):
+class VersionBody(Body):
     """A version of the index."""
 
     version: int
@@ -554,7 +491,7 @@ class VersionBody(_Body):
     """True for the version that requests read now."""
 
 
-class VersionsResponse(_Body):
+class VersionsResponse(Body):
     """A page of the versions, the newest first; those whose manifest is damaged are left out."""
 
     versions: list[VersionBody]
@@ -562,26 +499,21 @@ class VersionsResponse(_Body):
     """Value of `before` for the next page; null where no version follows."""
 
 
-class RollbackRequest(_Strict):
+class RollbackRequest(RequestBody):
     """The version whose content is published again as the newest one."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"version": 3}]})
     version: Count
 
 
-class RollbackResponse(_Body):
+class RollbackResponse(SeenBody):
     """A version that a rollback published: a search that begins now reads it."""
 
     documents: int
     """Number of documents of the version."""
-    model: str
-    version: int
-    """Number of the new version."""
-    log: int
-    """Number of the last change of the log that was left behind."""
 
 
-class Drift(_Body):
+class Drift(Body):
     """How far the leaf files of the served version have drifted from what its model was trained on."""
 
     imbalance: float
@@ -598,7 +530,7 @@ class Drift(_Body):
     """Lines that advise to compact or to train again, with reasons; empty where the index needs neither."""
 
 
-class RecallServed(_Body):
+class RecallServed(Body):
     """Recall as served, measured by queries that were searched exactly too, once they were answered."""
 
     mean: float
@@ -613,7 +545,7 @@ class RecallServed(_Body):
     """Time of the first of these, in UTC (ISO 8601)."""
 
 
-class IndexResponse(_Body):
+class IndexResponse(Body):
     """A description of the index that is served."""
 
     name: str
@@ -681,7 +613,7 @@ class IndexResponse(_Body):
     """Limits of requests by name, such as `max_k`, the most results for a query."""
 
 
-class Health(_Body):
+class Health(Body):
     """State of a server: ready where every shard group answers, and the cross-encoder where there is one."""
 
     ready: bool
@@ -690,7 +622,7 @@ class Health(_Body):
     Writer does not: searches go on without it."""
 
 
-class ErrorDetail(_Body):
+class ErrorDetail(Body):
     """The code and the message of an error."""
 
     code: str
@@ -699,7 +631,7 @@ class ErrorDetail(_Body):
     """The value that was wrong and the values allowed, for people."""
 
 
-class ErrorBody(_Body):
+class ErrorBody(Body):
     """Body of every error, except for `GET /readyz`."""
 
     model_config = ConfigDict(

@@ -14,27 +14,7 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 """Content types of the page's files, by the ending of a name."""
-FILES = {
-    "/": "index.html",
-    **{
-        f"/page/{name}": name
-        for name in (
-            "page.css",
-            "icon.svg",
-            "main.js",
-            "api.js",
-            "detail.js",
-            "elements.js",
-            "filters.js",
-            "route.js",
-            "search.js",
-            "served.js",
-            "snippets.js",
-            "token.js",
-            "tree.js",
-        )
-    },
-}
+FILES = {"/" if file.name == "index.html" else f"/page/{file.name}": file.name for file in sorted(FOLDER.glob("*.*"))}
 """Names of the page's files, by their paths."""
 PAGE = frozenset(FILES)
 """Paths of the page, which need no token."""

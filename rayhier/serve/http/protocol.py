@@ -5,13 +5,23 @@ A request's head, its first line and headers, may have `HEAD_BYTES` bytes, else 
 checked. Bytes after a request that are no HTTP end the connection once the request is answered. A client that ends its
 own side of the connection once its request is sent gets its answer. A client that is refused while it still sends can
 read why: further bytes are dropped for `LINGER_SECONDS`, since a connection that is closed with unread data is reset.
+
+Connections are limited by uvicorn's `limit_concurrency`. A further one takes the place of an idle one. An application's
+`send` returns once the client has read all but a little of what was sent.
 """
 
 import asyncio
 import json
+import logging
+import time
+from functools import lru_cache
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from rayhier.serve.http.guard import KNOWN
 
 HEAD_BYTES = 64_000
 """Most bytes of a request's first line and headers."""
@@ -19,8 +29,12 @@ HEAD_SECONDS = 10.0
 """Seconds that a request's first line and headers may take to arrive."""
 LINGER_SECONDS = 2.0
 """Seconds for which a refused client's further bytes are read and dropped."""
-UNREAD_SECONDS = 30.0
-"""Seconds for which a closed connection waits for its client to read the answer."""
+
+
+@lru_cache(1_000)
+def _tell(server: ServerState, peer: str, minute: int) -> None:  # noqa: ARG001  each is told once
+    """Log that a peer of a server sends what is no HTTP, once a minute."""
+    logging.getLogger("uvicorn.error").warning("%s sends what is no HTTP", peer)
 
 
 class _Transport:
@@ -41,9 +55,8 @@ class _Transport:
         """Close at once, or linger where the client still sends."""
         if self._protocol.is_receiving:
             self._protocol.linger(self._transport)
-        elif not self._transport.is_closing():
+        else:
             self._transport.close()
-            self._protocol.loop.call_later(UNREAD_SECONDS, self._transport.abort)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -56,6 +69,17 @@ class LimitedProtocol(HttpToolsProtocol):
     _is_refused = False
     _deadline: asyncio.TimerHandle | None = None
     _lingers: asyncio.TimerHandle | None = None
+    _idle_since = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request is received or answered."""
+        return (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Place among idle connections: those whose last request had no token come first, then the longest idle."""
+        return self.cycle is not None and KNOWN in self.cycle.scope.get("state", {}), self._idle_since
 
     @property
     def is_receiving(self) -> bool:
@@ -80,7 +104,17 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for the first head."""
         super().connection_made(cast("asyncio.Transport", _Transport(transport, self)))
+        self._idle_since = time.perf_counter()
         self._await_head()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """End the connection that is idle and ranks first, or this one if all others are at work."""
+        others = cast("set[LimitedProtocol]", self.connections) - {self}
+        idle = min((each for each in others if each.is_idle), key=lambda each: each.rank, default=None)
+        (idle or self).transport.abort()
+        self.connections.discard(idle or self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers of a connection that has ended."""
@@ -104,7 +138,15 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
         self._quiet_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self.cycle is not None:
+                self.cycle.keep_alive = False  # nothing is upgraded: the request is answered as any other
+        except httptools.HttpParserError:
+            _tell(self.server_state, (self.client or ("",))[0], int(self.loop.time() // 60))
+            self._refuse(400, "not_http", "Invalid HTTP request received.")
         if (self._in_head and self._head_bytes > HEAD_BYTES) or (
             not self._is_refused and self._quiet_bytes > HEAD_BYTES + len(data)
         ):
@@ -147,9 +189,27 @@ class LimitedProtocol(HttpToolsProtocol):
         if not self._is_refused:
             super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are not HTTP, with status 400."""
-        self._refuse(400, "not_http", msg)
+    def _should_upgrade(self) -> bool:
+        return False
+
+    def on_response_complete(self) -> None:
+        """Note since when the connection is idle."""
+        super().on_response_complete()
+        self._idle_since = time.perf_counter()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        async def run(scope: Any, receive: Any, send: Any) -> None:
+            async def send_all(message: Any) -> None:
+                await send(message)
+                try:
+                    await self.flow.drain()
+                except asyncio.CancelledError:  # the answer is late
+                    self.transport.abort()
+                    raise
+
+            await app(scope, receive, send_all)
+
+        super()._start_asgi_task(cycle, run)
 
     def _await_head(self) -> None:
         self._end_deadline()
@@ -185,8 +245,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle is not None:
             self.cycle.disconnected = True  # what was sent of its body is all that will come
             self.cycle.message_event.set()
-        body: dict[str, Any] = {"error": {"code": code, "message": message}}
-        content = json.dumps(body).encode()
+        content = json.dumps({"error": {"code": code, "message": message}}).encode()
         heads = [b"content-type: application/json", b"content-length: %d" % len(content), b"connection: close"]
         self.transport.write(STATUS_LINE[status] + b"\r\n".join([*heads, b"", content]))
         self.transport.close()

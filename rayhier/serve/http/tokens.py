@@ -9,11 +9,14 @@ import hmac
 import logging
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from rayhier.serve.errors import ApiError
 from rayhier.spec import InputError
 
+SHORT = 16
+"""Characters below which a token is short."""
 AGAIN_SECONDS = 1.0
 """Least seconds between two reads of the files."""
 SAME = "write_token_file: holds the same token as token_file; allowed: two different tokens"
@@ -33,6 +36,11 @@ class Tokens:
         self._tokens = {name: read_token(file, name).encode() for name, file in self._files.items()}
         if _same(self._tokens):
             raise InputError(SAME)
+        for name, file in self._files.items():
+            if Path(file).stat().st_mode & 0o004:
+                _warn(f"{name}: every user of this machine can read {file}; advised: chmod 600")
+            if len(self._tokens[name]) < SHORT:
+                _warn(f"{name}: the token of {file} has fewer than {SHORT} characters; advised: a random one of 32")
         self._failed, self._looked = dict[str, str](), time.monotonic()
 
     @property
@@ -80,6 +88,12 @@ class Tokens:
             if tokens[name] != self._tokens[name]:
                 log.warning("the token of %s was replaced", name)
         self._tokens, self._failed = tokens, failed
+
+
+@cache
+def _warn(message: str) -> None:
+    """Log a warning, once for each message."""
+    log.warning("%s", message)
 
 
 def _same(tokens: Mapping[str, bytes]) -> bool:

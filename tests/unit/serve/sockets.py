@@ -7,7 +7,7 @@ import threading
 
 import uvicorn
 
-SCOPE = {"type": "http", "path": "/v1/search", "headers": []}
+SCOPE = {"type": "http", "method": "POST", "path": "/v1/search", "headers": []}
 HEAD = b"POST /v1/search HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
 
 

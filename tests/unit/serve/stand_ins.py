@@ -116,6 +116,9 @@ class Canned:
     async def unavailable(self):
         return self.gone
 
+    async def changed(self):
+        await asyncio.Event().wait()
+
 
 class CannedWriter:
     """A Writer that changes nothing and notes what it was told."""

@@ -227,3 +227,50 @@ def test_documents_of_a_lost_group_are_missing(engine, groups):
     everything, lost = asyncio.run(engine.documents(Listing("", 1_000)))
     assert lost == [groups[0].name]
     assert len(everything) < N
+
+
+def test_parts_of_texts_that_nobody_waits_for_are_not_encoded(searcher, groups, monkeypatch):
+    """A request of many long texts is encoded in parts, while it is waited for."""
+    texts, encoder, begun, go_on = (
+        ["oak " * 2_000] * 64,
+        searcher.model.text_encoder,
+        asyncio.Event(),
+        threading.Event(),
+    )
+    plain, tokenised = encoder.tokenise, []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        def tokenise(texts):
+            tokenised.append(len(texts))
+            loop.call_soon_threadsafe(begun.set)
+            assert go_on.wait(30)
+            return plain(texts)
+
+        monkeypatch.setattr(encoder, "tokenise", tokenise)
+        engine = engine_of(searcher, groups)
+        gone = asyncio.create_task(engine.encode(texts))
+        await begun.wait()
+        assert engine.admission._there == [sum(1 + len(text) // 256 for text in texts)]
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        go_on.set()
+        vector_NM, tokens = await engine.encode(["oak"] * 200)
+        whole = [len(ids) for ids in plain(["oak"] * 200)]
+        assert (vector_NM.shape[0], tokens) == (200, sum(whole))
+
+    asyncio.run(main())
+    assert tokenised[0] < 10
+    assert sum(tokenised) == tokenised[0] + 200
+
+
+def test_a_long_text_is_cut_before_it_is_tokenised(searcher):
+    encoder = searcher.model.text_encoder
+    long = "oak elm fern " * 100_000
+    assert encoder.tokenise([long]) == encoder.tokenise([long[:3_200]])
+    seen = []
+    plain = encoder.tokenise.tokenizer
+    encoder.tokenise.tokenizer = lambda texts, **options: seen.extend(texts) or plain(texts, **options)
+    encoder.tokenise([long])
+    assert len(seen[0]) <= 100 * encoder.max_length + len(encoder.tokenise.prompt)

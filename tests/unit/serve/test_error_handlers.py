@@ -1,10 +1,13 @@
 """Errors of the framework, which quote of a request no more than a little."""
 
+import re
+
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from rayhier.serve.http.error_handlers import install
+from rayhier.serve.errors import ApiError
+from rayhier.serve.http.error_handlers import install, respond
 from rayhier.serve.http.models import NAME_SHOWN
 
 
@@ -29,3 +32,11 @@ def test_a_wrong_path_is_quoted_in_short(client):
     said = f"/{'x' * (NAME_SHOWN - 1)}: no such path; /openapi.json lists all paths"
     answer = client.get("/" + "x" * 5_000)
     assert (answer.status_code, answer.json()) == (404, {"error": {"code": "not_found", "message": said}})
+
+
+@pytest.mark.parametrize("folder", ["/srv/runs/", "s3://bucket/runs/", "/srv/runs/index/ba98/"])
+def test_what_cannot_be_restored_is_said_without_folders(folder):
+    said = f"{folder}data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists"
+    shown = respond(ApiError(409, "not_restored", said)).body.decode()
+    assert "data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists" in shown
+    assert not {"srv", "bucket", "runs", "index", "ba98"} & set(re.split(r"\W", shown))

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import math
+from dataclasses import replace
 
 import pytest
 
+from rayhier.search.live import Seen
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import overloaded
@@ -14,7 +16,7 @@ from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
 
 from .sockets import HEAD, SCOPE, chunks, connected, listening, status
-from .stand_ins import Canned, Noting, app_of
+from .stand_ins import Canned, CannedWriter, Noting, app_of
 from .virtual_time import run
 
 WHOLE = {"type": "http.request", "body": b"{}", "more_body": False}
@@ -161,3 +163,162 @@ def test_what_is_not_admitted_is_refused_before_its_body_is_parsed():
     sent = Sent()
     asyncio.run(Guard(app, Tokens(None), RequestLimits(), Full(math.inf))(SCOPE, whole, sent))
     assert (sent.statuses, asked) == ([503], [])
+
+
+def test_work_for_a_client_that_left_is_cancelled():
+    async def main():
+        async def hang(scope, receive, send):
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        async def receive():
+            if received.is_set():
+                await leave.wait()
+                return {"type": "http.disconnect"}
+            received.set()
+            return WHOLE
+
+        begun, ended, received, leave = (asyncio.Event() for _ in range(4))
+        guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=1)), Sent()
+        asked = asyncio.create_task(guard(SCOPE, receive, sent))
+        await begun.wait()
+        leave.set()
+        await ended.wait()
+        await asked
+        guard.app = answer
+        await guard(SCOPE, whole, sent)
+        assert sent.statuses == [200]
+
+    run(main())
+
+
+def peer(name, **others):
+    return {**SCOPE, "client": (name, 1), **others}
+
+
+def test_one_peer_takes_no_more_than_its_share_of_the_slots():
+    async def main():
+        async def hang(scope, receive, send):
+            await leave.wait()
+            await answer(scope, receive, send)
+
+        leave = asyncio.Event()
+        guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=4, peer_share=0.5)), Sent()
+        working = [asyncio.create_task(guard(peer("a"), whole, sent)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert sent.statuses == [503]
+        working += [asyncio.create_task(guard(peer("b"), whole, sent)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        assert sent.statuses == [503]
+        await guard(peer("c"), whole, sent)
+        assert sent.statuses == [503, 503]
+        leave.set()
+        await asyncio.gather(*working)
+        assert sorted(sent.statuses) == [200] * 4 + [503] * 2
+        assert guard._working.held == 0
+
+    run(main())
+
+
+def test_large_answers_that_nobody_reads_are_limited():
+    """A request keeps its slot until its answer is read; large answers together have a limit, small ones have none."""
+
+    async def main():
+        async def sized(scope, receive, send):
+            size = scope["size"]
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+            await send({"type": "http.response.body", "body": b"x" * size})
+
+        class Slow(Sent):
+            async def __call__(self, message):
+                self.append(message)
+                if message["type"] == "http.response.body":
+                    await read.wait()
+
+        read, slow = asyncio.Event(), Slow()
+        guard, sent = Guard(sized, Tokens(None), RequestLimits(max_unsent_bytes=300_000, peer_share=1)), Sent()
+        waiting = [asyncio.create_task(guard(peer("a", size=100_000), whole, slow)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert (slow.statuses, guard._working.held, guard._unsent.held) == ([200] * 3, 3, 300_000)
+        await guard(peer("b", size=100_000), whole, sent)
+        await guard(peer("b", size=1_000), whole, sent)
+        assert sent.statuses == [503, 200]
+        read.set()
+        await asyncio.gather(*waiting)
+        await guard(peer("b", size=100_000), whole, sent)
+        assert (sent.statuses, guard._working.held, guard._unsent.held) == ([503, 200, 200], 0, 0)
+
+    run(main())
+
+
+def test_who_waits_for_a_change_holds_no_slot_and_is_woken_by_it():
+    class Changing(Canned):
+        """An engine that sees the next change when it is searched."""
+
+        def __init__(self):
+            super().__init__()
+            self.event = asyncio.Event()
+
+        async def changed(self):
+            await self.event.wait()
+
+        async def search(self, request):
+            self.view = replace(self.view, seen=Seen("0123456789ab", 4, 1))
+            self.event.set()
+            return await super().search(request)
+
+    app = app_of(Changing(), RequestLimits(max_requests=1, seconds=20), writer=CannedWriter())
+    waits = b"GET /v1/documents?min_log=1 HTTP/1.1\r\nHost: h\r\n\r\n"
+    with listening(app) as port, connected(port, waits) as one:
+        with connected(port, waits) as two:
+            assert status(two) == 503  # those that wait have a limit too
+        with connected(port, HEAD + b'Content-Length: 16\r\n\r\n{"query": "oak"}') as other:
+            assert status(other) == 200
+        assert status(one) == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/page/main.js", "/healthz", "/readyz"])
+def test_a_body_to_a_path_without_a_token_is_not_received(path):
+    head = f"GET {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 90\r\n\r\n".encode()
+    with listening(app_of(Canned(), RequestLimits(max_arriving_bytes=50))) as port:
+        open_ = [connected(port, head + b"x" * 40) for _ in range(3)]
+        with connected(port, HEAD + b'Content-Length: 16\r\n\r\n{"query": "oak"}') as one:
+            assert status(one) == 200
+        for each in open_:
+            said = each.recv(65_536)
+            assert said.startswith(b"HTTP/1.1 200")
+            assert b"connection: close" in said.lower()
+            each.close()
+
+
+def test_answers_are_neither_kept_nor_guessed():
+    async def main():
+        sent = Sent()
+        await Guard(answer, Tokens(None), RequestLimits())(SCOPE, whole, sent)
+        assert dict(sent[0]["headers"]) == {b"x-content-type-options": b"nosniff", b"cache-control": b"no-store"}
+
+    run(main())
+
+
+def test_nothing_is_a_web_socket():
+    async def main():
+        sent = Sent()
+        await Guard(answer, Tokens(None), RequestLimits())({**SCOPE, "type": "websocket"}, whole, sent)
+        assert [message["type"] for message in sent] == ["websocket.close"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "identity", "deflate", "chunked, chunked"])
+def test_a_body_with_another_transfer_coding_is_refused(coding):
+    async def main():
+        sent = Sent()
+        scope = {**SCOPE, "headers": [(b"transfer-encoding", coding.encode())]}
+        await Guard(answer, Tokens(None), RequestLimits())(scope, whole, sent)
+        assert sent.statuses == [415]
+        assert (b"connection", b"close") in sent[0]["headers"]
+
+    run(main())

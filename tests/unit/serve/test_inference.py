@@ -100,3 +100,20 @@ def test_what_the_models_refuse_is_told(client, engine):
 
 def test_metrics_count_each_path():
     assert {"/v1/models", "/v1/embeddings", "/v1/rerank", "/v2/rerank"} < set(PATHS)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("embeddings", {"input": "x" * 101}),
+        ("embeddings", {"input": ["oak", "x" * 101]}),
+        ("rerank", {"query": "x" * 101, "documents": ["oak"]}),
+        ("rerank", {"query": "oak", "documents": ["oak", "x" * 101]}),
+        ("rerank", {"query": "oak", "documents": [{"text": "x" * 101}]}),
+    ],
+)
+def test_texts_are_as_long_as_those_of_searches(client, engine, path, body):
+    status, code, message = error(client.post(f"/v1/{path}", json=body))
+    assert (status, code) == (422, "invalid")
+    assert "got 101 characters; allowed: 100, limits.max_query" in message
+    assert engine.asked == []

@@ -72,6 +72,10 @@ def test_other_machines_are_answered_only_behind_a_limit_for_heads(published, to
     monkeypatch.delenv("RAY_SERVE_ENABLE_HA_PROXY")
     config.write_text(config.read_text().replace("token_file: null", "behind_front: true"))
     assert prepare(config, str(published), str(token), port).args.behind_front
+    with pytest.raises(
+        InputError, match=r"got '0\.0\.0\.0', which other machines reach.* allowed: with args.token_file"
+    ):
+        prepare(config, str(published), None, port)
 
 
 CONFIGS = {

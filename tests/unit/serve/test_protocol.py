@@ -1,5 +1,6 @@
 """What comes before a body, over real sockets: heads have limits, and a client that half-closes gets its answer."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -89,22 +90,6 @@ def test_blank_lines_keep_no_connection_open(monkeypatch):
         one.sendall(b"\r\n")
         while one.recv(65_536):
             pass
-
-
-def test_an_answer_that_nobody_reads_is_dropped(monkeypatch):
-    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.05)
-
-    async def large(scope, receive, send):
-        await PlainTextResponse("x" * 50_000_000)(scope, receive, send)
-
-    request = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-    with listening(large, http=LimitedProtocol) as number, connected(number, request) as one:
-        threading.Event().wait(0.5)
-        size = 0
-        with contextlib.suppress(OSError):
-            while chunk := one.recv(1 << 20):
-                size += len(chunk)
-        assert size < 50_000_000
 
 
 def test_a_head_that_is_too_long_is_431(port):
@@ -214,3 +199,100 @@ def test_a_client_that_half_closes_within_a_body_has_left(port):
     with connected(port, b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 20\r\n\r\nok") as one:
         one.shutdown(socket.SHUT_WR)
         assert one.recv(10) == b""
+
+
+GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+def closed(connection):
+    """Whether the server has closed a connection, on which nothing else comes."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_a_further_connection_takes_the_place_of_the_longest_idle_one():
+    async def known(scope, receive, send):
+        if scope["path"] == "/known":
+            scope["state"]["known"] = True
+        await PlainTextResponse("a")(scope, receive, send)
+
+    with listening(known, http=LimitedProtocol, limit_concurrency=5) as number:
+        kept = connected(number, GET.replace(b"/a", b"/known"))
+        assert kept.recv(65_536).startswith(b"HTTP/1.1 200")
+        idle = []
+        for _ in range(20):
+            idle.append(connected(number, GET))
+            assert idle[-1].recv(65_536).startswith(b"HTTP/1.1 200")
+        assert [closed(each) for each in idle] == [True] * 17 + [False] * 3
+        kept.sendall(GET)
+        assert kept.recv(65_536).startswith(b"HTTP/1.1 200")
+        for each in idle:
+            each.close()
+        kept.close()
+
+
+def test_a_further_connection_is_refused_while_all_are_at_work():
+    leave, begun = threading.Event(), threading.Semaphore(0)
+
+    async def busy(scope, receive, send):
+        begun.release()
+        while not leave.is_set():
+            await asyncio.sleep(0.01)
+        await PlainTextResponse("a")(scope, receive, send)
+
+    with listening(busy, http=LimitedProtocol, limit_concurrency=4) as number:
+        working = [connected(number, GET) for _ in range(3)]
+        assert all(begun.acquire(timeout=30) for _ in working)
+        with connected(number) as one, contextlib.suppress(ConnectionError):
+            assert one.recv(10) == b""
+        leave.set()
+        for each in working:
+            assert each.recv(65_536).startswith(b"HTTP/1.1 200")
+            each.close()
+
+
+@pytest.mark.parametrize("request_", [GET, GET.replace(b"Host", b"Connection: close\r\nHost")], ids=["keeps", "closes"])
+@pytest.mark.parametrize("late", [False, True])
+def test_an_answer_is_sent_once_it_is_read(late, request_):
+    sent, over = threading.Event(), threading.Event()
+
+    async def large(scope, receive, send):
+        try:
+            async with asyncio.timeout(0.05 if late else 30):
+                await PlainTextResponse("x" * 50_000_000)(scope, receive, send)
+            sent.set()
+        except TimeoutError:
+            over.set()
+
+    with listening(large, http=LimitedProtocol) as number, connected(number, request_) as one:
+        if late:
+            assert over.wait(30)
+        else:
+            assert not sent.wait(0.2)
+        size = 0
+        with contextlib.suppress(ConnectionError):
+            while size < 50_000_000 and (chunk := one.recv(1 << 20)):
+                size += len(chunk)
+        assert (size < 50_000_000) is late
+        assert sent.wait(0 if late else 30) is not late
+
+
+def test_the_log_says_once_who_sends_no_http(port, caplog):
+    for _ in range(20):
+        with connected(port, b"XX\r\n\r\n") as one:
+            assert refused(one) == (400, "not_http")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@pytest.mark.parametrize("kind", [b"websocket", b"h2c"])
+def test_nothing_is_upgraded(port, caplog, kind):
+    head = GET.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n" % kind)
+    with connected(port, head) as one:
+        status, fields, body = answer(one)
+        assert (status, body, fields["connection"]) == (200, b"/a 0", "close")
+    assert caplog.records == []

@@ -82,3 +82,11 @@ def test_a_million_values_are_never_parsed(monkeypatch, value, around):
 def test_commas_in_texts_do_not_count():
     value = {"queries": [',"[{' * 2_500] * 64}
     assert parse(json.dumps(value).encode(), 100) == value
+
+
+def test_keys_are_counted_but_not_those_in_texts():
+    body = json.dumps({f"k{number}": "a:b" for number in range(100)}).encode()
+    assert len(parse(body, 1_000, 100)) == 100
+    with pytest.raises(ApiError, match="body: got about 100 keys; allowed: 99") as caught:
+        parse(body, 1_000, 99)
+    assert caught.value.status == 413

@@ -202,3 +202,16 @@ def test_over_http(files, tokens):
     assert error(allowed)[:2] == (422, "invalid")  # past the token
     files[0].write_text("sesame-22")
     assert error(client.post("/v1/search", **asked))[:2] == (401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("token", "mode", "said"), [("a" * 16, 0o600, []), ("a" * 15, 0o600, ["short"]), ("a" * 16, 0o644, ["open"])]
+)
+def test_a_weak_token_or_an_open_file_is_warned_of_once(tmp_path, caplog, token, mode, said):
+    path = tmp_path / "token"
+    path.write_text(token)
+    path.chmod(mode)
+    for _ in range(2):
+        Tokens(str(path))
+    words = {"short": "fewer than 16 characters", "open": "every user of this machine can read"}
+    assert [kind for record in caplog.records for kind, said in words.items() if said in record.message] == said

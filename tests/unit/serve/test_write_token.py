@@ -1,0 +1,104 @@
+"""A token that only reads changes nothing, whatever the path and the method look like."""
+
+import itertools
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.routing import Route
+
+from rayhier.serve.http.tokens import Tokens
+
+from .sockets import connected, listening, status
+from .stand_ins import Canned, CannedWriter, app_of, error
+
+READS = ("GET", "HEAD", "OPTIONS")
+READING = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
+BODIES = {
+    ("PUT", "/v1/documents"): b'{"documents": [{"id": "a", "text": "oak"}]}',
+    ("DELETE", "/v1/documents"): b'{"ids": ["a"]}',
+    ("POST", "/v1/versions/rollback"): b'{"version": 1}',
+}
+"""A body that each route that writes takes."""
+CHANGED = ("{}%0A", "{}%0a", "{}%0D", "{}%00", "{}%7F", "{}%C2%85", "{}%E2%80%A8", "{}%0A?x=1")
+OTHERS = (
+    "%0A{}",
+    "/{}",
+    "{}/",
+    "{}%2F",
+    "{}//",
+    "/.{}",
+    "/x/..{}",
+    "{}?x=1",
+    "{}#x",
+    "{};x",
+    "http://h{}",
+    "http://h{}%0A",
+    "*{}",
+)
+
+
+@pytest.fixture
+def served(tmp_path):
+    """An application with both tokens, and the Writer behind it."""
+    for name in ("read", "write"):
+        (tmp_path / name).write_text(f"{name}-token")
+    writer = CannedWriter()
+    return app_of(Canned(), tokens=Tokens(str(tmp_path / "read"), str(tmp_path / "write")), writer=writer), writer
+
+
+def forms(path):
+    """A path as it is, with one of its letters encoded, with its last slash encoded, and otherwise changed."""
+    head, _, tail = path.rpartition("/")
+    return [
+        path,
+        f"{head}/%{ord(tail[0]):x}{tail[1:]}",
+        f"{head}%2F{tail}",
+        *(form.format(path) for form in (*CHANGED, *OTHERS)),
+    ]
+
+
+def sent(port, method, target, body, token):
+    """Status of the answer to a request whose target is sent as it stands."""
+    head = f"{method} {target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+    more = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with connected(port, head.encode() + more.encode() + body) as one:
+        return status(one)
+
+
+def test_a_token_that_reads_changes_nothing_by_any_form_of_a_path(served):
+    app, writer = served
+    with listening(app) as port:
+        for (method, path), body in BODIES.items():
+            answers = {form: sent(port, method, form, body, "read-token") for form in forms(path)}
+            assert set(answers.values()) <= {400, 403, 404}, answers
+            assert writer.told == []
+            assert sent(port, method, path, body, "write-token") == 200
+            assert len(writer.told) == 1
+            answers = {form: sent(port, method, form.format(path), body, "write-token") for form in CHANGED}
+            assert set(answers.values()) == {404}, answers
+            writer.told.clear()
+
+
+def test_the_routes_check_the_token_themselves(served, monkeypatch):
+    app, writer = served
+    monkeypatch.setattr("rayhier.serve.http.guard._writes", lambda scope: False)
+    client = TestClient(app, headers={"Authorization": "Bearer read-token", "Content-Type": "application/json"})
+    for (method, path), body in BODIES.items():
+        assert error(client.request(method, path, content=body))[:2] == (403, "forbidden")
+    assert writer.told == []
+
+
+def test_every_route_that_may_write_is_known(served):
+    routes = [route for route in served[0].routes if isinstance(route, Route)]
+    others = {(method, route.path) for route in routes for method in (route.methods or ()) if method not in READS}
+    assert others == set(BODIES) | {("POST", path) for path in READING}
+
+
+@pytest.mark.parametrize("token", ["read-token", "write-token"])
+def test_other_methods_write(served, token):
+    client = TestClient(served[0], headers={"Authorization": f"Bearer {token}"})
+    for method, path in itertools.product(("POST", "PATCH", "TRACE", "MKCOL"), ("/v1/index", "/v1/documents")):
+        answer = client.request(method, path)
+        assert answer.status_code == (403 if token == "read-token" else 405)
+    if token == "write-token":
+        assert set(answer.headers["Allow"].split(", ")) == {"GET", "PUT", "DELETE"}
