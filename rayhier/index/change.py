@@ -33,7 +33,8 @@ from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]
 """Documents in the corpus's columns, and the trained encoder's output for their texts."""
-EMBEDDED_ROWS, EMBEDDED_IDS = "data/embedded-", "removed/embedded-"
+REMOVED_IDS = "removed/"
+EMBEDDED_ROWS, EMBEDDED_IDS = "data/embedded-", f"{REMOVED_IDS}embedded-"
 """Beginnings of the names of files of rows that took the place of carried ones, and of these documents' ids."""
 AGAIN = ("given more than once", "each id once")
 
@@ -355,7 +356,7 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
-def write_ids(root: Location, ids: pa.Array, begins: str = "removed/") -> files.File:
+def write_ids(root: Location, ids: pa.Array, begins: str = REMOVED_IDS) -> files.File:
     """Write the ids of documents that a version removes."""
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
     return files.write_parquet(root, f"{begins}{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)

@@ -360,8 +360,9 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     removal = write_ids(root, named)
 
     def change(now: LeafMap) -> Manifest:
-        base = now.manifest  # files may have been packed meanwhile
-        if any(getattr(base, name) != getattr(manifest, name) for name in ("counts", "removed", "log", "revision")):
+        base = now.manifest
+        between = range(manifest.version + 1, base.version + 1)
+        if any(LeafMap.open(root, number).manifest.change != "pack" for number in between):  # it changes no document
             raise InputError(
                 f"maintain: version {base.version} ({base.change}) was published meanwhile; nothing was changed; run "
                 "it again"

@@ -186,6 +186,26 @@ def test_a_document_replaced_meanwhile_in_its_leaves_stays_replaced(made, monkey
     assert {row["text"] for row in content(LeafMap.open(made.root)).values()} == {"new"}
 
 
+def test_a_document_added_again_after_a_rollback_stays(made, monkeypatch):
+    """All leaves have as many rows as before, and nothing was removed."""
+    from rayhier.index import maintain as module
+
+    ids, vectors = [f"e{n:03d}" for n in range(N)], Encoded.of(made.vectors)
+    change.add(made.root, made.assign, [(documents(ids), vectors)], FACTOR)
+
+    def late(root, named):
+        monkeypatch.undo()
+        change.rollback(made.root, 1)
+        again = documents(ids).set_column(2, "text", [["new"] * N])
+        change.add(made.root, made.assign, [(again, vectors)], FACTOR)
+        return module.write_ids(root, named)
+
+    monkeypatch.setattr(module, "write_ids", late)
+    with pytest.raises(InputError, match=r"version 4 \(add\) was published meanwhile"):
+        maintained(made)
+    assert content(LeafMap.open(made.root))["e000", 0]["text"] == "new"
+
+
 def test_an_addition_placed_before_maintenance_is_refused(made):
     """Its leaves are those of a router that no longer routes."""
 
