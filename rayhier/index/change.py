@@ -182,7 +182,7 @@ def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> Leaf
         def change(now: LeafMap) -> Manifest:
             left = carried_rows(now)
             mine = pc.is_in(left["id"], named)
-            _refuse(_minus(named, left["id"]), "without a carried vector", "documents whose vectors were carried")
+            _refuse(unknown(left, named), "without a carried vector", "documents whose vectors were carried")
             manifest = without_rows(now.manifest, find(now, named), file, len(named), "embed")
             manifest = with_shards(manifest, [shard], now.manifest.version + 1, "embed")
             carried = left.num_rows - int(pc.sum(mine).as_py())
@@ -206,11 +206,6 @@ def carried_rows(now: LeafMap) -> pa.Table:
             rows = now.read(shard, [key, "leaf", "rank"], verify=False)
             tables.append(rows.filter(pc.equal(rows["rank"], 0)).select([key, "leaf"]).rename_columns(["id", "leaf"]))
     return pa.concat_tables(tables)
-
-
-def _minus(ids: pa.Array, others: pa.ChunkedArray) -> list[str]:
-    missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, others.combine_chunks()))).to_pylist()
-    return missing
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:

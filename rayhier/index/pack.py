@@ -36,15 +36,26 @@ def pack(root: Location) -> LeafMap | None:
         base = newest.manifest
         if chosen := small(base):
             rows = pa.concat_tables([newest.read(shard, newest.columns(shard)) for shard in chosen])
-            shards: list[Shard] = []
+            packed: list[Shard] = []
             if len(rows):
                 name = f"data/packed-{base.version:06d}-{uuid.uuid4().hex[:12]}.parquet"
-                shards = [write_rows(root, name, rows, base.version, words=base.words)]
-            return leaf_map.commit(root, _replaced(base, chosen, shards))
-        if removals := together(base):
-            ids = newest.removed_ids(removals)
-            begins = EMBEDDED_IDS if _embedded(removals[0]) else REMOVED_IDS
-            return leaf_map.commit(root, _joined(base, removals, write_ids(root, ids, begins), len(ids)))
+                packed = [write_rows(root, name, rows, base.version, words=base.words)]
+
+            def shards(now: Manifest) -> dict[str, Any]:
+                return {"shards": [*(shard for shard in now.shards if shard not in chosen), *packed]}
+
+            return leaf_map.commit(root, _packed(base, [shard.file for shard in chosen], shards))
+        if few := together(base):
+            ids = newest.removed_ids(few)
+            file = write_ids(root, ids, EMBEDDED_IDS if _embedded(few[0]) else REMOVED_IDS)
+            since = max(removal.since for removal in few)
+            joined = Removal(file=file, ids=len(ids), rows=sum(removal.rows for removal in few), since=since)
+
+            def removals(now: Manifest) -> dict[str, Any]:
+                return {"removed": [*(removal for removal in now.removed if removal not in few), joined]}
+
+            # A shard that was packed meanwhile may have the date of a version between the removals.
+            return leaf_map.commit(root, _packed(base, [shard.file for shard in base.shards], removals))
         return None
 
 
@@ -79,30 +90,14 @@ def _embedded(removal: Removal) -> bool:
     return removal.file.name.startswith(EMBEDDED_IDS)
 
 
-def _replaced(base: Manifest, chosen: list[Shard], packed: list[Shard]) -> Callable[[LeafMap], Manifest]:
-    """Return the change that puts packed shards, made of an older version, in the place of the chosen ones."""
-    names = {shard.file.name for shard in chosen}
+def _packed(
+    base: Manifest, used: list[File], changed: Callable[[Manifest], dict[str, Any]]
+) -> Callable[[LeafMap], Manifest]:
+    """Return the change that puts files, made of some that a version used, in their place."""
 
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest
-        check_kept("pack", base, [shard.file for shard in chosen], now)
-        kept = [shard for shard in now.shards if shard.file.name not in names]
-        return now.model_copy(update={"change": "pack", "at": leaf_map.now(), "shards": [*kept, *packed]})
-
-    return change
-
-
-def _joined(base: Manifest, chosen: list[Removal], file: File, ids: int) -> Callable[[LeafMap], Manifest]:
-    """Return the change that puts one file of removed ids in the place of the chosen ones."""
-    names, sinces = {removal.file.name for removal in chosen}, [removal.since for removal in chosen]
-    joined = Removal(file=file, ids=ids, rows=sum(removal.rows for removal in chosen), since=max(sinces))
-
-    def change(newest: LeafMap) -> Manifest:
-        now = newest.manifest
-        # A shard that was packed meanwhile may have the date of a version between the removals.
-        check_kept("pack", base, [shard.file for shard in base.shards], now)
-        kept = [removal for removal in now.removed if removal.file.name not in names]
-        removed = sorted([*kept, joined], key=lambda removal: removal.since)
-        return now.model_copy(update={"change": "pack", "at": leaf_map.now(), "removed": removed})
+        check_kept("pack", base, used, now)
+        return now.model_copy(update={"change": "pack", "at": leaf_map.now(), **changed(now)})
 
     return change

@@ -16,6 +16,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.revise import in_use
 from rayhier.model.router import load_router, route_all
 from rayhier.search.answer import answers
+from rayhier.search.request import rules_of
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
@@ -140,6 +141,21 @@ def test_leaves_that_shrank_are_given_up(made):
     assert again.manifest.documents == N - len(gone)
     assert {name for name, _ in content(again)} == set(made.ids) - set(gone)
     verify(made.root)
+
+
+def test_every_leaf_can_be_visited_after_deletes(made):
+    after = maintained(made)
+    rows = content(after)
+    gone = [
+        name for (name, rank), row in rows.items() if rank == 0 and min(row["leaves"]) < len(after.manifest.counts) // 2
+    ]
+    there = change.delete(made.root, gone)
+    assert there.manifest.counts.count(0)
+    wide = JobSpec.model_validate(SPEC.model_dump(mode="json") | {"search": {"beam": 1000}})
+    beam = rules_of(wide, there.manifest).default_beam
+    leaves = route_all(router_of(there, made), Encoded.of(made.vectors), beam)[0].numpy()
+    found = answers(LeafScan.mapped(there).scan(made.vectors, leaves, N), leaves, N, N)
+    assert {len(answer.hits) for answer in found} == {there.manifest.documents}
 
 
 def test_equal_documents_cannot_be_split(made, write_map, tmp_path):
