@@ -66,7 +66,7 @@ def _opened(root: Location, now: Current, search: SearchSpec) -> Searcher:
 
 
 def _ids(searcher: Searcher, query_QM: Floats) -> list[list[str]]:
-    return [[hit.id for hit in answer.hits[:TEN]] for answer in searcher.search_vectors(query_QM)]
+    return [[hit.id for hit in answer.hits[:TEN]] for answer in searcher.search(query_QM)]
 
 
 def _timed(searchers: dict[str, Searcher], query_QM: Floats) -> dict[str, tuple[float, float]]:

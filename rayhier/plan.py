@@ -50,8 +50,8 @@ STAGES = {
     "train": Stage("model", 11, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
-    "calibrate": Stage("calibration", 5, "evaluate"),
-    "evaluate": Stage("evaluate", 9, "evaluate"),
+    "calibrate": Stage("calibration", 6, "evaluate"),
+    "evaluate": Stage("evaluate", 10, "evaluate"),
 }
 """Stages by name, in the order of a run."""
 HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}

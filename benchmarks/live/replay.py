@@ -269,7 +269,7 @@ def again(searcher: Searcher, answer: Given, queries: Queries) -> tuple[list[str
     """Search for an answer's question, as of the change that it saw; returns ids and scores."""
     searcher.log = answer.log
     if answer.mode == "vector":
-        (replay,) = searcher.search_vectors(queries.vector_QM[answer.query][None], answer.k, answer.beam)
+        (replay,) = searcher.search(queries.vector_QM[answer.query][None], answer.k, answer.beam)
     else:
         (replay,) = searcher.search([queries.texts[answer.query]], answer.k, answer.beam, mode=answer.mode)
     return [hit.id for hit in replay.hits], [hit.score for hit in replay.hits]

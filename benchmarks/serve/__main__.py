@@ -131,7 +131,7 @@ def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goa
     """Shares of a thousand questions that are answered as offline search does, alone and in batches."""
     beam = searcher.model.spec.search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
     kinds: dict[str, tuple[str, Sequence[Any], list[Answer]]] = {
-        "vectors": ("vector", list(vectors), searcher.search_vectors(vectors, 2 * K, beam)),
+        "vectors": ("vector", list(vectors), searcher.search(vectors, 2 * K, beam)),
         "texts": ("query", texts, searcher.search(texts, 2 * K)),
     }
     client = Client(f"http://127.0.0.1:{PORT}/together", TOKEN, timeout=60)

@@ -32,7 +32,7 @@ def application(workdir: str) -> FastAPI:
         if question.query is not None:
             (answer,) = searcher.search([question.query], question.k)
         else:
-            (answer,) = searcher.search_vectors(np.array([question.vector], np.float32), question.k)
+            (answer,) = searcher.search(np.array([question.vector], np.float32), question.k)
         results = [
             {"id": hit.id, "score": hit.score, "leaf": hit.leaf, "title": hit.title, "text": hit.text}
             for hit in answer.hits

@@ -45,7 +45,7 @@ def _command(folder: Path) -> bytes:
 def offline(searcher: Searcher, query_QM: Floats, beam: int | None) -> float:
     """Mean recall of all queries, searched in this process as served and exactly."""
     best: Any = searcher.reader.read(Exact(query_QM, K))
-    answers = searcher.search_vectors(query_QM, K, beam)
+    answers = searcher.search(query_QM, K, beam)
     shares = [
         share_found(np.array([hit.score for hit in answer.hits]), best_K)
         for answer, best_K in zip(answers, best.score_QK, strict=True)

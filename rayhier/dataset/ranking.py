@@ -227,7 +227,7 @@ def repeated(value_QF: Ints) -> Bools:
 def take(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
     """Take the values at places [q, k] of each row, like `np.take_along_axis`, which is slower for few queries."""
     if len(value_QN) == 1:
-        return np.asarray(value_QN[0].take(place_QK))
+        return np.asarray(value_QN[0].take(place_QK, axis=0))
     return np.asarray(value_QN[np.arange(len(value_QN))[:, None], place_QK])
 
 

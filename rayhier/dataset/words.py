@@ -1,32 +1,71 @@
-"""Words of texts as BM25 counts them: which documents have a word, and how often."""
+"""Words of texts as BM25 counts them: which documents have a word, and how often.
+
+A word is a run of letters, digits, marks and underscores, as Unicode has them, in any script. In scripts that put no
+blanks between words each pair of neighbouring characters counts as a word, as in Lucene's CJK analyzer.
+"""
 
 import hashlib
 import re
+import unicodedata
 from array import array
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import regex
 from bm25s.stopwords import STOPWORDS_EN
 
 from rayhier.arrays import Ints
 from rayhier.storage import schemas
 
-WORD = re.compile(r"(?u)\b\w\w+\b")
-STOP_WORDS = frozenset(STOPWORDS_EN)
+UNSPACED = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Hangul}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    r"\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Tai_Viet}\p{Javanese}\p{Balinese}々〆ー"
+)
+"""Scripts without blanks between words; and Hangul, whose words end in particles."""
+LETTER = rf"[\w--[{UNSPACED}\p{{M}}]]"
+WORD = regex.compile(
+    rf"{LETTER}[\w--[{UNSPACED}]]+|(?<!['’]){LETTER}(?!['’])|[{UNSPACED}][{UNSPACED}\p{{M}}]*", regex.V1
+)
+"""Two letters or more, one letter unless an apostrophe cuts it off (`don't`), or a run in a script without blanks."""
+ASCII = re.compile(r"\w\w+|(?<!')\w(?!')", re.ASCII)
+"""The same words in a text of ASCII, which are found faster."""
+RUN = regex.compile(f"[{UNSPACED}]", regex.V1)
+CHARACTER = regex.compile(r"\X")
+UNWRITTEN = regex.compile(
+    r"[\u00ad\u200c\u200d\u0640\u064b-\u0652\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]"
+)
+"""What writers leave out at will: soft hyphens, joiners, and the vowel signs of Arabic and Hebrew."""
+STOP_WORDS = frozenset((*STOPWORDS_EN, "i"))
+"""English words that say little. No other language has stop words here."""
 
 
 def words(text: str) -> list[str]:
-    """Split a text into the words that BM25 counts: of two letters or more, in lower case, no English stop words.
+    """Split a text into the words that BM25 counts: in lower case, in Unicode's form NFKC, no English stop words.
 
-    They are those of bm25s by default.
-
-    >>> words("The quick fox, the FOX")
-    ['quick', 'fox', 'fox']
+    >>> words("The quick fox, the FOX; plan B")
+    ['quick', 'fox', 'fox', 'plan', 'b']
+    >>> words("हिन्दी में किताब, 压缩文件")
+    ['हिन्दी', 'में', 'किताब', '压缩', '缩文', '文件']
     """
-    return [word for word in WORD.findall(text.lower()) if word not in STOP_WORDS]
+    if text.isascii():
+        found = ASCII.findall(text.lower())
+    else:
+        written = UNWRITTEN.sub("", unicodedata.normalize("NFKC", text))
+        folded = unicodedata.normalize("NFKC", written.casefold())
+        found = WORD.findall(folded)
+        if RUN.search(folded):
+            found = [part for word in found for part in (_pairs(word) if RUN.match(word) else [word])]
+    return [word for word in found if word not in STOP_WORDS]
+
+
+def _pairs(run: str) -> list[str]:
+    """Return each pair of neighbouring characters, with their marks; a single character as it is."""
+    characters = CHARACTER.findall(run)
+    return [one + next_ for one, next_ in pairwise(characters)] or characters
 
 
 def word_hashes(distinct: Iterable[str]) -> npt.NDArray[np.uint64]:

@@ -33,7 +33,8 @@ from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]
 """Documents in the corpus's columns, and the trained encoder's output for their texts."""
-EMBEDDED_ROWS, EMBEDDED_IDS = "data/embedded-", "removed/embedded-"
+REMOVED_IDS = "removed/"
+EMBEDDED_ROWS, EMBEDDED_IDS = "data/embedded-", f"{REMOVED_IDS}embedded-"
 """Beginnings of the names of files of rows that took the place of carried ones, and of these documents' ids."""
 AGAIN = ("given more than once", "each id once")
 
@@ -181,7 +182,7 @@ def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> Leaf
         def change(now: LeafMap) -> Manifest:
             left = carried_rows(now)
             mine = pc.is_in(left["id"], named)
-            _refuse(_minus(named, left["id"]), "without a carried vector", "documents whose vectors were carried")
+            _refuse(unknown(left, named), "without a carried vector", "documents whose vectors were carried")
             manifest = without_rows(now.manifest, find(now, named), file, len(named), "embed")
             manifest = with_shards(manifest, [shard], now.manifest.version + 1, "embed")
             carried = left.num_rows - int(pc.sum(mine).as_py())
@@ -205,11 +206,6 @@ def carried_rows(now: LeafMap) -> pa.Table:
             rows = now.read(shard, [key, "leaf", "rank"], verify=False)
             tables.append(rows.filter(pc.equal(rows["rank"], 0)).select([key, "leaf"]).rename_columns(["id", "leaf"]))
     return pa.concat_tables(tables)
-
-
-def _minus(ids: pa.Array, others: pa.ChunkedArray) -> list[str]:
-    missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, others.combine_chunks()))).to_pylist()
-    return missing
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:
@@ -355,7 +351,7 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
-def write_ids(root: Location, ids: pa.Array, begins: str = "removed/") -> files.File:
+def write_ids(root: Location, ids: pa.Array, begins: str = REMOVED_IDS) -> files.File:
     """Write the ids of documents that a version removes."""
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
     return files.write_parquet(root, f"{begins}{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)

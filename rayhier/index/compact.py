@@ -7,7 +7,7 @@ from rayhier.index.shards import shard_count, write_shard
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
-from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, Shard, ranges
+from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, Shard, check_kept, ranges
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
 
@@ -49,14 +49,8 @@ def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap
 
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest
+        check_kept("compact", base, base.files, now)
         later = [removed for removed in now.removed if removed.file.name not in old]
-        # Removals of an older version, which a rollback brought back, would not act on shards of a later version.
-        brought_back = not all(removal.acts_on(shard) for removal in later for shard in dated)
-        if brought_back or not old <= {file.name for file in now.files}:
-            raise InputError(
-                f"compact: version {now.version} ({now.change}) no longer has all files of version {base.version}, "
-                "which was compacted; nothing was changed; run compact again"
-            )
         return now.model_copy(
             update={
                 "change": "compact",

@@ -36,7 +36,7 @@ from rayhier.model.revise import flat, give_up, in_use, move, split
 from rayhier.model.router import Router, save_router
 from rayhier.model.spill import CANDIDATES
 from rayhier.search.scan import LeafScan
-from rayhier.search.segment import MappedSegment
+from rayhier.search.segment import MappedSegment, leaf_pairs
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.search import LOSSLESS, RecallBeam
 from rayhier.storage import columns, files, leaf_map
@@ -141,7 +141,7 @@ class Region:
         rows = self.stored.in_leaves(self._whole_L)
         self._id_N = rows["id"].combine_chunks()
         self._unit_NM = F.normalize(torch.from_numpy(columns.matrix(rows["vector"])), dim=1)
-        self._before_N2 = _pairs(rows["leaves"].combine_chunks())
+        self._before_N2 = leaf_pairs(rows["leaves"].combine_chunks())
         self._leaf_N2 = self._before_N2.copy()
 
     @property
@@ -298,7 +298,7 @@ class Stored:
         tables = []
         for segment in self._segments:
             table = segment.table
-            here_N = leaf_L[_pairs(table["leaves"].combine_chunks())].any(axis=1)
+            here_N = leaf_L[leaf_pairs(table["leaves"].combine_chunks())].any(axis=1)
             row_A = np.flatnonzero(here_N & (table["rank"].to_numpy() == 0))
             shown = table.select([key_of(table.column_names), "leaves"]).rename_columns(["id", "leaves"])
             tables.append(_with_vectors(shown, segment, row_A))
@@ -316,12 +316,6 @@ class Stored:
 def _with_vectors(table: pa.Table, segment: MappedSegment, row_A: Ints) -> pa.Table:
     vectors = columns.vector_column(segment.vectors(row_A).numpy(), pa.float32())
     return table.take(pa.array(row_A)).append_column("vector", pa.chunked_array([vectors]))
-
-
-def _pairs(leaves: pa.ListArray) -> Ints:
-    """Return documents' leaves [n, 2] from the column `leaves`, the first again where there is no second."""
-    offset_N, values = leaves.offsets.to_numpy(), leaves.values.to_numpy()
-    return np.stack([values[offset_N[:-1]], values[offset_N[1:] - 1]], axis=1).astype(np.int64)
 
 
 def _all_rows(leaves: pa.ListArray) -> pa.Table:
@@ -360,8 +354,9 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     removal = write_ids(root, named)
 
     def change(now: LeafMap) -> Manifest:
-        base = now.manifest  # files may have been packed meanwhile
-        if any(getattr(base, name) != getattr(manifest, name) for name in ("counts", "removed", "log", "revision")):
+        base = now.manifest
+        between = range(manifest.version + 1, base.version + 1)
+        if any(LeafMap.open(root, number).manifest.change != "pack" for number in between):  # it changes no document
             raise InputError(
                 f"maintain: version {base.version} ({base.change}) was published meanwhile; nothing was changed; run "
                 "it again"

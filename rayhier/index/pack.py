@@ -1,69 +1,103 @@
 """Pack: write the rows of many small shards, which folds and additions left, to one, so that few files stay.
 
 Of the shards of about a size, sixteen become one: a row is written again once for each sixteen times as many rows, and
-not any more where its shard is as large as a build makes them.
+not any more where its shard is as large as a build makes them. Files of removed ids are packed in the same way, if they
+act on the same shards.
 """
 
 import math
 import uuid
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from rayhier.index.change import EMBEDDED_IDS, REMOVED_IDS, write_ids
 from rayhier.index.shards import SHARD_BYTES, write_rows
-from rayhier.spec import InputError
 from rayhier.storage import leaf_map
-from rayhier.storage.leaf_map import LeafMap, Manifest, Shard
+from rayhier.storage.files import File
+from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, check_kept
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
 
 WIDTH = 16
-"""Number of shards of about a size that become one, and the factor between two sizes."""
+"""Number of files of about a size that become one, and the factor between two sizes."""
+T = TypeVar("T")
 
 
 def pack(root: Location) -> LeafMap | None:
-    """Publish a version in which small shards are packed; None where no sixteen are of about a size.
+    """Publish a version in which small shards, or files of removed ids, are packed; None if no sixteen are alike.
 
     Memory holds the rows of the new shard. InputError where a file is damaged, or was replaced in the meantime.
     """
     with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
-        chosen = small(newest.manifest)
-        if not chosen:
-            return None
-        rows = pa.concat_tables([newest.read(shard, newest.columns(shard)) for shard in chosen])
-        shards: list[Shard] = []
-        if len(rows):
-            name = f"data/packed-{newest.manifest.version:06d}-{uuid.uuid4().hex[:12]}.parquet"
-            shards = [write_rows(root, name, rows, newest.manifest.version, words=newest.manifest.words)]
-        return leaf_map.commit(root, _replaced(newest.manifest, chosen, shards))
+        base = newest.manifest
+        if chosen := small(base):
+            rows = pa.concat_tables([newest.read(shard, newest.columns(shard)) for shard in chosen])
+            packed: list[Shard] = []
+            if len(rows):
+                name = f"data/packed-{base.version:06d}-{uuid.uuid4().hex[:12]}.parquet"
+                packed = [write_rows(root, name, rows, base.version, words=base.words)]
+
+            def shards(now: Manifest) -> dict[str, Any]:
+                return {"shards": [*(shard for shard in now.shards if shard not in chosen), *packed]}
+
+            return leaf_map.commit(root, _packed(base, [shard.file for shard in chosen], shards))
+        if few := together(base):
+            ids = newest.removed_ids(few)
+            file = write_ids(root, ids, EMBEDDED_IDS if _embedded(few[0]) else REMOVED_IDS)
+            since = max(removal.since for removal in few)
+            joined = Removal(file=file, ids=len(ids), rows=sum(removal.rows for removal in few), since=since)
+
+            def removals(now: Manifest) -> dict[str, Any]:
+                return {"removed": [*(removal for removal in now.removed if removal not in few), joined]}
+
+            # A shard that was packed meanwhile may have the date of a version between the removals.
+            return leaf_map.commit(root, _packed(base, [shard.file for shard in base.shards], removals))
+        return None
 
 
 def small(manifest: Manifest) -> list[Shard]:
     """Choose the shards to pack: the smallest ones, if there are sixteen of about a size; none of carried vectors."""
-    sizes = defaultdict[int, list[Shard]](list)
-    for shard in manifest.shards:
-        if shard.file.bytes * WIDTH < SHARD_BYTES and not shard.carried:
-            sizes[int(math.log(max(1, shard.rows), WIDTH))].append(shard)
-    return next((sizes[size] for size in sorted(sizes) if len(sizes[size]) >= WIDTH), [])
+    shards = (shard for shard in manifest.shards if shard.file.bytes * WIDTH < SHARD_BYTES and not shard.carried)
+    return _alike(shards, lambda shard: _magnitude(shard.rows))
 
 
-def _replaced(base: Manifest, chosen: list[Shard], packed: list[Shard]) -> Callable[[LeafMap], Manifest]:
-    """Return the change that puts packed shards, made of an older version, in the place of the chosen ones."""
-    names = {shard.file.name for shard in chosen}
+def together(manifest: Manifest) -> list[Removal]:
+    """Choose the files of removed ids to pack: sixteen of about a size, if they act on the same shards."""
+    sinces = sorted(shard.since for shard in manifest.shards)
+    return _alike(
+        manifest.removed,
+        lambda removal: (bisect_left(sinces, removal.since), _embedded(removal), _magnitude(removal.ids)),
+    )
+
+
+def _alike(files: Iterable[T], kind: Callable[[T], Any]) -> list[T]:
+    """Return the files of the first kind of which there are sixteen; none if there is no such kind."""
+    kinds = defaultdict[Any, list[T]](list)
+    for file in files:
+        kinds[kind(file)].append(file)
+    return next((kinds[each] for each in sorted(kinds) if len(kinds[each]) >= WIDTH), [])
+
+
+def _magnitude(count: int) -> int:
+    return int(math.log(max(1, count), WIDTH))
+
+
+def _embedded(removal: Removal) -> bool:
+    return removal.file.name.startswith(EMBEDDED_IDS)
+
+
+def _packed(
+    base: Manifest, used: list[File], changed: Callable[[Manifest], dict[str, Any]]
+) -> Callable[[LeafMap], Manifest]:
+    """Return the change that puts files, made of some that a version used, in their place."""
 
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest
-        kept = [shard for shard in now.shards if shard.file.name not in names]
-        # Removals after the older version act on the packed shards too; a rollback may have brought back earlier ones.
-        removed = {removal.file.name for removal in base.removed}
-        is_late = all(removal.since > base.version for removal in now.removed if removal.file.name not in removed)
-        if len(kept) + len(names) != len(now.shards) or not is_late:
-            raise InputError(
-                f"pack: version {now.version} ({now.change}) no longer has all files of version {base.version}; "
-                "nothing was changed"
-            )
-        update = {"change": "pack", "at": leaf_map.now(), "shards": [*kept, *packed]}
-        return now.model_copy(update=update)
+        check_kept("pack", base, used, now)
+        return now.model_copy(update={"change": "pack", "at": leaf_map.now(), **changed(now)})
 
     return change

@@ -16,7 +16,7 @@ import numpy as np
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
 from rayhier.search.postings import Further, PostingLists, Postings
-from rayhier.search.rows import RankedRows, lacks
+from rayhier.search.rows import RankedRows, in_leaves, lacks
 from rayhier.search.scan import LeafScan
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import HybridSpec
@@ -34,6 +34,8 @@ class Lexical:
     """Documents ranked by BM25's scores."""
     base_QK: Floats
     """Scores [q, k] of the ranking's documents by their vectors; -inf where it has no document."""
+    leaf_QKR: Ints | None = None
+    """Leaves [q, k, 2] of these documents; -1 or None if every search by vectors compares them."""
 
 
 class WordScan:
@@ -99,7 +101,8 @@ class WordScan:
         row_T[place_QT] = ranked.row_QT[:, : place_QT.shape[1]]
         none_Q = np.zeros(len(texts), np.int64)
         ranking = Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q)
-        return Lexical(ranking, rows.products(query_QM, row_T[row_QK]))
+        row_QK = row_T[row_QK]
+        return Lexical(ranking, rows.products(query_QM, row_QK), rows.leaves(row_QK))
 
 
 def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:
@@ -128,10 +131,9 @@ def fused(
     """Fuse the ranking by vectors with BM25's results from the parts of an index: the best k results, ties by id.
 
     `sum`: score by vectors + weight · BM25 / the query's best BM25; BM25 is 0 for a document that is no result of it.
-    Where scores by vectors are no `cosines`, the weight is multiplied by the query's best of them, without its sign.
+    If scores by vectors are no `cosines`, the weight is multiplied by the difference of their best and least.
     `rank`: 1 / (60 + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Of BM25's results in all
-    parts together, only the best `listed` count; None: all. Visited documents are counted by the search by vectors
-    alone.
+    parts together, only the best `listed` count; None: all. Documents count as visited in the search by vectors alone.
     """
     rankings = [dense, *(part.ranking for part in parts)]
     documents, row_QF = joined([(ranking.documents, ranking.row_QK) for ranking in rankings])
@@ -157,6 +159,15 @@ def fused(
     return replace(dense, score_QK=score_QK, row_QK=best_QK, documents=documents)
 
 
+def compared(parts: Sequence[Lexical], leaves_QB: Ints) -> Ints:
+    """Count the documents [q] found by words whose vectors were compared although none of their leaves was visited."""
+    far_Q = np.zeros(len(leaves_QB), np.int64)
+    for part in parts:
+        if part.leaf_QKR is not None:
+            far_Q += ((part.leaf_QKR[..., 0] >= 0) & ~in_leaves(part.leaf_QKR, leaves_QB)).sum(axis=1)
+    return far_Q
+
+
 def _best_by_words(place_W: Ints, number_F: Ints, words_F: Values, base_F: Values, listed: int | None) -> Ints:
     """Return BM25's places [w] of each result's best row, the best first, ties by id: at most `listed`."""
     place_W = place_W[np.lexsort((-base_F[place_W], number_F[place_W], -words_F[place_W]))]
@@ -165,7 +176,7 @@ def _best_by_words(place_W: Ints, number_F: Ints, words_F: Values, base_F: Value
 
 def _score(base_U: Values, words_U: Values, fusion: HybridSpec, *, cosines: bool) -> Values:
     if fusion.fuse == "sum":
-        scale = 1.0 if cosines or not len(base_U) else abs(float(base_U.max()))
+        scale = 1.0 if cosines or not len(base_U) else float(np.ptp(base_U)) or 1.0
         return base_U + fusion.chosen * scale * words_U / max(float(words_U.max(initial=0)), 1e-9)
     shares_word_U = words_U > 0
     return 1 / (RANKS + _ranks(base_U)) + np.where(shares_word_U, 1 / (RANKS + _ranks(words_U)), 0)

@@ -180,7 +180,7 @@ def _dropped(part: Ranking | Lexical, gone_QK: Bools, k: int) -> Any:
     if not isinstance(part, Lexical):
         return kept
     base_QK = np.where(missing_QK, -np.inf, take(part.base_QK, order_QK)).astype(np.float32)
-    return Lexical(kept, base_QK)
+    return Lexical(kept, base_QK, None if part.leaf_QKR is None else take(part.leaf_QKR, order_QK))
 
 
 def _joined(parts: list[Lexical], k: int) -> Lexical:
@@ -191,4 +191,6 @@ def _joined(parts: list[Lexical], k: int) -> Lexical:
     order_QK = ordered(score_QF, row_QF, by_name(documents[ID]))[:, :k]
     score_QK, row_QK, documents = compact(take(score_QF, order_QK), take(row_QF, order_QK), documents)
     ranking = replace(parts[0].ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
-    return Lexical(ranking, take(base_QF, order_QK))
+    none = (np.full((*part.base_QK.shape, 2), -1) for part in parts)
+    leaves = [gap if part.leaf_QKR is None else part.leaf_QKR for part, gap in zip(parts, none, strict=True)]
+    return Lexical(ranking, take(base_QF, order_QK), take(np.concatenate(leaves, axis=1), order_QK))

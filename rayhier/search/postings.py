@@ -13,11 +13,12 @@ Shapes: V words, P postings, N rows of a shard, T words of a query, Q queries, K
 """
 
 import json
+import logging
 import math
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,13 +27,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints, Values
+from rayhier.dataset.documents import document_texts
+from rayhier.dataset.words import postings as count_words
 from rayhier.dataset.words import word_hashes, words
-from rayhier.storage import cache
+from rayhier.storage import cache, schemas
 from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap, Shard
 
+log = logging.getLogger(__name__)
 K1, B = 1.5, 0.75
-FORMAT = 1
+FORMAT = 2
 TIES = 4
 """Results that are found for each one asked, at most, where scores tie."""
 KIND, ABOUT = "postings", "about.json"
@@ -93,7 +97,7 @@ class Postings:
         made_of = f"{FORMAT} {digest} {shard.rows} {void_V.tolist()} {rarity_alone}"
 
         def fill(folder: Path) -> None:
-            _write(folder, leaf_map.postings(shard), shard.rows, void_V, rarity_alone=rarity_alone)
+            _write(folder, _counted(leaf_map, shard), shard.rows, void_V, rarity_alone=rarity_alone)
 
         shared = _shared.get(made_of)
         if shared is None or not shared.intact():
@@ -116,6 +120,18 @@ class Postings:
     def intact(self) -> bool:
         """Return True if the mapped files are unchanged since they were opened."""
         return self._lease.intact()
+
+
+def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
+    """Read a shard's postings; if an older rayhier split its texts into other words, count these again."""
+    table = leaf_map.postings(shard)
+    if table.schema.metadata == schemas.POSTINGS.metadata:
+        return table
+    log.warning("%s: words of an older rayhier; counted again, until rayhier index compact", shard.file.name)
+    whole = replace(leaf_map, manifest=leaf_map.manifest.model_copy(update={"removed": []}))
+    rows = whole.read(shard, ["rank", "title", "text"])
+    is_first_N = rows["rank"].to_numpy() == 0
+    return count_words(document_texts(rows.filter(pa.array(is_first_N))), np.flatnonzero(is_first_N))
 
 
 def _write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alone: bool) -> None:

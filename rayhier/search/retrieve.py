@@ -22,7 +22,7 @@ import numpy as np
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import Needs, Ranking, compact, merge
 from rayhier.model.encoded import Encoded
-from rayhier.search.hybrid import Lexical, fused
+from rayhier.search.hybrid import Lexical, compared, fused
 from rayhier.search.level_similarity import FlatQuery
 from rayhier.search.request import Request, Rules
 from rayhier.search.rerank import Reranker
@@ -207,6 +207,8 @@ class Retriever:
         dense = yield from _resumed(near, replies)
         lexical: list[Lexical] = list(reply.parts)
         ranking = fused(dense.ranking, lexical, fetch, fusion, depth, cosines=self.rules.is_cosine)
+        if request.beam:
+            ranking = replace(ranking, visited_Q=ranking.visited_Q + compared(lexical, dense.leaves_QB))
         lost = [sorted({*near, *far}) for near, far in zip(dense.lost, reply.names(len(dense.lost)), strict=True)]
         return Found(ranking, dense.leaves_QB, lost, dense.near)
 

@@ -162,6 +162,10 @@ class CodeScan:
             if fetch >= compared or not lacks(row_QK, k).any():
                 break
             fetch *= 2  # many rows belong to few results
+        if scored < compared and self._leaves.holds_passages:  # codes may have found a lesser passage of a result
+            ranked = self._leaves.passages(query_QM, documents, row_QK)
+            score_QK, row_QK, documents, _ = rows.results(ranked, k, needs=needs)
+            scored += ranked.row_QT.shape[1]
         zero_Q = np.zeros(len(query_QM), dtype=np.int64)
         return Ranking(score_QK, row_QK, documents, zero_Q + compared, zero_Q + scored, zero_Q)
 

@@ -17,7 +17,7 @@ import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Needs, by_name, once, take
-from rayhier.search.segment import Segment
+from rayhier.search.segment import Segment, leaf_pairs
 from rayhier.search.threads import in_threads
 from rayhier.spec.filter import Filter
 
@@ -138,6 +138,15 @@ class Rows:
         found_QTM = vector_XM.reshape(*row_QT.shape, query_QM.shape[1])
         return np.where(row_QT < 0, np.float32(-np.inf), np.vecdot(found_QTM, query_QM[:, None].astype(np.float32)))
 
+    def leaves(self, row_QT: Ints) -> Ints:
+        """Return the first and the last leaf [q, t, 2] of rows' documents; -1 for row -1."""
+        leaf_QT2 = np.full((*row_QT.shape, 2), -1)
+        for segment, begin, end in zip(self._segments, self._first, self._first[1:], strict=False):
+            in_segment_QT = (row_QT >= begin) & (row_QT < end)
+            lists = segment.table["leaves"].take(pa.array(row_QT[in_segment_QT] - begin))
+            leaf_QT2[in_segment_QT] = leaf_pairs(lists.combine_chunks())
+        return leaf_QT2
+
     @cached_property
     def _matrices(self) -> list[npt.NDArray[Any]]:
         """Stored vectors [n, m] of each segment."""
@@ -231,6 +240,12 @@ def _ties(score_QT: Floats, k: int) -> int:
     """Return the most rows of a query after its first k whose scores tie with the last of these."""
     ties_QT = (score_QT[:, k:] == score_QT[:, k - 1 : k]) & (score_QT[:, k:] > -np.inf)
     return int(ties_QT.sum(axis=1).max(initial=0))
+
+
+def in_leaves(leaf_QTR: Ints, leaves_QB: Ints) -> Bools:
+    """Mark the documents [q, t] of which one of the leaves [q, t, r] is among the query's leaves [q, β]."""
+    inside = [np.isin(leaf_TR, leaf_B[leaf_B >= 0]) for leaf_TR, leaf_B in zip(leaf_QTR, leaves_QB, strict=True)]
+    return np.asarray(np.reshape(np.array(inside, bool), leaf_QTR.shape).any(axis=2))
 
 
 def lacks(row_QK: Ints, k: int) -> Bools:

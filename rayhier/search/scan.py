@@ -8,6 +8,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam), K results, T rows c
 import math
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -18,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import Needs, Ranking, padded
+from rayhier.dataset.ranking import ID, Needs, Ranking, padded
+from rayhier.dataset.words import word_hashes
 from rayhier.search.codebook import Codebook, codebook_of
 from rayhier.search.lists import FileLists, LeafLists
-from rayhier.search.rows import RankedRows, Rows, lacks
+from rayhier.search.rows import RankedRows, Rows, in_leaves, lacks
 from rayhier.search.segment import MappedSegment, MemorySegment, Segment
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import LOSSLESS, Codec, SearchSpec
@@ -178,9 +180,32 @@ class LeafScan:
             score_QK[short_A, :width], row_QK[short_A, :width] = score_AK, np.where(row_AK >= 0, row_AK + begin, -1)
             tables.append(documents)
             short_A = short_A[~more.whole_Q & lacks(row_AK, k)]
-        leaves_Q = (leaves_QB >= 0).sum(axis=1)
+        leaves_Q, scanned_Q = (leaves_QB >= 0).sum(axis=1), first.scanned_Q
         table = documents if len(tables) == 1 else pa.concat_tables(tables)
-        return Ranking(score_QK, row_QK, table, first.visited_Q, first.scanned_Q, leaves_Q)
+        if self.codec == "pq" and self.holds_passages:  # codes may have found a lesser passage of a result
+            ranked = self.passages(query_QM, table, row_QK, leaves_QB)
+            score_QK, row_QK, table, _ = self.rows.results(ranked, k, needs=needs)
+            scanned_Q = scanned_Q + (ranked.row_QT >= 0).sum(axis=1)
+        return Ranking(score_QK, row_QK, table, first.visited_Q, scanned_Q, leaves_Q)
+
+    def passages(
+        self, query_QM: Floats, documents: pa.Table, row_QK: Ints, leaves_QB: Ints | None = None
+    ) -> RankedRows:
+        """Score all passages of each query's results, rows [q, k] of a table, or those in its leaves [q, β]."""
+        names, rows_of = np.array([*documents[ID].to_pylist(), None], object), defaultdict[str, list[int]](list)
+        hash_X = word_hashes(set(names[:-1]))
+        for segment, begin in zip(self.segments, self.rows.begin_S.tolist(), strict=False):
+            if isinstance(segment, MappedSegment):
+                row_X = segment.with_ids(hash_X)
+                for name, row in zip(segment.ids().take(pa.array(row_X)).to_pylist(), row_X.tolist(), strict=True):
+                    rows_of[name].append(begin + row)
+        found = [[row for name in {*names_K} for row in rows_of.get(name, [])] for names_K in names[row_QK].tolist()]
+        row_QT = np.full((len(found), max(map(len, found), default=0)), -1)
+        for row_T, rows in zip(row_QT, found, strict=True):
+            row_T[: len(rows)] = rows
+        if leaves_QB is not None:
+            row_QT = np.where(in_leaves(self.rows.leaves(row_QT), leaves_QB), row_QT, -1)
+        return RankedRows(self.rows.products(query_QM, row_QT), row_QT).ordered()
 
     def exact(self, query_QM: Floats, k: int, among: Callable[[int], range], where: Filter | None = None) -> Ranking:
         """Rank the best k results of each query [q, m] in a part of the rows, all of which are compared by vectors.

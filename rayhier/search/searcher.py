@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Ints
 from rayhier.dataset.ranking import Ranking, padded, stacked
 from rayhier.model.encoded import Encoded
 from rayhier.scores.call_budget import run_sync
@@ -136,14 +136,14 @@ class Searcher:
 
     def search(
         self,
-        queries: Sequence[str],
+        queries: Queries,
         k: int | None = None,
         beam: int | None = None,
         budget: int | None = None,
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         mode: str | None = None,
     ) -> list[Answer]:
-        """Search the best `k` documents for each query, in at most `beam` leaves; returns an answer for each query.
+        """Search the best `k` documents for each query, a text or a trained vector, in at most `beam` leaves.
 
         `budget`: most calls of the cross-encoder where the spec re-ranks; 0: results are not re-ranked.
         `filter`, parsed or as JSON: results are only documents that meet it; a query then visits more leaves
@@ -165,20 +165,6 @@ class Searcher:
         """Search like `search`; returns the ranking of all queries, and the leaves [q, β] that each visited."""
         outcome = self.retrieve(self.rules.request(queries, k, beam, filter, mode, budget=budget))
         return outcome.ranking, outcome.leaves_QB
-
-    def search_vectors(
-        self,
-        query_QM: Floats,
-        k: int | None = None,
-        beam: int | None = None,
-        filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
-    ) -> list[Answer]:
-        """Search the best `k` documents for each query, a trained vector [q, m], in at most `beam` leaves.
-
-        `filter` as in `search`. Results are not re-ranked, as the cross-encoder reads texts. InputError where the
-        router reads tokens.
-        """
-        return self.answer(self.rules.request(query_QM, k, beam, filter, name="vectors"))
 
     def answer(self, request: Request, encoded: Encoded | None = None) -> list[Answer]:
         """Answer each query of a request; `encoded` are its queries, where they are encoded already."""

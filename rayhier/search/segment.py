@@ -62,6 +62,10 @@ class Segment(Protocol):
     def count(self) -> int:
         """Number of rows."""
 
+    @property
+    def table(self) -> pa.Table:
+        """Columns of the rows, without the vectors."""
+
     def mask(self, where: Filter) -> Bools:
         """Return a mask [n] of the rows: True where a row meets the filter."""
 
@@ -146,8 +150,8 @@ class MemorySegment:
 
     @property
     def holds_passages(self) -> bool:
-        """Raise ValueError: texts are not in memory."""
-        raise ValueError("passages: got rows in memory; allowed: of a mapped segment")
+        """Return False: texts are not in memory."""
+        return False
 
     def ids(self) -> pa.ChunkedArray:
         """Return the ids of all rows' results."""
@@ -404,6 +408,12 @@ def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | Non
     np.save(folder / "id_hash.npy", hash_N[order_N])
     np.save(folder / "id_row.npy", first_N[order_N].astype(np.int32))
     (folder / ABOUT).write_text(json.dumps({"leaves": leaf_L.tolist(), "sizes": size_L.tolist()}))
+
+
+def leaf_pairs(leaves: pa.ListArray) -> Ints:
+    """Return documents' leaves [n, 2] from the column `leaves`, the first again where there is no second."""
+    offset_N, values = leaves.offsets.to_numpy(), leaves.values.to_numpy()
+    return np.stack([values[offset_N[:-1]], values[offset_N[1:] - 1]], axis=1).astype(np.int64)
 
 
 def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:

@@ -370,6 +370,10 @@ class LeafMap:
         with _named(path):
             return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], removed_ids).to_numpy())
 
+    def removed_ids(self, removals: Sequence[Removal]) -> pa.Array:
+        """Read the ids in some files of removed ids, each once, ascending."""
+        return pa.concat_arrays([ids for removed, ids in self._removed if removed in removals]).unique().sort()
+
     def _gone(self, shard: Shard) -> pa.Array:
         """Ids that later versions removed from a shard."""
         late = [ids for removed, ids in self._removed if removed.acts_on(shard)]
@@ -454,6 +458,21 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
         _check_there(root, manifest, {file.name for file in newest.manifest.files}, "run again")
         if publish(root, manifest):
             return LeafMap(root, manifest)
+
+
+def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -> None:
+    """Raise InputError if files that were made of some files of `base` cannot take their place in the newest version.
+
+    They can while that version still has these files and every removal of `base`, and its further removals are later. A
+    rollback takes removals away, or brings earlier ones back.
+    """
+    removed = {removal.file.name for removal in base.removed}
+    is_earlier = (removal.since <= base.version for removal in now.removed if removal.file.name not in removed)
+    if any(is_earlier) or not removed | {file.name for file in used} <= {file.name for file in now.files}:
+        raise InputError(
+            f"{what}: version {now.version} ({now.change}) no longer has all files of version {base.version}; nothing "
+            "was changed; run it again"
+        )
 
 
 def republish(root: Location, version: int, log: int = 0, key: str | None = None) -> LeafMap:

@@ -65,9 +65,11 @@ def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -
 
 NODES = "nodes"
 """Name of the sidecar with the probabilities of a document's leaves in ReTreever's tree, float16 [leaves]."""
-POSTINGS = pa.schema([("word", pa.string()), ("rows", pa.list_(pa.int32())), ("counts", pa.list_(pa.int32()))])
+POSTINGS = pa.schema(
+    [("word", pa.string()), ("rows", pa.list_(pa.int32())), ("counts", pa.list_(pa.int32()))], {"rayhier.words": "2"}
+)
 """Columns of a shard's postings: a word, the shard's rows that are a document's first and have the word, and how often
-each has it."""
+each has it. The number in the metadata is raised when texts are split into other words."""
 IDS = pa.schema([("doc_id", pa.string())])
 """Column of the files of ids that a version of the leaf map removes."""
 WORDS = pa.list_(pa.string())

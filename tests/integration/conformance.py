@@ -139,7 +139,7 @@ def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: l
             _same(served, expected, 1e-5)
             assert set(served.ms) == {"queue", "encode", "route", "scan", "total"}
     vectors = searcher.model.text_encoder.encode(texts)
-    offline = searcher.search_vectors(vectors, 10, 3)
+    offline = searcher.search(vectors, 10, 3)
     for start in range(0, 200, 50):
         batch = client.search_batch(vectors[start : start + 50].tolist(), 10, 3).answers
         for served, expected in zip(batch, offline[start : start + 50], strict=True):

@@ -208,7 +208,7 @@ def test_a_tree_over_tokens_refuses_bare_vectors(
     searcher = Searcher.open(work)
     said = "vector: the router reads tokens, and only vectors are known; give it the texts"
     with pytest.raises(InputError, match=f"^{said}$"):
-        searcher.search_vectors(np.array([vector], np.float32), 5)
+        searcher.search(np.array([vector], np.float32), 5)
     *_, client = served(work, searcher)
     for path, body in (
         ("search", {"vector": vector}),

@@ -119,7 +119,7 @@ def test_changes_are_carried_wherever_they_are(two, state):
     verify(two.root(OTHER_INDEX))
     model = two.model(OTHER_INDEX)
     searcher = Searcher.of_version(two.work, two.nows[OTHER_INDEX])
-    found = searcher.search_vectors(model.encode(["oak a"]).numpy, 1)
+    found = searcher.search(model.encode(["oak a"]).numpy, 1)
     assert (found[0].hits[0].id, found[0].hits[0].score) == ("a", pytest.approx(1.0, abs=1e-3))  # float16
 
 

@@ -4,11 +4,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rayhier.index import change
+from rayhier.index import change, pack
 from rayhier.index.assign import Assigner
 from rayhier.index.maintain import maintain
 from rayhier.index.verify import verify
@@ -17,6 +18,8 @@ from rayhier.model.router import load_router
 from rayhier.search.answer import answers
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
+from rayhier.storage import leaf_map
+from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, compacted, content, vectors_of
@@ -63,67 +66,122 @@ def test_two_writers_of_one_id_one_is_refused(made):
 SPEC = JobSpec.model_validate(
     {**LEAST, "router": {"type": "learned_ivf"}, "index": {"vectors": "float32", "leaves_per_document": 2}}
 )
-OPERATIONS = st.lists(
-    st.tuples(
-        st.sampled_from(["add", "upsert", "delete", "maintain", "compact", "rollback"]),
-        st.lists(st.integers(0, 30), min_size=1, max_size=4, unique=True),
-    ),
-    max_size=8,
+WRITES = st.tuples(
+    st.sampled_from(["add", "upsert", "delete", "rollback", "put", "drop"]),
+    st.lists(st.integers(0, 30), min_size=1, max_size=4, unique=True),
+)
+UPKEEP = st.sampled_from(["fold", "pack", "compact", "maintain"])
+STEPS = st.lists(
+    st.one_of(WRITES, st.tuples(UPKEEP, st.lists(st.one_of(WRITES, st.tuples(UPKEEP, st.just([]))), max_size=3))),
+    max_size=12,
 )
 
 
-@given(OPERATIONS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, operations):
-    root = tmp_path_factory.mktemp("map")
-    ids = [f"k{n}" for n in range(10)]
-    first = unit(0, 10, M)
-    write_map(root, assign(documents(ids), Encoded.of(first)), L, 2, leaves_per_document=2)
-    state = {name: tuple(vector) for name, vector in zip(ids, first.tolist(), strict=True)}
-    history, built = [dict(state)], assign
-    for step, (what, numbers) in enumerate(operations):
-        names = [f"k{n}" for n in numbers]
-        fresh = {
-            name: tuple(vector) for name, vector in zip(names, unit(step + 100, len(names), M).tolist(), strict=True)
-        }
-        one = [(documents(names), Encoded.of(unit(step + 100, len(names), M)))]
-        folder = LeafMap.open(root).router()
-        assign = built if folder is None else Assigner(load_router(folder), SPEC)
+class History:
+    """An index, and the dictionary of vectors that it should hold."""
+
+    def __init__(self, root, assign, write_map):
+        self.root, self.built, self.log, self.fresh = root, assign, ChangeLog(root), 100
+        ids, first = [f"k{n}" for n in range(10)], unit(0, 10, M)
+        write_map(root, assign(documents(ids), Encoded.of(first)), L, 2, leaves_per_document=2)
+        self.state = {name: tuple(vector) for name, vector in zip(ids, first.tolist(), strict=True)}
+        self.versions = {1: dict(self.state)}
+        for step in (("add", [21, 22]), ("add", [23, 24]), ("delete", [1, 21])):  # small files, and removed ids
+            self.do(*step)
+
+    @property
+    def assign(self):
+        folder = LeafMap.open(self.root).router()
+        return self.built if folder is None else Assigner(load_router(folder), SPEC)
+
+    def do(self, what, given):
+        if what in ("fold", "pack", "compact", "maintain"):
+            self.keep_up(what, given)
+        else:
+            self.write(what, [f"k{n}" for n in given])
+        there = LeafMap.open(self.root)
+        held = vectors_of(there)
+        self.versions[there.manifest.version] = dict(held)
+        assert there.manifest.documents == len(held)
+        for made in self.log.after(there.manifest.log):
+            held = {name: vector for name, vector in held.items() if name not in set(made.ids.to_pylist())}
+            if made.rows is not None:
+                held |= {row["doc_id"]: tuple(row["vector"]) for row in made.rows.to_pylist()}
+        assert held == self.state, what
+
+    def write(self, what, names):
+        """Change the index and the dictionary; what the dictionary refuses, the index refuses too."""
+        vectors, self.fresh = unit(self.fresh, len(names), M), self.fresh + 1
+        new = {name: tuple(vector) for name, vector in zip(names, vectors.tolist(), strict=True)}
+        one, number = (documents(names), Encoded.of(vectors)), self.log.last(LeafMap.open(self.root).manifest.log) + 1
         match what:
-            case "add" if state.keys() & fresh.keys():
+            case "add" if self.state.keys() & new.keys():
                 with pytest.raises(InputError):
-                    change.add(root, assign, one, FACTOR)
-                continue
-            case "add":
-                change.add(root, assign, one, FACTOR)
-                state |= fresh
-            case "upsert":
-                change.upsert(root, assign, one, FACTOR)
-                state |= fresh
-            case "delete" if not fresh.keys() <= state.keys():
+                    change.add(self.root, self.assign, [one], FACTOR)
+            case "add" | "upsert":
+                getattr(change, what)(self.root, self.assign, [one], FACTOR)
+                self.state |= new
+            case "delete" if not new.keys() <= self.state.keys():
                 with pytest.raises(InputError):
-                    change.delete(root, names)
-                continue
+                    change.delete(self.root, names)
             case "delete":
-                change.delete(root, names)
-                state = {name: vector for name, vector in state.items() if name not in names}
-            case "maintain":
-                if maintain(root, assign.router, SPEC) is None:
-                    continue
-            case "compact":
-                compacted(root)
+                change.fold(self.root, self.assign, FACTOR)
+                change.delete(self.root, names)
+                self.state = {name: vector for name, vector in self.state.items() if name not in new}
+            case "put":
+                router = LeafMap.open(self.root).manifest.router
+                assert self.log.append(Change(number, "put", self.assign(*one), router=router))
+                self.state |= new
+            case "drop":
+                assert self.log.append(Change(number, "delete", pa.table({"doc_id": names})))
+                self.state = {name: vector for name, vector in self.state.items() if name not in new}
             case _:
-                version = 1 + numbers[0] % len(history)
-                change.rollback(root, version)
-                state = dict(history[version - 1])
-        history.append(dict(state))
-    for version, wanted in enumerate(history, 1):
-        there = LeafMap.open(root, version)
-        assert vectors_of(there) == wanted
-        assert there.manifest.documents == len(wanted)
-    verify(root)
-    if state:
-        _is_searched_whole(LeafMap.open(root), state)
+                chosen = sorted(self.versions)[int(names[0][1:]) % len(self.versions)]
+                change.rollback(self.root, chosen)
+                self.state = dict(self.versions[chosen])
+
+    def keep_up(self, what, meanwhile):
+        """Do what changes no document, while other changes are published; it succeeds, or says why not."""
+        commit = leaf_map.commit
+
+        def late(*given):
+            leaf_map.commit = commit
+            for step in meanwhile:
+                self.do(*step)
+            return commit(*given)
+
+        leaf_map.commit = late
+        try:
+            match what:
+                case "fold":
+                    change.fold(self.root, self.assign, FACTOR)
+                case "maintain":
+                    maintain(self.root, self.assign.router, SPEC)
+                case "pack":
+                    pack.pack(self.root)
+                case _:
+                    compacted(self.root)
+        except InputError as error:
+            if not meanwhile or "nothing was changed" not in str(error):
+                raise
+        finally:
+            leaf_map.commit = commit
+
+
+@given(STEPS)
+@example([("pack", [("rollback", [2])])])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, monkeypatch, steps):
+    monkeypatch.setattr(pack, "WIDTH", 2)
+    history = History(tmp_path_factory.mktemp("map"), assign, write_map)
+    for step in steps:
+        history.do(*step)
+    for version, wanted in history.versions.items():
+        assert vectors_of(LeafMap.open(history.root, version)) == wanted
+    verify(history.root)
+    change.fold(history.root, history.assign, FACTOR)
+    if history.state:
+        _is_searched_whole(LeafMap.open(history.root), history.state)
 
 
 def _is_searched_whole(there, state):

@@ -16,6 +16,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.revise import in_use
 from rayhier.model.router import load_router, route_all
 from rayhier.search.answer import answers
+from rayhier.search.request import rules_of
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
@@ -142,6 +143,21 @@ def test_leaves_that_shrank_are_given_up(made):
     verify(made.root)
 
 
+def test_every_leaf_can_be_visited_after_deletes(made):
+    after = maintained(made)
+    rows = content(after)
+    gone = [
+        name for (name, rank), row in rows.items() if rank == 0 and min(row["leaves"]) < len(after.manifest.counts) // 2
+    ]
+    there = change.delete(made.root, gone)
+    assert there.manifest.counts.count(0)
+    wide = JobSpec.model_validate(SPEC.model_dump(mode="json") | {"search": {"beam": 1000}})
+    beam = rules_of(wide, there.manifest).default_beam
+    leaves = route_all(router_of(there, made), Encoded.of(made.vectors), beam)[0].numpy()
+    found = answers(LeafScan.mapped(there).scan(made.vectors, leaves, N), leaves, N, N)
+    assert {len(answer.hits) for answer in found} == {there.manifest.documents}
+
+
 def test_equal_documents_cannot_be_split(made, write_map, tmp_path):
     """No cut separates them: the attempt ends, and nothing is published for them alone."""
     ids, vectors = [f"e{n:03d}" for n in range(N)], np.tile(unit(0, 1, M), (N, 1))
@@ -184,6 +200,26 @@ def test_a_document_replaced_meanwhile_in_its_leaves_stays_replaced(made, monkey
     with pytest.raises(InputError, match=r"version 2 \(upsert\) was published meanwhile"):
         maintained(made)
     assert {row["text"] for row in content(LeafMap.open(made.root)).values()} == {"new"}
+
+
+def test_a_document_added_again_after_a_rollback_stays(made, monkeypatch):
+    """All leaves have as many rows as before, and nothing was removed."""
+    from rayhier.index import maintain as module
+
+    ids, vectors = [f"e{n:03d}" for n in range(N)], Encoded.of(made.vectors)
+    change.add(made.root, made.assign, [(documents(ids), vectors)], FACTOR)
+
+    def late(root, named):
+        monkeypatch.undo()
+        change.rollback(made.root, 1)
+        again = documents(ids).set_column(2, "text", [["new"] * N])
+        change.add(made.root, made.assign, [(again, vectors)], FACTOR)
+        return module.write_ids(root, named)
+
+    monkeypatch.setattr(module, "write_ids", late)
+    with pytest.raises(InputError, match=r"version 4 \(add\) was published meanwhile"):
+        maintained(made)
+    assert content(LeafMap.open(made.root))["e000", 0]["text"] == "new"
 
 
 def test_an_addition_placed_before_maintenance_is_refused(made):

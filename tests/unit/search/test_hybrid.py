@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.bm25 import Words
-from rayhier.search.hybrid import RANKS, Lexical, WordScan, fused
+from rayhier.search.hybrid import RANKS, Lexical, WordScan, compared, fused
 from rayhier.search.request import Rules
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
@@ -135,6 +135,23 @@ def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
     np.testing.assert_array_equal(ranking.visited_Q, dense.visited_Q)
 
 
+def test_documents_of_words_count_as_visited_once(world):
+    """Those in a leaf that the search by vectors visited, their first or second, were compared already."""
+    leaf_map, _, _, query_QM, queries = world
+    leaves_QB = np.array([[0, 1], [2, -1], [4, 5], [3, 0]])
+    parts = [opened(leaf_map, leaves=part).scan(queries, query_QM, N) for part in (range(3), range(3, 6))]
+    table = leaf_map.read(leaf_map.manifest.shards[0]), leaf_map.read(leaf_map.manifest.shards[1])
+    leaves_of = {row["text"]: row["leaves"] for part in table for row in part.to_pylist()}
+    for query, far in enumerate(compared(parts, leaves_QB)):
+        found = [
+            part.ranking.documents["text"][row].as_py()
+            for part in parts
+            for row in part.ranking.row_QK[query].tolist()
+            if row >= 0
+        ]
+        assert far == sum(not {*leaves_of[text]} & {*leaves_QB[query].tolist()} for text in found)
+
+
 def test_parts_of_an_index_are_fused_as_one(world):
     """Words are as rare in each group of leaves as in the whole index: however it is divided, results are the same."""
     leaf_map, _, _, query_QM, queries = world
@@ -173,16 +190,16 @@ def test_of_no_documents_nothing_is_fused(fuse):
     assert (ranking.row_QK == -1).all()
 
 
-def test_a_weight_of_other_scores_is_a_share_of_the_best(world, passages):
-    """With inner products, scores times a thousand, BM25 counts as much as with cosines."""
+def test_a_weight_of_other_scores_is_a_share_of_their_spread(world, passages):
+    """An inner product's factor, and a constant that is added to all, change no order."""
     leaf_map, _, _, query_QM, queries = world
     dense = LeafScan.mapped(leaf_map, "flat").scan(query_QM, np.tile(np.arange(LEAVES), (Q, 1)), 20)
     parts = [opened(leaf_map).scan(queries, query_QM, 20)]
     ranking = fused(dense, parts, 10, HybridSpec(weight=0.5), 20, cosines=False)
-    larger = replace(dense, score_QK=dense.score_QK * 1000)
-    parts = [replace(part, base_QK=part.base_QK * 1000) for part in parts]
-    many = fused(larger, parts, 10, HybridSpec(weight=0.5), 20, cosines=False)
-    np.testing.assert_allclose(many.score_QK, ranking.score_QK * 1000, rtol=1e-5)
+    larger = replace(dense, score_QK=dense.score_QK * 1000 - 700)
+    others = [replace(part, base_QK=part.base_QK * 1000 - 700) for part in parts]
+    many = fused(larger, others, 10, HybridSpec(weight=0.5), 20, cosines=False)
+    np.testing.assert_allclose(many.score_QK, ranking.score_QK * 1000 - 700, rtol=1e-4, atol=1e-3)
     assert not np.allclose(fused(dense, parts, 10, HybridSpec(weight=0.5), 20).score_QK, ranking.score_QK, rtol=1e-3)
 
 

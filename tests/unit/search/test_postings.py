@@ -1,12 +1,16 @@
-"""BM25 by postings, against bm25s over all documents."""
+"""BM25 by postings, against bm25s over all documents; and the words of texts in any script."""
 
 import hashlib
+import re
+import unicodedata
 from dataclasses import replace
 
 import bm25s
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from rayhier.dataset.words import postings, word_hashes, words
 from rayhier.search.bm25 import Words
@@ -48,6 +52,21 @@ def world(tmp_path, write_map, unit):
     write_map(tmp_path / "map", table, LEAVES, 3)
     queries = [text(rng, 9) for _ in range(QUERIES)]
     return LeafMap.open(tmp_path / "map"), dict(zip(table["doc_id"].to_pylist(), texts, strict=True)), queries
+
+
+@pytest.fixture
+def older_words(monkeypatch):
+    """Postings of another tokenizer, as a release before this one wrote them."""
+
+    def others(texts, row_N):
+        return postings([f"older {text[:9]}" for text in texts], row_N).replace_schema_metadata(None)
+
+    monkeypatch.setattr("rayhier.index.shards.postings", others)
+
+
+def test_words_of_an_older_tokenizer_are_counted_again(older_words, world):
+    leaf_map, texts, queries = world
+    check(leaf_map, texts, ["older", *queries])
 
 
 def lists_of(leaf_map, leaves=None):
@@ -141,9 +160,44 @@ def test_queries_without_known_words_and_very_long_ones(world, query):
     assert (score_QK > 0).all()
 
 
-def test_words_are_those_of_bm25s():
-    texts = ["The quick fox, the FOX", "naïve café über", "a b cd 12 x1", "don't stop_me now", "", "東京 タワー"]
-    assert [words(text) for text in texts] == bm25s.tokenize(texts, return_ids=False, show_progress=False)
+@given(st.text(st.sampled_from("ab1_ '-.")))
+def test_english_words_are_those_of_bm25s_and_single_letters(text):
+    theirs = bm25s.tokenize([text], return_ids=False, show_progress=False)[0]
+    found = words(text)
+    assert [word for word in found if len(word) > 1] == theirs
+    cut_off = {text[place] for place in range(len(text)) if "'" in text[max(0, place - 1) : place + 2]}
+    assert {word for word in found if len(word) == 1} >= {*re.findall(r"\b\w\b", text)} - {"a"} - cut_off
+
+
+@given(st.text(st.sampled_from("aB’é\u0301iशि्कहि中文ひらガがー한국ไท์ยខ្មែរمَا\u200cשָׁ ﬁ①")))
+@example("ή İ ß")
+def test_words_do_not_depend_on_how_a_text_is_composed(text):
+    forms = [words(unicodedata.normalize(form, text)) for form in ("NFC", "NFD", "NFKC", "NFKD")]
+    assert forms[0] == forms[1] == forms[2] == forms[3]
+    assert all(forms[0])
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("किताब", "हिन्दी में किताब पढ़ना"),
+        ("压缩文件", "如何打开压缩文件"),
+        ("ファイル", "圧縮ﾌｧｲﾙを開く"),
+        ("파일", "압축 파일을 여는"),
+        ("ภาษา", "ภาษาไทยเป็นภาษาที่สวยงาม"),
+        ("ខ្មែរ", "ភាសាខ្មែរ"),
+        ("မြန်မာ", "မြန်မာဘာသာ"),
+        ("cafe\u0301", "le CAFÉ noir"),
+        ("كتاب", "كِتَابٌ جَدِيدٌ"),
+        ("ספר", "סֵפֶר חדש"),
+        ("STRASSE", "die Straße"),
+        ("vitamin b", "B-vitamin"),
+        ("超", "B 超"),
+    ],
+)
+def test_every_word_of_a_query_is_found_in_the_text(query, text):
+    assert words(query)
+    assert set(words(query)) <= set(words(text))
 
 
 def test_hashes_are_blake2b():
@@ -268,5 +322,5 @@ def test_a_search_that_was_interrupted_leaves_nothing_behind(world, monkeypatch)
         patched.setattr(PostingLists, "_list", stopped)
         with pytest.raises(KeyboardInterrupt):
             lists.best([queries[0] + " w1 w2 w3 w4 w5"] * 2, 20)
-    for wanted, given in zip(before, lists.best(queries, 20), strict=True):
-        np.testing.assert_array_equal(wanted, given)
+    for wanted, got in zip(before, lists.best(queries, 20), strict=True):
+        np.testing.assert_array_equal(wanted, got)

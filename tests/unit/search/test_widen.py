@@ -90,7 +90,7 @@ def test_a_query_that_spares_leaves_visits_them_when_it_lacks_results(vectors, l
 def test_filters_as_json_are_over_declared_fields(searcher):
     with pytest.raises(InputError, match=r"filter\.year: got no declared field"):
         searcher.search(["1"], filter={"year": 1})
-    by_vector = searcher.search_vectors(np.eye(M, dtype=np.float32)[:1], 2, 1, Not(Bound("leaf", "gt", 2)))
+    by_vector = searcher.search(np.eye(M, dtype=np.float32)[:1], 2, 1, filter=Not(Bound("leaf", "gt", 2)))
     assert {hit.leaf for hit in by_vector[0].hits} <= {1, 2}
 
 
