@@ -3,9 +3,11 @@
 import os
 from collections.abc import Collection
 
+from rayhier.corpus import questions, sources, tables
 from rayhier.estimate import reranking_seconds
 from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
 from rayhier.serving_size import BUSY, RATE, deployments
+from rayhier.spec.corpus import FileCorpus
 from rayhier.storage.model_folder import weight_files
 
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search"
@@ -60,7 +62,24 @@ def notes(plan: Plan) -> list[str]:
         lines.append(
             f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
         )
-    return lines + _reading(plan) + _too_large(plan)
+    return lines + _asked_before(plan) + _reading(plan) + _too_large(plan)
+
+
+class _Anything:
+    """A container of everything: a plan reads no documents."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+def _asked_before(plan: Plan) -> list[str]:
+    """Warnings about queries of two splits, counted in the source's files, or else as the stage test counted them."""
+    counted: dict[str, dict[str, int]] = {}
+    if isinstance(plan.spec.corpus, FileCorpus):
+        counted = questions.read(sources.reader(plan.spec.corpus), _Anything()).asked_before()
+    elif plan.evaluates and (test := plan.step("test").place.published()) is not None:
+        counted = test.record.counts["asked_before"]
+    return [f"warning: {told}" for told in tables.warnings(counted)]
 
 
 def _reading(plan: Plan) -> list[str]:

@@ -9,20 +9,12 @@ import pyarrow as pa
 from rayhier.corpus import check
 from rayhier.corpus.check import Entry, Judgement, Reason, Rejection
 from rayhier.corpus.parts import groups
-from rayhier.corpus.split import cut_dev
+from rayhier.dataset.families import told_before
 from rayhier.storage import files, schemas
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
 
 REJECTED = "rejected.parquet"
-
-
-def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[Judgement]]:
-    """Return the judgements by split; where train is there, a dev split without judgements is cut from it."""
-    by_split = dict(judgements)
-    if "train" in by_split and not by_split.get("dev"):
-        by_split["train"], by_split["dev"] = cut_dev(by_split["train"])
-    return by_split
 
 
 def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[str, int]]:
@@ -106,7 +98,20 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
     if counts.get("fields"):
         shown.insert(1, f"  documents with fields: {', '.join(f'{k} {n:,}' for k, n in counts['fields'].items())}")
     written = [f"{split} {row['queries']:,} ({row['judgements']:,})" for split, row in counts["splits"].items()]
-    return [*shown, f"  queries (judgements) by split: {', '.join(written)}"]
+    shown.append(f"  queries (judgements) by split: {', '.join(written)}")
+    if "cut" in counts:
+        cut = counts["cut"]
+        shown.append(f"  dev is cut out of train by {cut['families']:,} families of queries that share {cut['shared']}")
+    return [*shown, *(f"  warning: {told}" for told in warnings(counts["asked_before"]))]
+
+
+def warnings(asked_before: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Say of each split that shares queries with splits before it how many it shares."""
+    return [
+        told_before(split, row["queries"], row["id"], row["text"])
+        for split, row in asked_before.items()
+        if row["id"] + row["text"]
+    ]
 
 
 def line(row: Mapping[str, Any]) -> str:
