@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from rayhier.dataset.families import told_before
 from rayhier.dataset.measures import means
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
@@ -123,6 +124,21 @@ class GroupRow(BaseModel):
     """`exact` (base encoder) or `exact_same_encoder` (trained) -> measures, means over queries and seeds."""
 
 
+class AskedBefore(BaseModel):
+    """Queries that also train or choose, and what the systems find for the others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    by_id: int
+    by_text: int
+    """Number of queries that have the normalised text of a query with another id."""
+    others: dict[str, dict[str, float]]
+    """System -> measures over the other queries."""
+
+    def told(self, split: str, queries: int) -> str:
+        """Say how many of all queries these are."""
+        return f"{told_before(split, queries, self.by_id, self.by_text)}; `without those` is of the other queries"
+
+
 class Report(BaseModel):
     """Results of an evaluation, as report.json contains them."""
 
@@ -133,6 +149,10 @@ class Report(BaseModel):
     documents: int
     """Number of documents that were searched: all, or those that match the filter."""
     queries: int
+    families: int = 0
+    """Number of families of queries, which intervals resample."""
+    asked_before: AskedBefore | None = None
+    """Queries that also train or choose; absent if there are none."""
     filter: dict[str, Any] | None = None
     """Filter that chose the documents to search; absent where all were searched, as are `corpus` and `left_out`."""
     corpus: int | None = None
@@ -162,6 +182,8 @@ class Report(BaseModel):
     adoptions: list[Adoption] = []
     """The decision for each seed whether the trained encoder is kept; empty where `encoder.adopt` keeps it always, or
     nothing trained."""
+    began_best: bool = False
+    """True if training kept the weights that it began with, whatever the seed: no epoch was better on dev."""
     seconds: dict[str, float]
     seeds: list[int]
 
@@ -175,6 +197,8 @@ class Report(BaseModel):
             router=spec.router.type,
             documents=evaluation.documents,
             queries=evaluation.queries,
+            families=len(np.unique(evaluation.family_Q)),
+            asked_before=_asked_before(evaluation),
             filter=None if spec.measured is None else as_json(spec.measured),
             corpus=evaluation.corpus,
             left_out=evaluation.left_out,
@@ -189,6 +213,9 @@ class Report(BaseModel):
             weights=[result.weight for result in seeds if result.weight is not None],
             besides=[result.beside for result in seeds if result.beside is not None],
             adoptions=[result.adoption for result in seeds if result.adoption is not None],
+            began_best=all(
+                {result.best[phase]["epoch"] for phase in TRAINED & result.best.keys()} == {0} for result in seeds
+            ),
             seconds={name: _round(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
             seeds=[result.seed for result in seeds],
         )
@@ -253,6 +280,16 @@ def _promise(promises: Sequence[Promise]) -> Promise | None:
         return None
     found = _mean([{"measured": promise.measured, "visited": promise.visited} for promise in promises])
     return min(promises, key=lambda promise: promise.least).model_copy(update=found)
+
+
+def _asked_before(evaluation: Evaluation) -> AskedBefore | None:
+    by_id, by_text = (int(count) for count in evaluation.before_2Q.sum(axis=1))
+    if not by_id + by_text:
+        return None
+    seeds = [result.others for result in evaluation.seeds]
+    return AskedBefore(
+        by_id=by_id, by_text=by_text, others={name: _mean([others[name] for others in seeds]) for name in seeds[0]}
+    )
 
 
 def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:
