@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
+import numpy as np
+
 from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.evaluate.report import DIGITS, ENCODERS, NAME, Report
@@ -163,15 +165,15 @@ def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
 def trec(system: str, run: dict[str, dict[str, float]]) -> str:
     """Format a run (query -> document -> score) as a TREC run file; blanks and % in an id are percent-encoded.
 
-    Scores are written to the last bit of a float32.
+    Scores are written to the last bit of a float32. Of equal scores the later are lowered by such a bit, so that other
+    programs keep the order of the run.
     """
     lines = []
     for query, scores in run.items():
-        ranked = sorted(scores.items(), key=lambda item: -item[1])
-        lines += [
-            f"{_unspaced(query)} Q0 {_unspaced(document)} {rank} {score:.9g} {system}"
-            for rank, (document, score) in enumerate(ranked)
-        ]
+        last = np.float32(np.inf)
+        for rank, (document, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
+            last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
+            lines.append(f"{_unspaced(query)} Q0 {_unspaced(document)} {rank} {last:.9g} {system}")
     return "\n".join(lines) + "\n"
 
 
