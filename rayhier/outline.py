@@ -65,18 +65,11 @@ def notes(plan: Plan) -> list[str]:
     return lines + _asked_before(plan) + _reading(plan) + _too_large(plan)
 
 
-class _Anything:
-    """A container of everything: a plan reads no documents."""
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-
 def _asked_before(plan: Plan) -> list[str]:
     """Warnings about queries of two splits, counted in the source's files, or else as the stage test counted them."""
     counted: dict[str, dict[str, int]] = {}
     if isinstance(plan.spec.corpus, FileCorpus):
-        counted = questions.read(sources.reader(plan.spec.corpus), _Anything()).asked_before()
+        counted = questions.read(sources.reader(plan.spec.corpus), None).asked_before()
     elif plan.evaluates and (test := plan.step("test").place.published()) is not None:
         counted = test.record.counts["asked_before"]
     return [f"warning: {told}" for told in tables.warnings(counted)]

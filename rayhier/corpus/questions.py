@@ -5,7 +5,7 @@ more of them change nothing that was trained.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from rayhier.corpus import tables
 from rayhier.corpus.check import Entry, Judgement, ParsedRows, Reason
 from rayhier.corpus.lines import refusal
 from rayhier.corpus.rows import Reader, Stream, collect, distinct, known
-from rayhier.corpus.split import Cut, cut_dev
+from rayhier.corpus.split import Counts, cut_dev
 from rayhier.dataset.families import asked_before
 from rayhier.storage.listing import SPLITS
 
@@ -57,7 +57,7 @@ class Questions:
         return self._divided[0]
 
     @cached_property
-    def _divided(self) -> tuple[dict[str, Sequence[Judgement]], Cut | None]:
+    def _divided(self) -> tuple[dict[str, Sequence[Judgement]], Counts | None]:
         by_split: dict[str, Sequence[Judgement]] = dict(self.accepted_judgements)
         if not by_split.get("train") or by_split.get("dev"):
             return by_split, None
@@ -79,7 +79,7 @@ class Questions:
             asked = {row.query_id: texts[row.query_id] for row in rows}
             if split != "train":
                 by_id, by_text = (int(same_Q.sum()) for same_Q in asked_before(asked, earlier))
-                counted[split] = {"queries": len(asked), "id": by_id, "text": by_text}
+                counted[split] = {"queries": len(asked), "by_id": by_id, "by_text": by_text}
             earlier |= asked
         return counted
 
@@ -126,12 +126,14 @@ class Questions:
             },
             "splits": tables.describe(self.splits),
             "asked_before": self.asked_before(),
-            **({} if self._divided[1] is None else {"cut": asdict(self._divided[1])}),
+            **({} if self._divided[1] is None else {"cut": self._divided[1]}),
         }
 
 
-def read(reader: Reader, documents: Container[str], *, judged: bool = True) -> Questions:
+def read(reader: Reader, documents: Container[str] | None, *, judged: bool = True) -> Questions:
     """Read the queries of a source, each id once, and judgements of these and `documents`, each pair once in a split.
+
+    `documents` is None if any document may be judged.
 
     Without `judged`, the source has queries and no judgements. Raises InputError for a file in which no row has the
     right number of columns.

@@ -2,25 +2,16 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rayhier.corpus.check import Judgement
-from rayhier.dataset.families import Shared, alike, normal, some
+from rayhier.dataset.families import alike, normal, some
 
 DEV = 0.1
 TEST = 0.1
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How dev was cut out of the train queries, as record.json has it."""
-
-    families: int
-    """Number of families, each of which is in train or in dev as a whole."""
-    shared: Shared
-    """What the queries of a family share."""
+Counts = dict[str, Any]
 
 
 def fraction(key: str) -> float:
@@ -28,8 +19,8 @@ def fraction(key: str) -> float:
     return int.from_bytes(hashlib.blake2b(key.encode()).digest()[:8], "big") / 2**64
 
 
-def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[Judgement], list[Judgement], Cut]:
-    """Move about a tenth of the train queries, with all their judgements, to dev: train, dev, and how they were cut.
+def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[Judgement], list[Judgement], Counts]:
+    """Move about a tenth of the train queries, with all their judgements, to dev: train, dev, and counts of families.
 
     Queries that ask the same are moved together (`dataset.families.alike`). `texts` holds the text of each query by id.
     Train and dev each get at least one family if there are two or more.
@@ -44,7 +35,7 @@ def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[
     dev_Q = some(family_Q, asked, max(1, int(len(asked) * DEV))) & (count > 1)
     dev = {query for query, moved in zip(answers, dev_Q.tolist(), strict=True) if moved}
     rows = [[judgement for judgement in train if (judgement.query_id in dev) == moved] for moved in (False, True)]
-    return rows[0], rows[1], Cut(count, shared)
+    return rows[0], rows[1], {"families": count, "shared": shared}
 
 
 def assign(texts: Mapping[str, str]) -> dict[str, str]:

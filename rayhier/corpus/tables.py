@@ -107,11 +107,7 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
 
 def warnings(asked_before: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Say of each split that shares queries with splits before it how many it shares."""
-    return [
-        told_before(split, row["queries"], row["id"], row["text"])
-        for split, row in asked_before.items()
-        if row["id"] + row["text"]
-    ]
+    return [told_before(split, **row) for split, row in asked_before.items() if row["by_id"] + row["by_text"]]
 
 
 def line(row: Mapping[str, Any]) -> str:

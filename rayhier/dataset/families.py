@@ -12,7 +12,6 @@ Shapes: Q queries, W words, D answers, X pairs of queries.
 
 import unicodedata
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
@@ -25,8 +24,6 @@ CHUNK = 2_000
 """Queries that are compared with all others at a time."""
 FEWEST_FAMILIES, LARGEST = 50, 0.1
 """Queries that share an answer are one family if this many families remain, none with a larger share of the queries."""
-Shared = Literal["the text", "the text or an answer"]
-"""What the queries of a family share."""
 
 
 def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]]) -> Ints:
@@ -40,20 +37,17 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
     """
     if len(words) != len(answers):
         raise ValueError(f"words of {len(words)} queries and answers of {len(answers)}; allowed: of the same queries")
-    sets = {frozenset(own): None for own in words}
-    place = {own: number for number, own in enumerate(sets)}
-    word_SW = incidence(list(sets))
-    size_S, family_S = word_SW.sum(axis=1), np.arange(len(sets))
-    for begin in range(0, len(sets), CHUNK):
-        shared = (word_SW[begin : begin + CHUNK] @ word_SW.T).tocoo()
+    word_QW, family_Q = incidence(words), connected(answers)
+    size_Q, row_Q = word_QW.sum(axis=1), np.arange(len(words))
+    for begin in range(0, len(words), CHUNK):
+        shared = (word_QW[begin : begin + CHUNK] @ word_QW.T).tocoo()
         first_X, other_X = shared.row + begin, shared.col
         # |A∩B| / |A∪B| >= 1/2, in whole numbers.
-        near_X = 3 * shared.data >= size_S[first_X] + size_S[other_X]
-        from_X, to_X = np.append(first_X[near_X], np.arange(len(sets))), np.append(other_X[near_X], family_S)
-        number_S = _components(from_X, to_X, len(sets))
-        family_S = np.unique(number_S, return_index=True)[1][number_S]  # a family's first set names it
-    spelled = [[("words", family_S[place[frozenset(own)]])] if own else [] for own in words]
-    return connected([[*near, *own] for near, own in zip(spelled, answers, strict=True)])
+        near_X = 3 * shared.data >= size_Q[first_X] + size_Q[other_X]
+        first_Q = np.unique(family_Q, return_index=True)[1][family_Q]  # joins each query to the first of its family
+        edges = np.append(first_X[near_X], row_Q), np.append(other_X[near_X], first_Q)
+        family_Q = _components(*edges, len(words))
+    return family_Q
 
 
 def connected(members: Sequence[Collection[Hashable]]) -> Ints:
@@ -67,7 +61,7 @@ def connected(members: Sequence[Collection[Hashable]]) -> Ints:
     return _components(query_X, word_X, sum(member_QW.shape))[: len(members)]
 
 
-def alike(texts: Sequence[str], answers: Sequence[Collection[str]]) -> tuple[Ints, Shared]:
+def alike(texts: Sequence[str], answers: Sequence[Collection[str]]) -> tuple[Ints, str]:
     """Number the family [q] of each query, and say what the queries of a family share.
 
     It is the normalised text, or also an answer if then at least 50 families remain, none with more than a tenth of the

@@ -109,8 +109,8 @@ class Evaluation:
     """True [q] where none of a query's answers is the answer of a train query."""
     family_Q: Ints
     """Number [q] of each query's family: queries that share an answer or half of their words."""
-    before_2Q: Bools
-    """True [2, q] for queries that also train or choose: by id, or else by normalised text."""
+    asked_before: dict[str, int]
+    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`; empty if none does."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched; None where a query visits leaves."""
     corpus: int | None = None
@@ -218,13 +218,10 @@ def evaluate(
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
     earlier = load_texts(corpus, ["train"] if split == "dev" else ["train", "dev"])
-    before_2Q = np.stack(asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier))
-    work.leave_out(before_2Q)
+    before = work.others(*asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier))
     answers = [relevant(queries.grades[query]) for query in queries.ids]
     family_Q = families([words(text) for text in queries.texts], answers)
-    evaluation = Evaluation(
-        base.matching, len(queries), work.lists, work.results, new_Q, family_Q, before_2Q, work.level
-    )
+    evaluation = Evaluation(base.matching, len(queries), work.lists, work.results, new_Q, family_Q, before, work.level)
     if spec.measured is None:
         return evaluation
     return replace(evaluation, corpus=base.documents, left_out=all_judged - len(queries))
@@ -348,13 +345,16 @@ class _Work:
         result.served_values[name] = self.judge.values(ranking)
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
-    def leave_out(self, before_2Q: Bools) -> None:
-        """Measure every system without the queries that also train or choose, if there are any."""
-        others_Q = ~before_2Q.any(axis=0)
-        for result in () if others_Q.all() else self.results:
+    def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
+        """Measure every system without the queries that also train or choose, and count these, if there are any."""
+        others_Q = ~(id_Q | text_Q)
+        if others_Q.all():
+            return {}
+        for result in self.results:
             for name, run in result.runs.items():
                 values = self.judge.values_of(run)
                 result.others[name] = means({measure: value_Q[others_Q] for measure, value_Q in values.items()})
+        return {"queries": len(others_Q), "by_id": int(id_Q.sum()), "by_text": int(text_Q.sum())}
 
     def _as_searched(self, name: str, seed_index: SeedIndex, encoded: Encoded) -> System:
         """The router as the spec searches: with a beam for each query if calibrated, with the spec's filter if any."""

@@ -67,8 +67,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
     for name, values in report.systems.items():
         measured = [cell(values.measures[measure]) for measure in spec.evaluate.measures]
         rows.append([report.label(name), *measured, f"{values.visited:.1%}"])
-        if report.asked_before is not None:
-            others = report.asked_before.others[name]
+        if others := report.others.get(name):
             rows.append(["  without those", *(cell(others[measure]) for measure in spec.evaluate.measures), ""])
     learned = encoders(report, spec.evaluate.measures)
     deepest = spec.evaluate.deepest_recall
@@ -93,11 +92,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         *_markdown(header, rows),
         "",
         "Baselines with a curve are shown at their first measured point that visits as much as the router.",
-        *(
-            []
-            if report.asked_before is None
-            else ["", f"{report.asked_before.told(spec.evaluate.split, report.queries)}."]
-        ),
+        *(["", f"{report.told_before(spec)}."] if report.asked_before else []),
         "",
         *(["## What training changed", "", NEW_ANSWERS, "", *_markdown(*learned), ""] if learned[1] else []),
         *(f"![{title}]({PLOTS}/{name}.svg)" for name, title in plots.TITLES.items()),

@@ -124,21 +124,6 @@ class GroupRow(BaseModel):
     """`exact` (base encoder) or `exact_same_encoder` (trained) -> measures, means over queries and seeds."""
 
 
-class AskedBefore(BaseModel):
-    """Queries that also train or choose, and what the systems find for the others."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    by_id: int
-    by_text: int
-    """Number of queries that have the normalised text of a query with another id."""
-    others: dict[str, dict[str, float]]
-    """System -> measures over the other queries."""
-
-    def told(self, split: str, queries: int) -> str:
-        """Say how many of all queries these are."""
-        return f"{told_before(split, queries, self.by_id, self.by_text)}; `without those` is of the other queries"
-
-
 class Report(BaseModel):
     """Results of an evaluation, as report.json contains them."""
 
@@ -151,8 +136,10 @@ class Report(BaseModel):
     queries: int
     families: int = 0
     """Number of families of queries, which intervals resample."""
-    asked_before: AskedBefore | None = None
-    """Queries that also train or choose; absent if there are none."""
+    asked_before: dict[str, int] = {}
+    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`; empty if none does."""
+    others: dict[str, dict[str, float]] = {}
+    """System -> measures over the queries that neither train nor choose; empty if all queries are such."""
     filter: dict[str, Any] | None = None
     """Filter that chose the documents to search; absent where all were searched, as are `corpus` and `left_out`."""
     corpus: int | None = None
@@ -198,7 +185,8 @@ class Report(BaseModel):
             documents=evaluation.documents,
             queries=evaluation.queries,
             families=len(np.unique(evaluation.family_Q)),
-            asked_before=_asked_before(evaluation),
+            asked_before=evaluation.asked_before,
+            others={name: _mean([result.others[name] for result in seeds]) for name in seeds[0].others},
             filter=None if spec.measured is None else as_json(spec.measured),
             corpus=evaluation.corpus,
             left_out=evaluation.left_out,
@@ -238,6 +226,10 @@ class Report(BaseModel):
         """Return the change of exact search by training, over a group of queries: trained minus base encoder."""
         (difference,) = self.between("exact_same_encoder", "exact", measure, queries)
         return difference
+
+    def told_before(self, spec: JobSpec) -> str:
+        """Say how many queries also train or choose, and what the row of the others is called."""
+        return f"{told_before(spec.evaluate.split, **self.asked_before)}; `without those` is of the other queries"
 
     @property
     def keeps_base(self) -> bool:
@@ -280,16 +272,6 @@ def _promise(promises: Sequence[Promise]) -> Promise | None:
         return None
     found = _mean([{"measured": promise.measured, "visited": promise.visited} for promise in promises])
     return min(promises, key=lambda promise: promise.least).model_copy(update=found)
-
-
-def _asked_before(evaluation: Evaluation) -> AskedBefore | None:
-    by_id, by_text = (int(count) for count in evaluation.before_2Q.sum(axis=1))
-    if not by_id + by_text:
-        return None
-    seeds = [result.others for result in evaluation.seeds]
-    return AskedBefore(
-        by_id=by_id, by_text=by_text, others={name: _mean([others[name] for others in seeds]) for name in seeds[0]}
-    )
 
 
 def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:

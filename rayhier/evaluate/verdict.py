@@ -22,12 +22,8 @@ SHARE = 0.95
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
     promise = [] if report.promise is None else [f"{report.promise.sentence(spec.evaluate.split)}."]
-    shared = (
-        []
-        if report.asked_before is None
-        else [f"Queries: {report.asked_before.told(spec.evaluate.split, report.queries)}."]
-    )
-    answers = [*shared, *_training(spec, report), *promise, *_hybrid(spec, report), *_reranked(spec, report)]
+    before = [f"Queries: {report.told_before(spec)}."] if report.asked_before else []
+    answers = [*before, *_training(spec, report), *promise, *_hybrid(spec, report), *_reranked(spec, report)]
     return [*answers, *_index(spec, report), *_instead(spec, report)]
 
 

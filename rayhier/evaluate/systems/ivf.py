@@ -27,10 +27,10 @@ def faiss_ivf(
     centroids = spherical_kmeans(collection.sample(SAMPLE_A_CLUSTER * lists, seed), lists, seed)
     collection.parts.call(Part.partition, name, centroids, leaves)
     near = quantizer(centroids)
-    order_QL: Ints = near(query_QM, lists)[0]
+    order_QL: Ints = near.search(query_QM, lists)[1]
 
     def probe(beam: int, rows: slice) -> Ints:
-        return order_QL[:, :beam] if rows == slice(None) else near(query_QM[rows], beam)[0]
+        return order_QL[:, :beam] if rows == slice(None) else near.search(query_QM[rows], beam)[1]
 
     return collection.system(name, name, query_QM, k, probe, lambda _: float(lists))
 

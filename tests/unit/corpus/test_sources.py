@@ -126,8 +126,8 @@ def test_test_queries_that_also_train_or_choose_are_counted_and_said(stage, test
     with console.capture() as shown:
         made = stage(section)
         test = test_stage(made, section)
-    assert test.record.counts["asked_before"] == {"test": {"queries": 6, "id": 3, "text": 2}}
-    assert made.record.counts["asked_before"] == {"dev": {"queries": 4, "id": 0, "text": 0}}
+    assert test.record.counts["asked_before"] == {"test": {"queries": 6, "by_id": 3, "by_text": 2}}
+    assert made.record.counts["asked_before"] == {"dev": {"queries": 4, "by_id": 0, "by_text": 0}}
     told = "5 of 6 test queries also train or choose: 3 by id, 2 by text"
     assert shown.get().count(told) == 2
     assert any(

@@ -46,10 +46,10 @@ def test_no_text_is_in_train_and_dev_nor_an_answer_if_many_families_remain(quest
     assert not {row.query_id for row in train} & {row.query_id for row in dev}
     both_texts, both_answers = shared(train, dev, texts)
     assert not both_texts
-    assert (cut.families, cut.shared) == (
+    assert (cut["families"], cut["shared"]) == (
         (answers, "the text or an answer") if answers > 1 else (questions, "the text")
     )
-    assert bool(both_answers) == (cut.shared == "the text")
+    assert bool(both_answers) == (cut["shared"] == "the text")
     assert 0.08 <= len(dev) / len(rows) <= 0.1
 
 
@@ -61,7 +61,7 @@ def test_dev_of_scifact_knows_no_text_and_no_answer_of_train(data):
     rows = [Judgement(query, document, int(grade)) for query, document, grade in (line.split("\t") for line in lines)]
     train, dev, cut = cut_dev(rows, texts)
     assert shared(train, dev, texts) == (set(), set())
-    assert cut.shared == "the text or an answer"
+    assert cut["shared"] == "the text or an answer"
     assert len({row.query_id for row in dev}) == 80
 
 
@@ -72,8 +72,8 @@ def test_whatever_the_log_equal_texts_stay_together(asked):
     train, dev, cut = cut_dev(rows, texts)
     assert sorted(train + dev, key=str) == sorted(rows, key=str)
     assert not shared(train, dev, texts)[0]
-    assert cut.families == len(set(texts.values()))
-    assert (bool(train) and bool(dev)) == (cut.families > 1)
+    assert cut["families"] == len(set(texts.values()))
+    assert (bool(train) and bool(dev)) == (cut["families"] > 1)
     assert cut_dev(rows[::-1], texts)[1] == dev[::-1]  # the order of the rows changes nothing
 
 

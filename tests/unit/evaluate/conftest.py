@@ -69,8 +69,7 @@ def evaluation(monkeypatch):
     """Two queries, each a family; here one family is enough for a star."""
     monkeypatch.setattr(significance, "FEWEST", 1)
     seeds, new_Q = [result(3, 0.0), result(5, 0.1)], np.array([True, True])
-    family_Q, before_2Q = np.arange(2), np.zeros((2, 2), bool)
-    return Evaluation(10, 2, {"faiss_ivf": 2}, seeds, new_Q, family_Q, before_2Q)
+    return Evaluation(10, 2, {"faiss_ivf": 2}, seeds, new_Q, np.arange(2), {})
 
 
 @pytest.fixture

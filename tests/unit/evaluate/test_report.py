@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 
 import ir_measures
-import numpy as np
 import pytest
 
 from rayhier.evaluate.closing import verdict
@@ -30,7 +29,17 @@ def saved(report, tmp_path):
 
 
 def test_keys(saved):
-    assert set(saved) == KEYS | {"families", "began_best", "weights", "besides", "adoptions", "seconds", "seeds"}
+    assert set(saved) == KEYS | {
+        "families",
+        "asked_before",
+        "others",
+        "began_best",
+        "weights",
+        "besides",
+        "adoptions",
+        "seconds",
+        "seeds",
+    }
     assert (saved["name"], saved["router"], saved["documents"], saved["queries"]) == ("fake", "ehi", 10, 2)
     assert saved["seeds"] == [3, 5]
     assert saved["lists"] == {"faiss_ivf": 2}
@@ -150,16 +159,16 @@ def test_the_markdown_is_one_page_with_every_measure_system_and_plot(spec, repor
 
 def test_queries_that_also_train_are_counted_and_the_others_have_a_row(spec, evaluation):
     """The second query trains, by its text: all systems are measured on the first one too."""
+    assert "without those" not in as_markdown(spec, Report.of(spec, evaluation))
     for one in evaluation.seeds:
         one.others = {name: dict.fromkeys(spec.evaluate.measures, 0.1 * one.seed) for name in one.runs}
-    before = replace(evaluation, before_2Q=np.array([[False, False], [False, True]]))
+    before = replace(evaluation, asked_before={"queries": 2, "by_id": 0, "by_text": 1})
     report = Report.of(spec, before)
     told = "1 of 2 test queries also train or choose: 0 by id, 1 by text"
     assert verdict(spec, report)[0].startswith(f"Queries: {told}")
     text = as_markdown(spec, report)
     assert text.count(told) == 2
     assert text.count("| without those | 0.400 | 0.400 | 0.400 |  |") == len(report.systems)
-    assert "without those" not in as_markdown(spec, Report.of(spec, evaluation))
 
 
 def test_files(tmp_path, spec, evaluation, report):
