@@ -136,24 +136,23 @@ def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
 
     At most MOST_ASKED queries of a fold are asked. There are no folds of fewer than two families.
     """
-    query_P, results, yielded = examples.pair_P2[:, 0], documents.results, 0
-    answers: dict[int, list[str]] = {query: [] for query in np.unique(query_P).tolist()}
+    query_P, yielded = examples.pair_P2[:, 0], 0
+    grades = dict[int, dict[str, int]]()
     for query, document in examples.pair_P2.tolist():
-        answers[query].append(results[document])
-    asked = [query for query in answers if examples.judged is None or query < examples.judged]
-    texts = [examples.query_texts[query] for query in asked]
-    family_A, query_A = alike(texts, [answers[query] for query in asked])[0], np.array(asked, dtype=np.int64)
+        grades.setdefault(query, {})[documents.results[document]] = 1
+    asked = sorted(query for query in grades if examples.judged is None or query < examples.judged)
+    query_A, texts = np.array(asked, dtype=np.int64), [examples.query_texts[query] for query in asked]
+    family_A = alike(texts, [list(grades[query]) for query in asked])[0]
     count = min(FOLDS, len(np.unique(family_A)))
     fold_A = divided_by(family_A, count, 0) if count > 1 else np.full(len(asked), FOLDS)
     for fold in range(FOLDS):
-        inside_A = fold_A == fold
-        inside_P = np.isin(query_P, query_A[inside_A])
+        inside_P = np.isin(query_P, query_A[fold_A == fold])
         if yielded >= ENOUGH or inside_P.all() or not inside_P.any():
             continue
-        own = np.flatnonzero(inside_A)
+        own = np.flatnonzero(fold_A == fold)
         own = own[some(family_A[own], [texts[row] for row in own], MOST_ASKED)]
-        grades = {str(asked[row]): dict.fromkeys(answers[asked[row]], 1) for row in own.tolist()}
-        queries = Queries(list(grades), examples.query_QM[query_A[own]], grades, [texts[row] for row in own.tolist()])
+        own_grades = {str(asked[row]): grades[asked[row]] for row in own}
+        queries = Queries(list(own_grades), examples.query_QM[query_A[own]], own_grades, [texts[row] for row in own])
         others = replace(examples, pair_P2=examples.pair_P2[~inside_P])
         yield Fold(f"{FOLD}{fold + 1}", others, query_A[own], queries, family_A[own])
         yielded += len(np.unique(family_A[own]))
@@ -232,9 +231,11 @@ def _values(
     phase: EncoderPhase, side: Side, row_Q: Ints, queries: Queries, family_Q: Ints, searches: Searches
 ) -> Asked:
     """Ask the queries, rows [q] of a side, of the base encoder and of a phase's; only the first worker's counts."""
+    if not len(queries):
+        return NOTHING_ASKED
     group, document_NM = phase.learner.group, phase.documents()
     query_QM = divided(lambda rows: phase.tower.infer(side, rows), row_Q, queries.vector_QM.shape[1], group)
-    if group.rank > 0 or not len(queries):
+    if group.rank > 0:
         return NOTHING_ASKED
     base_WQ = searches.values(queries, queries.vector_QM, searches.documents.vector_NM)
     return base_WQ, searches.values(queries, query_QM, document_NM), family_Q
