@@ -1,6 +1,5 @@
 """Choose the split of a query, where its source has no splits, by a hash: the same on every machine."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,15 +7,11 @@ import numpy as np
 
 from rayhier.corpus.check import Judgement
 from rayhier.dataset.families import alike, normal, some
+from rayhier.dataset.holdout import hash_ids
 
 DEV = 0.1
 TEST = 0.1
 Counts = dict[str, Any]
-
-
-def fraction(key: str) -> float:
-    """Return a number in [0, 1] that depends only on the key: the first 8 bytes of its blake2b hash / 2^64."""
-    return int.from_bytes(hashlib.blake2b(key.encode()).digest()[:8], "big") / 2**64
 
 
 def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[Judgement], list[Judgement], Counts]:
@@ -45,11 +40,6 @@ def assign(texts: Mapping[str, str]) -> dict[str, str]:
     of them has by its id.
     """
     first: dict[str, str] = {}
-    return {query: _assigned(first.setdefault(normal(text), query)) for query, text in texts.items()}
-
-
-def _assigned(key: str) -> str:
-    place = fraction(key)
-    if place < DEV:
-        return "dev"
-    return "test" if place < DEV + TEST else "train"
+    keys = [first.setdefault(normal(text), query) for query, text in texts.items()]
+    place_Q = np.digitize(hash_ids(keys) / 2.0**64, [DEV, DEV + TEST])
+    return {query: ("dev", "test", "train")[place] for query, place in zip(texts, place_Q.tolist(), strict=True)}

@@ -66,7 +66,13 @@ def messy(tmp_path, monkeypatch):
         document("c", "again, and the only row of its part " * 4),
     ]
     (folder / "corpus.jsonl").write_bytes(b"".join(lines))
-    queries = [document("q1", "which"), document("q2", "what"), document("q2", "twice"), document("q3", ""), document("q4", "where")]
+    queries = [
+        document("q1", "which"),
+        document("q2", "what"),
+        document("q2", "twice"),
+        document("q3", ""),
+        document("q4", "where"),
+    ]
     (folder / "queries.jsonl").write_bytes(b"".join(queries))
     train = "query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t1\nq3\ta\t1\nq2\tc\t2\nq2\tc\t1\nq1\te\n"
     (folder / "qrels" / "train.tsv").write_text(train)
