@@ -62,17 +62,16 @@ def notes(plan: Plan) -> list[str]:
         lines.append(
             f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
         )
-    return lines + _asked_before(plan) + _reading(plan) + _too_large(plan)
+    return lines + _splits(plan) + _reading(plan) + _too_large(plan)
 
 
-def _asked_before(plan: Plan) -> list[str]:
-    """Warnings about queries of two splits, counted in the source's files, or else as the stage test counted them."""
-    counted: dict[str, dict[str, int]] = {}
+def _splits(plan: Plan) -> list[str]:
+    """Warnings about queries of two splits, counted in the source's files, or else as the stage test did."""
     if isinstance(plan.spec.corpus, FileCorpus):
-        counted = questions.read(sources.reader(plan.spec.corpus), None).asked_before()
-    elif plan.evaluates and (test := plan.step("test").place.published()) is not None:
-        counted = test.record.counts["asked_before"]
-    return [f"warning: {told}" for told in tables.warnings(counted)]
+        read = questions.read(sources.reader(plan.spec.corpus), None)
+        return tables.notes({"asked_before": read.asked_before()})
+    test = plan.step("test").place.published() if plan.evaluates else None
+    return [] if test is None else tables.notes(test.record.counts)
 
 
 def _reading(plan: Plan) -> list[str]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rayhier.corpus import check
 from rayhier.corpus.check import Entry, Judgement, Reason, Rejection
 from rayhier.corpus.parts import groups
-from rayhier.dataset.families import told_before
+from rayhier.dataset.families import told_before, told_cut
 from rayhier.storage import files, schemas
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
@@ -99,15 +99,14 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
         shown.insert(1, f"  documents with fields: {', '.join(f'{k} {n:,}' for k, n in counts['fields'].items())}")
     written = [f"{split} {row['queries']:,} ({row['judgements']:,})" for split, row in counts["splits"].items()]
     shown.append(f"  queries (judgements) by split: {', '.join(written)}")
-    if "cut" in counts:
-        cut = counts["cut"]
-        shown.append(f"  dev is cut out of train by {cut['families']:,} families of queries that share {cut['shared']}")
-    return [*shown, *(f"  warning: {told}" for told in warnings(counts["asked_before"]))]
+    return [*shown, *(f"  {note}" for note in notes(counts))]
 
 
-def warnings(asked_before: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Say of each split that shares queries with splits before it how many it shares."""
-    return [told_before(split, **row) for split, row in asked_before.items() if row["by_id"] + row["by_text"]]
+def notes(counts: Mapping[str, Any]) -> list[str]:
+    """Say how dev was cut out of train, and of each split how many queries are in splits before it."""
+    before = counts["asked_before"].items()
+    shared = [told_before(split, **row) for split, row in before if row["by_id"] + row["by_text"]]
+    return [*([told_cut(**counts["cut"])] if "cut" in counts else []), *(f"warning: {told}" for told in shared)]
 
 
 def line(row: Mapping[str, Any]) -> str:

@@ -118,6 +118,11 @@ def told_before(split: str, queries: int, by_id: int, by_text: int) -> str:
     return f"{by_id + by_text:,} of {queries:,} {split} queries also {doing}: {by_id:,} by id, {by_text:,} by text"
 
 
+def told_cut(families: int, shared: str) -> str:
+    """Say how dev was cut out of the train queries."""
+    return f"dev is cut out of train by {families:,} families of queries that share {shared}"
+
+
 def incidence(members: Sequence[Collection[Hashable]]) -> csr_array:
     """Make the sparse matrix [q, w] that has 1 where a query has a word, or an answer."""
     sets = [dict.fromkeys(names) for names in members]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -113,6 +113,8 @@ class Evaluation:
     """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`; empty if none does."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched; None where a query visits leaves."""
+    cut: dict[str, Any] | None = None
+    """How dev was cut out of train, as the corpus' record has it; None if dev has its own judgements."""
     corpus: int | None = None
     """Number of documents of the corpus, where a filter chose some; else None."""
     left_out: int | None = None
@@ -219,9 +221,12 @@ def evaluate(
     new_Q = new_answers(queries, load_answers(corpus, "train"))
     earlier = load_texts(corpus, ["train"] if split == "dev" else ["train", "dev"])
     before = work.others(*asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier))
+    cut = corpus.record.counts.get("cut")
     answers = [relevant(queries.grades[query]) for query in queries.ids]
     family_Q = families([words(text) for text in queries.texts], answers)
-    evaluation = Evaluation(base.matching, len(queries), work.lists, work.results, new_Q, family_Q, before, work.level)
+    evaluation = Evaluation(
+        base.matching, len(queries), work.lists, work.results, new_Q, family_Q, before, work.level, cut
+    )
     if spec.measured is None:
         return evaluation
     return replace(evaluation, corpus=base.documents, left_out=all_judged - len(queries))

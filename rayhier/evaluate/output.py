@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from rayhier.dataset.families import told_cut
 from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.evaluate.report import DIGITS, ENCODERS, NAME, Report
@@ -111,10 +112,11 @@ def _measured(spec: JobSpec, report: Report) -> str:
     if report.filter is not None:
         documents += f" of {report.corpus:,} that match `{json.dumps(report.filter, ensure_ascii=False)}`"
         queries += f" ({report.left_out:,} others, none of whose answers matches, are left out)"
+    cut = "" if report.cut is None else f" {told_cut(**report.cut).capitalize()}."
     return (
         f"{documents} ({spec.corpus.type}), {queries}, "
         f"seeds {seeds}. Encoder {spec.encoder.model}, trained: {trained}. {report.router}: "
-        f"{balance.leaves:.0f} leaves, {balance.empty:g} empty, imbalance {balance.imbalance:.2f}."
+        f"{balance.leaves:.0f} leaves, {balance.empty:g} empty, imbalance {balance.imbalance:.2f}.{cut}"
     )
 
 

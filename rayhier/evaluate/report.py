@@ -138,6 +138,8 @@ class Report(BaseModel):
     """Number of families of queries, which intervals resample."""
     asked_before: dict[str, int] = {}
     """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`; empty if none does."""
+    cut: dict[str, Any] | None = None
+    """Number of `families` by which dev was cut out of train, and what their queries `shared`; absent if it was not."""
     others: dict[str, dict[str, float]] = {}
     """System -> measures over the queries that neither train nor choose; empty if all queries are such."""
     filter: dict[str, Any] | None = None
@@ -186,6 +188,7 @@ class Report(BaseModel):
             queries=evaluation.queries,
             families=len(np.unique(evaluation.family_Q)),
             asked_before=evaluation.asked_before,
+            cut=evaluation.cut,
             others={name: _mean([result.others[name] for result in seeds]) for name in seeds[0].others},
             filter=None if spec.measured is None else as_json(spec.measured),
             corpus=evaluation.corpus,

@@ -162,12 +162,14 @@ def test_queries_that_also_train_are_counted_and_the_others_have_a_row(spec, eva
     assert "without those" not in as_markdown(spec, Report.of(spec, evaluation))
     for one in evaluation.seeds:
         one.others = {name: dict.fromkeys(spec.evaluate.measures, 0.1 * one.seed) for name in one.runs}
-    before = replace(evaluation, asked_before={"queries": 2, "by_id": 0, "by_text": 1})
+    counted, cut = {"queries": 2, "by_id": 0, "by_text": 1}, {"families": 60, "shared": "the text"}
+    before = replace(evaluation, asked_before=counted, cut=cut)
     report = Report.of(spec, before)
     told = "1 of 2 test queries also train or choose: 0 by id, 1 by text"
     assert verdict(spec, report)[0].startswith(f"Queries: {told}")
     text = as_markdown(spec, report)
     assert text.count(told) == 2
+    assert "Dev is cut out of train by 60 families of queries that share the text." in text
     assert text.count("| without those | 0.400 | 0.400 | 0.400 |  |") == len(report.systems)
 
 
