@@ -37,7 +37,7 @@ from rayhier.search.exact import exact_rows
 from rayhier.search.fusion_weight import WEIGHTS, best
 from rayhier.spec.search import UNTAUGHT_WEIGHT
 from rayhier.spec.train import ContrastTraining
-from rayhier.train.adopt import Searches, at_best, by_folds, needs_folds
+from rayhier.train.adopt import Searches, at_best, by_folds, needs_folds, weights
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
@@ -47,7 +47,7 @@ from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import pseudo_pairs
 from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.loop import best_row
-from rayhier.train.tower import HeadTower, Tower, build_tower
+from rayhier.train.tower import Tower, build_tower
 
 MOST_ASKED, MOST_TAUGHT = 1_500, 1_000
 """Queries of a collection that are asked, and that are trained on with dev's, at most."""
@@ -137,7 +137,7 @@ class Case:
         arrays = cache.kept(workdir / "cases" / f"{key}.npz", lambda: self._measure(seed))
         dev_Q, trained_Q = arrays["dev base"][0], arrays["dev trained"][0]
         adoption = Adoption.of("dev queries" if self.count else "pseudo-queries", dev_Q, trained_Q)
-        if self.count and needs_folds(self._read[0], self.dev):
+        if self.count and needs_folds(self._read[0], len(self.dev)):
             by_fold = cache.kept(workdir / "cases" / f"{key}.hybrid.npz", lambda: self._by_folds(seed))
             adoption = Adoption.of("train queries in folds", by_fold["base"], by_fold["trained"], mode="hybrid")
         return Measured(self, arrays, adoption)
@@ -160,10 +160,10 @@ class Case:
 
     def _by_folds(self, seed: int) -> dict[str, Values]:
         tower = self.phase(seed).tower
-        assert isinstance(tower, HeadTower)
         searches = Searches(self.documents, lambda: self.small.words)
-        values = by_folds(tower, self._read[0], searches, self.make(seed), carried_out)
-        return {name: at_best(value_WQ) for name, value_WQ in zip(("base", "trained"), values, strict=True)}
+        before = weights(tower.module)
+        base_WQ, trained_WQ, _ = by_folds(tower, before, self._read[0], searches, self.make(seed), carried_out)
+        return {"base": at_best(base_WQ), "trained": at_best(trained_WQ)}
 
     @property
     def documents(self) -> Documents:

@@ -12,7 +12,7 @@ from benchmarks import cache
 from benchmarks.collection import BUILT, SPEC, made, place, run
 from benchmarks.commands import Options, clock
 from benchmarks.machine import THREADS, set_threads
-from benchmarks.statistics import Estimate, by_family
+from benchmarks.statistics import Estimate, paired
 from benchmarks.tables import mean, spread, table
 from rayhier.arrays import Bools, Ints, Values
 from rayhier.dataset.documents import load_documents
@@ -65,7 +65,7 @@ class Measured:
     def over(self, system: str, control: str, measure: str, in_Q: Bools) -> Estimate:
         """Points by which a system is above a control; resamples draw whole families of queries."""
         ours_Q, theirs_Q = (self.mean(name, measure)[in_Q] for name in (system, control))
-        return by_family(ours_Q, theirs_Q, self.family_Q[in_Q])
+        return paired(ours_Q, theirs_Q, self.family_Q[in_Q])
 
 
 def twins(queries: Queries, train: Sequence[str]) -> Bools:

@@ -17,7 +17,7 @@ from benchmarks import cache
 from benchmarks.collection import ROOT, made, place
 from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
-from benchmarks.statistics import by_family
+from benchmarks.statistics import paired
 from benchmarks.tables import table
 from rayhier.arrays import Bools, Ints, Values
 from rayhier.dataset.families import families
@@ -138,7 +138,7 @@ def lines(name: str, chain: Chain) -> list[str]:
         head = ["", NDCG, FIRST, RECALL, f"{NDCG} over vectors and BM25, points", "calls", "ms a query"]
         rows = []
         for system, values in chain.values.items():
-            over = by_family(values[NDCG][in_Q], chain.values[HYBRID][NDCG][in_Q], chain.family_Q[in_Q])
+            over = paired(values[NDCG][in_Q], chain.values[HYBRID][NDCG][in_Q], chain.family_Q[in_Q])
             means = [f"{values[measure][in_Q].mean():.3f}" for measure in (NDCG, FIRST, RECALL)]
             shown = "" if system == HYBRID else over.shown
             rows.append([system, *means, shown, f"{chain.calls[system]:.0f}", f"{chain.ms[system]:,.1f}"])

@@ -17,7 +17,7 @@ from benchmarks.late.candidates import RECALL, Listing, Sizes, listing
 from benchmarks.late.systems import PLAIN, SIZES, FoldSystems, Scored, System, systems
 from benchmarks.late.tokens import Read
 from benchmarks.machine import set_threads
-from benchmarks.statistics import by_family, groups
+from benchmarks.statistics import groups, paired
 from benchmarks.tables import table
 from rayhier.arrays import Bools, Values
 
@@ -113,7 +113,7 @@ class Table:
         return f"{100 * values[measure][in_A].mean():.1f}"
 
     def _over(self, values: Mapping[str, Values], measure: str, in_A: Bools) -> str:
-        return by_family(values[measure][in_A], self.base[measure][in_A], self.family_A[in_A]).shown
+        return paired(values[measure][in_A], self.base[measure][in_A], self.family_A[in_A]).shown
 
 
 def measure(study: Study, only: Sequence[int], seed: int, sizes: Sizes, measured: Sequence[System]) -> list[str]:

@@ -134,23 +134,13 @@ def geometric(ratios: Sequence[Values]) -> Values:
     return np.asarray(np.exp(np.mean(np.log(ratios), axis=0)))
 
 
-def paired(ours_Q: Values, theirs_Q: Values) -> Estimate:
-    """Points by which values of queries are above others of the same queries, with their 95% interval."""
-    found = bootstrap(100 * (ours_Q - theirs_Q)[:, None])[0]
+def paired(ours_Q: Values, theirs_Q: Values, family_Q: Ints | None = None) -> Estimate:
+    """Points by which values of queries are above others of the same queries, with their 95% interval.
+
+    Resamples draw whole families of queries, or queries without `family_Q`.
+    """
+    found = bootstrap(100 * (ours_Q - theirs_Q)[:, None], family_Q)[0]
     return Estimate(found.difference, found.low, found.high)
-
-
-def by_family(ours_Q: Values, theirs_Q: Values, family_Q: Ints) -> Estimate:
-    """Points by which values of queries are above others of the same queries; resamples draw whole families."""
-    family_Q = np.unique(family_Q, return_inverse=True)[1]
-    size_F, sum_F = np.bincount(family_Q), np.bincount(family_Q, weights=100 * (ours_Q - theirs_Q))
-    generator, share_F = np.random.default_rng(0), np.full(len(size_F), 1 / len(size_F))
-    means = []
-    for _ in range(0, RESAMPLES, 100):  # a hundred at a time, for memory
-        drawn_RF = generator.multinomial(len(size_F), share_F, size=100)
-        means.append((drawn_RF @ sum_F) / (drawn_RF @ size_F))
-    low, high = np.percentile(np.concatenate(means), INTERVAL)
-    return Estimate(float(sum_F.sum() / size_F.sum()), float(low), float(high))
 
 
 def by_seed(ours_SQ: Values, theirs_SQ: Values) -> Estimate:

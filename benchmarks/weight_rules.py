@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.fusion import NDCG, RECALL, Listed
-from benchmarks.statistics import by_family
+from benchmarks.statistics import paired
 from benchmarks.tables import table
 from rayhier.arrays import Bools, Ints, Values
 
@@ -129,7 +129,7 @@ def trainings(collection: Measured, in_A: Bools, control: str) -> list[str]:
     for name, values in picked.items():
         cells = [f"{shown(values[NDCG][at][in_A])}/{shown(values[RECALL][at][in_A])}" for at in range(len(places))]
         over = [
-            by_family(values[measure][at][in_A], picked[control][measure][at][in_A], collection.family_A[in_A]).shown
+            paired(values[measure][at][in_A], picked[control][measure][at][in_A], collection.family_A[in_A]).shown
             if control in picked and name != control
             else ""
             for at in range(len(places))

@@ -302,10 +302,9 @@ def _training(spec: JobSpec, work: Work) -> float:
 
 
 def _folds(spec: JobSpec, work: Work) -> int:
-    """Number of folds on which a head trains again, so that train queries tell whether it is kept."""
+    """Number of folds on which the encoder trains again, so that train queries tell whether it is kept."""
     few = work.pairs > 0 and DEV * work.pairs < ENOUGH
-    head = spec.encoder.train == "head" and spec.trains_encoder_alone
-    if not head or spec.encoder.adopt == "always" or not few:
+    if not spec.trains_encoder_alone or spec.encoder.adopt == "always" or not few:
         return 0
     return min(FOLDS, math.ceil(ENOUGH * FOLDS / work.pairs))
 

@@ -3,9 +3,11 @@
 import os
 from collections.abc import Collection
 
+from rayhier.corpus import questions, sources, tables
 from rayhier.estimate import reranking_seconds
 from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
 from rayhier.serving_size import BUSY, RATE, deployments
+from rayhier.spec.corpus import FileCorpus
 from rayhier.storage.model_folder import weight_files
 
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search"
@@ -60,7 +62,16 @@ def notes(plan: Plan) -> list[str]:
         lines.append(
             f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
         )
-    return lines + _reading(plan) + _too_large(plan)
+    return lines + _splits(plan) + _reading(plan) + _too_large(plan)
+
+
+def _splits(plan: Plan) -> list[str]:
+    """Warnings about queries of two splits, counted in the source's files, or else as the stage test did."""
+    if isinstance(plan.spec.corpus, FileCorpus):
+        read = questions.read(sources.reader(plan.spec.corpus), None)
+        return tables.notes({"asked_before": read.asked_before()})
+    test = plan.step("test").place.published() if plan.evaluates else None
+    return [] if test is None else tables.notes(test.record.counts)
 
 
 def _reading(plan: Plan) -> list[str]:

@@ -41,13 +41,13 @@ class Stage:
 
 
 STAGES = {
-    "corpus": Stage("corpus", 3, "corpus"),
+    "corpus": Stage("corpus", 4, "corpus"),
     "generate": Stage("generated", 1, "embed"),
     "embed": Stage("vectors", 1, "embed"),
-    "test": Stage("test", 1, "evaluate"),
+    "test": Stage("test", 2, "evaluate"),
     "cross_encoder": Stage("cross_encoder", 2, "train"),
     "scores": Stage("scores", 1, "scores"),
-    "train": Stage("model", 11, "train"),
+    "train": Stage("model", 12, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
     "calibrate": Stage("calibration", 6, "evaluate"),

@@ -13,7 +13,7 @@ from benchmarks import pages
 from benchmarks.ehi.bench import NEW, SHARES, Bench, Found
 from benchmarks.ehi.rates import Rates, best
 from benchmarks.ehi.speed import Speed
-from benchmarks.statistics import by_family, by_seed
+from benchmarks.statistics import by_seed, paired
 from benchmarks.tables import UNKNOWN, heading, line, mean, spread, table
 from rayhier.arrays import Bools, Ints, Values
 
@@ -102,7 +102,7 @@ def _over(ours_SQ: Values, theirs_SQ: Values, family_Q: Ints) -> list[str]:
         return [UNKNOWN, UNKNOWN]
     seeds = by_seed(ours_SQ, theirs_SQ)
     return [
-        by_family(ours_SQ.mean(axis=0), theirs_SQ.mean(axis=0), family_Q).shown,
+        paired(ours_SQ.mean(axis=0), theirs_SQ.mean(axis=0), family_Q).shown,
         f"[{seeds.low:+.1f}, {seeds.high:+.1f}]",
     ]
 

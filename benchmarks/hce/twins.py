@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.answers import twins
 from benchmarks.hce.bench import Bench, Comparison
 from benchmarks.hce.rows import PLAIN, UNTOUCHED, J
-from benchmarks.statistics import by_family, groups
+from benchmarks.statistics import groups, paired
 from benchmarks.tables import mean, spread, table
 from rayhier.arrays import Bools, Ints, Values
 from rayhier.dataset.families import families
@@ -63,7 +63,7 @@ def lines(twins: Twins) -> list[str]:
             seeds = twins.told.found[row.name][measure][:, in_Q].mean(axis=1).tolist()
             cells.append(spread(seeds) if len(seeds) > 1 else mean(seeds))
             for before, control in enumerate(controls):
-                above = by_family(value_Q(row.name), value_Q(control.name), twins.family_Q[in_Q])
+                above = paired(value_Q(row.name), value_Q(control.name), twins.family_Q[in_Q])
                 cells.append(above.shown if before < place else "")
         body.append(cells)
     asked_by = f"{len(twins.family_Q)} queries in {len(np.unique(twins.family_Q))} families"

@@ -1,5 +1,7 @@
 """Spherical k-means with faiss: unit centroids; an empty cluster takes half of the largest one."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -52,10 +54,15 @@ def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.nd
 
     Returns their numbers [n, count] and the inner products [n, count].
     """
+    scores, numbers = quantizer(centroids_KM).search(vectors_NM, count)
+    return numbers, scores
+
+
+def quantizer(centroids_KM: Floats) -> Any:
+    """Make faiss's index of centroids, for those who search it often."""
     index = faiss.IndexFlatIP(centroids_KM.shape[1])
     index.add(centroids_KM)
-    scores, numbers = index.search(vectors_NM, count)
-    return numbers, scores
+    return index
 
 
 def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:

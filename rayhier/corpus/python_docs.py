@@ -70,7 +70,7 @@ class Docstrings:
 
 @dataclass(frozen=True)
 class DocstringReader:
-    """Queries of docstrings and their judgements; a hash of its id says in which split a query is."""
+    """Queries of docstrings and their judgements; a hash says in which split a query is."""
 
     docstrings: Docstrings
 
@@ -80,7 +80,8 @@ class DocstringReader:
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
         """Stream the judgements of a split."""
-        yield Stream("docstrings", (row for row in self.docstrings.judgements() if assign(row.query_id) == split))
+        splits = assign({query.key: query.text for query in self.docstrings.queries})
+        yield Stream("docstrings", (row for row in self.docstrings.judgements() if splits[row.query_id] == split))
 
 
 def reader(spec: PythonDocs) -> DocstringReader:

@@ -5,7 +5,8 @@ more of them change nothing that was trained.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from rayhier.corpus import tables
 from rayhier.corpus.check import Entry, Judgement, ParsedRows, Reason
 from rayhier.corpus.lines import refusal
 from rayhier.corpus.rows import Reader, Stream, collect, distinct, known
+from rayhier.corpus.split import Counts, cut_dev
+from rayhier.dataset.families import asked_before
 from rayhier.storage.listing import SPLITS
 
 TRAINING, TEST = SPLITS[:2], SPLITS[2]
@@ -32,6 +35,8 @@ class Questions:
     """Split -> rows of each of its files."""
     named: frozenset[str] | None
     """Ids of queries that train or dev judgements name, accepted or not; None where nothing is judged."""
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    """Text by id of the queries of splits that are left out here."""
 
     @property
     def accepted_queries(self) -> list[Entry]:
@@ -49,7 +54,34 @@ class Questions:
     @property
     def splits(self) -> dict[str, Sequence[Judgement]]:
         """Accepted judgements by split; a dev split without judgements is cut from train."""
-        return tables.splits(self.accepted_judgements)
+        return self._divided[0]
+
+    @cached_property
+    def _divided(self) -> tuple[dict[str, Sequence[Judgement]], Counts | None]:
+        by_split: dict[str, Sequence[Judgement]] = dict(self.accepted_judgements)
+        if not by_split.get("train") or by_split.get("dev"):
+            return by_split, None
+        train, dev, cut = cut_dev(by_split["train"], self._texts)
+        return by_split | {"train": train, "dev": dev}, cut
+
+    @property
+    def _texts(self) -> dict[str, str]:
+        return {query.key: query.text for query in self.accepted_queries}
+
+    def asked_before(self) -> dict[str, dict[str, int]]:
+        """Count the queries of dev that are also in train, and those of test that are in either: by id, or by text.
+
+        Queries that are the same by id do not count by text.
+        """
+        texts, earlier = {**self.earlier, **self._texts}, dict(self.earlier)
+        counted = {}
+        for split, rows in self.splits.items():
+            asked = {row.query_id: texts[row.query_id] for row in rows}
+            if split != "train":
+                by_id, by_text = (int(same_Q.sum()) for same_Q in asked_before(asked, earlier))
+                counted[split] = {"queries": len(asked), "by_id": by_id, "by_text": by_text}
+            earlier |= asked
+        return counted
 
     def of_training(self) -> "Questions":
         """Select what training may read: judgements of train and dev, and the accepted queries that these name.
@@ -63,7 +95,10 @@ class Questions:
 
     def of_test(self) -> "Questions":
         """Select the rows that `of_training` leaves: test judgements, other queries, and rejected rows of queries."""
-        return replace(self, queries=self._queries(of_training=False), judgements={TEST: self.judgements[TEST]})
+        texts, judged = self._texts, [row.query_id for split in TRAINING for row in self.splits.get(split, ())]
+        earlier = {query: texts[query] for query in judged}
+        queries, judgements = self._queries(of_training=False), {TEST: self.judgements[TEST]}
+        return replace(self, queries=queries, judgements=judgements, earlier=earlier)
 
     def _queries(self, *, of_training: bool) -> Files[Entry]:
         """Select the accepted queries that `named` has, or all other rows of queries."""
@@ -90,11 +125,15 @@ class Questions:
                 for split, rows in self.judgements.items()
             },
             "splits": tables.describe(self.splits),
+            "asked_before": self.asked_before(),
+            **({} if self._divided[1] is None else {"cut": self._divided[1]}),
         }
 
 
-def read(reader: Reader, documents: Container[str], *, judged: bool = True) -> Questions:
+def read(reader: Reader, documents: Container[str] | None, *, judged: bool = True) -> Questions:
     """Read the queries of a source, each id once, and judgements of these and `documents`, each pair once in a split.
+
+    `documents` is None if any document may be judged.
 
     Without `judged`, the source has queries and no judgements. Raises InputError for a file in which no row has the
     right number of columns.

@@ -3,6 +3,7 @@
 from typing import Any
 
 from rayhier.corpus.check import Reason
+from rayhier.dataset.families import told_before
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import (
     Beir,
@@ -67,7 +68,7 @@ def check_judgements(counts: dict[str, Any]) -> None:
 
 
 def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] | None = None) -> None:
-    """Raise InputError where the split that is evaluated has no judgement above 0.
+    """Raise InputError if the split that is evaluated has no judgement above 0, or only queries that also train.
 
     `counts` are those of the artifact that holds the split: the corpus, or the test split, and then `training` are the
     corpus's counts.
@@ -80,6 +81,10 @@ def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] 
             f"({_rejected(counts['judgements'][spec.evaluate.split])}); "
             f"allowed here: {', '.join(judged) or 'none, neither dev nor test has a judgement above 0'}"
         )
+    row = counts["asked_before"].get(spec.evaluate.split)
+    if row and row["queries"] and row["by_id"] + row["by_text"] == row["queries"]:
+        told = told_before(spec.evaluate.split, **row)
+        raise InputError(f"evaluate.split: {told}; allowed: a split with queries that training does not read")
 
 
 def allowed(spec: CorpusSpec) -> str:

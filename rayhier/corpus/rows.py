@@ -96,7 +96,7 @@ def distinct(rows: Rows[Entry], earlier: set[bytes]) -> Rows[Entry]:
 
 
 def known(
-    rows: Rows[Judgement], queries: Container[str], documents: Container[str], earlier: set[bytes]
+    rows: Rows[Judgement], queries: Container[str], documents: Container[str] | None, earlier: set[bytes]
 ) -> Rows[Judgement]:
     """Reject judgements of unknown queries or documents, and pairs that occurred before: their digest is in `earlier`.
 
@@ -107,7 +107,7 @@ def known(
             yield row
         elif row.query_id not in queries:
             yield Rejection(Reason.UNKNOWN_QUERY, _shown(row))
-        elif row.doc_id not in documents:
+        elif documents is not None and row.doc_id not in documents:
             yield Rejection(Reason.UNKNOWN_DOCUMENT, _shown(row))
         elif (pair := digest(row.query_id) + digest(row.doc_id)) in earlier:
             yield Rejection(Reason.DUPLICATE_JUDGEMENT, _shown(row))

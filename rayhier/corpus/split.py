@@ -1,34 +1,45 @@
-"""Choose the split of a query, where its source has no splits, by a hash of its id: the same on every machine."""
+"""Choose the split of a query, where its source has no splits, by a hash: the same on every machine."""
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from rayhier.corpus.check import Judgement
+from rayhier.dataset.families import alike, normal, some
+from rayhier.dataset.holdout import hash_ids
 
 DEV = 0.1
 TEST = 0.1
+Counts = dict[str, Any]
 
 
-def fraction(key: str) -> float:
-    """Return a number in [0, 1] that depends only on the id: the first 8 bytes of its blake2b hash / 2^64."""
-    return int.from_bytes(hashlib.blake2b(key.encode()).digest()[:8], "big") / 2**64
+def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[Judgement], list[Judgement], Counts]:
+    """Move about a tenth of the train queries, with all their judgements, to dev: train, dev, and counts of families.
 
-
-def cut_dev(train: Sequence[Judgement]) -> tuple[list[Judgement], list[Judgement]]:
-    """Move about a tenth of the train queries, with all their judgements, to dev; returns (train, dev).
-
-    Train and dev each get at least one query where there are two or more.
+    Queries that ask the same are moved together (`dataset.families.alike`). `texts` holds the text of each query by id.
+    Train and dev each get at least one family if there are two or more.
     """
-    queries = sorted({judgement.query_id for judgement in train}, key=fraction)
-    below = sum(fraction(query_id) < DEV for query_id in queries)
-    dev = set(queries[: min(max(1, below), len(queries) - 1)])
-    remaining = [judgement for judgement in train if judgement.query_id not in dev]
-    return remaining, [judgement for judgement in train if judgement.query_id in dev]
+    answers: dict[str, list[str]] = {judgement.query_id: [] for judgement in train}
+    for judgement in train:
+        if judgement.grade > 0:
+            answers[judgement.query_id].append(judgement.doc_id)
+    asked = [texts[query] for query in answers]
+    family_Q, shared = alike(asked, list(answers.values()))
+    count = len(np.unique(family_Q))
+    dev_Q = some(family_Q, asked, max(1, int(len(asked) * DEV))) & (count > 1)
+    dev = {query for query, moved in zip(answers, dev_Q.tolist(), strict=True) if moved}
+    rows = [[judgement for judgement in train if (judgement.query_id in dev) == moved] for moved in (False, True)]
+    return rows[0], rows[1], {"families": count, "shared": shared}
 
 
-def assign(key: str) -> str:
-    """Choose the split of a query by its id: 80% train, 10% dev, 10% test."""
-    place = fraction(key)
-    if place < DEV:
-        return "dev"
-    return "test" if place < DEV + TEST else "train"
+def assign(texts: Mapping[str, str]) -> dict[str, str]:
+    """Choose the split of each query: 80% train, 10% dev, 10% test.
+
+    `texts` holds the text of each query by id. Queries with the same normalised text are in the split that the first
+    of them has by its id.
+    """
+    first: dict[str, str] = {}
+    keys = [first.setdefault(normal(text), query) for query, text in texts.items()]
+    place_Q = np.digitize(hash_ids(keys) / 2.0**64, [DEV, DEV + TEST])
+    return {query: ("dev", "test", "train")[place] for query, place in zip(texts, place_Q.tolist(), strict=True)}

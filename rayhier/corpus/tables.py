@@ -9,20 +9,12 @@ import pyarrow as pa
 from rayhier.corpus import check
 from rayhier.corpus.check import Entry, Judgement, Reason, Rejection
 from rayhier.corpus.parts import groups
-from rayhier.corpus.split import cut_dev
+from rayhier.dataset.families import told_before, told_cut
 from rayhier.storage import files, schemas
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
 
 REJECTED = "rejected.parquet"
-
-
-def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[Judgement]]:
-    """Return the judgements by split; where train is there, a dev split without judgements is cut from it."""
-    by_split = dict(judgements)
-    if "train" in by_split and not by_split.get("dev"):
-        by_split["train"], by_split["dev"] = cut_dev(by_split["train"])
-    return by_split
 
 
 def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[str, int]]:
@@ -106,7 +98,15 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
     if counts.get("fields"):
         shown.insert(1, f"  documents with fields: {', '.join(f'{k} {n:,}' for k, n in counts['fields'].items())}")
     written = [f"{split} {row['queries']:,} ({row['judgements']:,})" for split, row in counts["splits"].items()]
-    return [*shown, f"  queries (judgements) by split: {', '.join(written)}"]
+    shown.append(f"  queries (judgements) by split: {', '.join(written)}")
+    return [*shown, *(f"  {note}" for note in notes(counts))]
+
+
+def notes(counts: Mapping[str, Any]) -> list[str]:
+    """Say how dev was cut out of train, and of each split how many queries are in splits before it."""
+    before = counts["asked_before"].items()
+    shared = [told_before(split, **row) for split, row in before if row["by_id"] + row["by_text"]]
+    return [*([told_cut(**counts["cut"])] if "cut" in counts else []), *(f"warning: {told}" for told in shared)]
 
 
 def line(row: Mapping[str, Any]) -> str:

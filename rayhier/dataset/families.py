@@ -10,16 +10,20 @@ third and nine tenths of oewn_examples' queries to one family, because one word 
 Shapes: Q queries, W words, D answers, X pairs of queries.
 """
 
-from collections.abc import Collection, Sequence
+import unicodedata
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from rayhier.arrays import Ints
+from rayhier.arrays import Bools, Ints
+from rayhier.dataset.holdout import hash_ids
 
 CHUNK = 2_000
 """Queries that are compared with all others at a time."""
+FEWEST_FAMILIES, LARGEST = 50, 0.1
+"""Queries that share an answer are one family if this many families remain, none with a larger share of the queries."""
 
 
 def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]]) -> Ints:
@@ -33,29 +37,105 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
     """
     if len(words) != len(answers):
         raise ValueError(f"words of {len(words)} queries and answers of {len(answers)}; allowed: of the same queries")
-    word_QW, answer_QD = incidence(words), incidence(answers)
-    size_Q = word_QW.sum(axis=1)
-    pairs = [np.empty((2, 0), dtype=np.int64)]
+    word_QW, family_Q = incidence(words), connected(answers)
+    size_Q, row_Q = word_QW.sum(axis=1), np.arange(len(words))
     for begin in range(0, len(words), CHUNK):
-        part = slice(begin, begin + CHUNK)
-        shared = (word_QW[part] @ word_QW.T).tocoo()
+        shared = (word_QW[begin : begin + CHUNK] @ word_QW.T).tocoo()
         first_X, other_X = shared.row + begin, shared.col
         # |A∩B| / |A∪B| >= 1/2, in whole numbers.
         near_X = 3 * shared.data >= size_Q[first_X] + size_Q[other_X]
-        answered = (answer_QD[part] @ answer_QD.T).tocoo()
-        pairs += [np.stack([first_X, other_X])[:, near_X], np.stack([answered.row + begin, answered.col])]
-    first_X, other_X = np.concatenate(pairs, axis=1)
-    graph = coo_array((np.ones(len(first_X), np.int8), (first_X, other_X)), shape=(len(words), len(words)))
-    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+        first_Q = np.unique(family_Q, return_index=True)[1][family_Q]  # joins each query to the first of its family
+        edges = np.append(first_X[near_X], row_Q), np.append(other_X[near_X], first_Q)
+        family_Q = _components(*edges, len(words))
+    return family_Q
 
 
-def incidence(members: Sequence[Collection[str]]) -> csr_array:
+def connected(members: Sequence[Collection[Hashable]]) -> Ints:
+    """Number the family [q] of each query: queries that share a member are one family. Takes linear time.
+
+    >>> connected([["a"], ["b"], ["a", "c"], ["c"]])
+    array([0, 1, 0, 0])
+    """
+    member_QW = incidence(members).tocoo()
+    query_X, word_X = member_QW.row.astype(np.int64), member_QW.col.astype(np.int64) + len(members)
+    return _components(query_X, word_X, sum(member_QW.shape))[: len(members)]
+
+
+def alike(texts: Sequence[str], answers: Sequence[Collection[str]]) -> tuple[Ints, str]:
+    """Number the family [q] of each query, and say what the queries of a family share.
+
+    It is the normalised text, or also an answer if then at least 50 families remain, none with more than a tenth of the
+    queries.
+    """
+    spelled = [[("text", normal(text))] for text in texts]
+    family_Q = connected([[*own, *found] for own, found in zip(spelled, answers, strict=True)])
+    size_F = np.bincount(family_Q)
+    if len(size_F) >= FEWEST_FAMILIES and size_F.max() <= LARGEST * len(texts):
+        return family_Q, "the text or an answer"
+    return connected(spelled), "the text"
+
+
+def normal(text: str) -> str:
+    """Return a text by which queries count as equal: case, blanks, full stops and question marks at its end are gone.
+
+    >>> normal("Where  is the Ｆox ?")
+    'where is the fox'
+    """
+    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return plain.rstrip(" .?!。") or plain
+
+
+def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
+    """Mark the queries [q] of whole families, in the order of a hash of their texts, as many as fit into `most`.
+
+    If no family fits, the smallest family is marked. A family's place depends on its texts alone.
+    """
+    _, family_Q, size_F = np.unique(family_Q, return_inverse=True, return_counts=True)
+    hash_F = np.full(len(size_F), np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(hash_F, family_Q, hash_ids([normal(text) for text in texts]))
+    marked_F, room = np.zeros(len(size_F), bool), most
+    for family in np.argsort(hash_F, kind="stable").tolist():
+        marked_F[family] = size_F[family] <= room
+        room -= int(size_F[family]) if marked_F[family] else 0
+    if not marked_F.any() and len(size_F):
+        marked_F[np.lexsort((hash_F, size_F))[0]] = True
+    return np.asarray(marked_F[family_Q])
+
+
+def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[Bools, Bools]:
+    """Mark the queries that are among earlier ones: by id [q], and of the others those by normalised text [q].
+
+    Both arguments hold the text of each query by its id.
+    """
+    texts = {normal(text) for text in earlier.values()}
+    id_Q = np.array([query in earlier for query in asked], bool)
+    return id_Q, np.array([normal(text) in texts for text in asked.values()], bool) & ~id_Q
+
+
+def told_before(split: str, queries: int, by_id: int, by_text: int) -> str:
+    """Say how many of the queries of a split `asked_before` marked."""
+    doing = "train" if split == "dev" else "train or choose"
+    return f"{by_id + by_text:,} of {queries:,} {split} queries also {doing}: {by_id:,} by id, {by_text:,} by text"
+
+
+def told_cut(families: int, shared: str) -> str:
+    """Say how dev was cut out of the train queries."""
+    return f"dev is cut out of train by {families:,} families of queries that share {shared}"
+
+
+def incidence(members: Sequence[Collection[Hashable]]) -> csr_array:
     """Make the sparse matrix [q, w] that has 1 where a query has a word, or an answer."""
-    sets = [sorted(set(names)) for names in members]
-    number: dict[str, int] = {}
+    sets = [dict.fromkeys(names) for names in members]
+    number: dict[Hashable, int] = {}
     column_X = [number.setdefault(name, len(number)) for names in sets for name in names]
     row_X = np.repeat(np.arange(len(sets)), [len(names) for names in sets])
     return csr_array((np.ones(len(column_X), np.int64), (row_X, column_X)), shape=(len(sets), len(number)))
+
+
+def _components(from_X: Ints, to_X: Ints, nodes: int) -> Ints:
+    """Number the component [n] of each node of a graph by its edges, which are pairs of nodes."""
+    graph = coo_array((np.ones(len(from_X), np.int8), (from_X, to_X)), shape=(nodes, nodes))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
 def folds(family_Q: Ints, count: int, seed: int) -> Ints:

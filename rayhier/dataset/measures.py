@@ -34,9 +34,16 @@ class Judge:
         return self.values_of(self.run(ranking))
 
     def values_of(self, run: dict[str, dict[str, float]]) -> dict[str, Values]:
-        """Compute each measure for every query of a TREC run, name -> [q]; a query without results has 0."""
+        """Compute each measure for every query of a TREC run, name -> [q]; a query without results has 0.
+
+        Documents with equal scores count in the order of the run, as a ranking shows them. trec_eval has another order.
+        """
         values = {name: np.zeros(len(self.query_ids)) for name in self.measures}
-        for value in self.evaluator.iter_calc(run):
+        places = {
+            query: {name: -place for place, name in enumerate(sorted(scores, key=scores.__getitem__, reverse=True))}
+            for query, scores in run.items()
+        }
+        for value in self.evaluator.iter_calc(places):
             values[self.parsed[value.measure]][self._place[value.query_id]] = value.value
         return values
 

@@ -67,12 +67,13 @@ def load_answers(corpus: Artifact, split: str) -> set[str]:
     return answers
 
 
-def load_texts(corpus: Artifact, split: str) -> set[str]:
-    """Load the texts of the judged queries of a split."""
-    judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["query_id"])["query_id"]
+def load_texts(corpus: Artifact, splits: Sequence[str]) -> dict[str, str]:
+    """Load the texts of the judged queries of some splits, by id."""
+    paths = [corpus.path(f"judgements/{split}.parquet") for split in splits]
+    judged = columns.read(paths, ["query_id"])["query_id"]
     queries = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
-    texts: set[str] = set(queries.filter(pc.is_in(queries["query_id"], judged.combine_chunks()))["text"].to_pylist())
-    return texts
+    table = queries.filter(pc.is_in(queries["query_id"], judged.combine_chunks()))
+    return dict(zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True))
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:

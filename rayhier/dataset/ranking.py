@@ -103,14 +103,15 @@ def unpacked(content: bytes) -> Ranking:
 
 
 def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | int) -> Ranking:
-    """Make the ranking of a system without leaves, which scored `visited` documents for each query.
+    """Make the ranking of a system without leaves, which scored `visited` documents for each query; ties by id.
 
-    `row_QK` are rows [q, k] of `ids`, highest score first, and `score_QK` their scores.
+    `row_QK` are rows [q, k] of `ids`, and `score_QK` their scores.
     """
     visited_Q = np.broadcast_to(np.asarray(visited, dtype=np.int64), len(row_QK))
-    return Ranking(
-        *compact(score_QK, row_QK, pa.table({ID: ids})), visited_Q, visited_Q, np.zeros(len(row_QK), dtype=np.int64)
-    )
+    score_QK, row_QK, documents = compact(score_QK, row_QK, pa.table({ID: ids}))
+    order = ordered(score_QK, row_QK, by_name(documents[ID]))
+    score_QK, row_QK = take(score_QK, order), take(row_QK, order)
+    return Ranking(score_QK, row_QK, documents, visited_Q, visited_Q, np.zeros(len(row_QK), dtype=np.int64))
 
 
 def compact(score_QK: Floats, row_QK: Ints, documents: pa.Table) -> tuple[Floats, Ints, pa.Table]:

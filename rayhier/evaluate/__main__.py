@@ -118,14 +118,16 @@ def _measure(options: argparse.Namespace) -> list[str]:
 
 
 def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
-    """Count the texts that are judged train queries of the run; 0 where its corpus is gone."""
+    """Count the texts that are judged train queries of the run; 0 if its corpus is gone."""
+    from rayhier.dataset.families import normal
     from rayhier.dataset.queries import load_texts
 
     try:
-        trained = load_texts(current.artifact(workdir, current.read(workdir), "corpus"), "train")
+        trained = load_texts(current.artifact(workdir, current.read(workdir), "corpus"), ["train"])
     except (InputError, OSError):
         return 0
-    return sum(text in trained for text in texts)
+    known = set(map(normal, trained.values()))
+    return sum(normal(text) in known for text in texts)
 
 
 def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:

@@ -4,6 +4,7 @@ from rayhier.evaluate import tables
 from rayhier.evaluate.output import PLOTS
 from rayhier.evaluate.report import NAME, Report
 from rayhier.evaluate.samples import samples
+from rayhier.evaluate.significance import FEWEST
 from rayhier.evaluate.verdict import verdict
 from rayhier.progress import here
 from rayhier.spec import JobSpec
@@ -14,7 +15,7 @@ COST = (
     "share of the corpus visited (cost: dot products per query, rows scanned and routing, as a share of the corpus; "
     "time of a single query on one core)"
 )
-STAR = "* a difference whose interval excludes 0"
+STAR = f"* a difference whose interval, of {FEWEST} families of queries or more, excludes 0"
 
 
 def closing(spec: JobSpec, workdir: Location, corpus: Artifact, judged: Artifact, root: Location) -> str:

@@ -3,16 +3,18 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from rayhier.arrays import Bools, Floats, Values
+from rayhier.arrays import Bools, Floats, Ints, Values
 from rayhier.dataset.balance import balance
+from rayhier.dataset.families import asked_before, families
 from rayhier.dataset.holdout import load_dev
 from rayhier.dataset.measures import Judge, means
-from rayhier.dataset.queries import Queries, load_answers, load_split, new_answers
+from rayhier.dataset.queries import Queries, load_answers, load_split, load_texts, new_answers, relevant
 from rayhier.dataset.ranking import Ranking, stacked
+from rayhier.dataset.words import words
 from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
@@ -83,6 +85,10 @@ class SeedResult:
     adoption: Adoption | None = None
     """The decision whether the trained encoder is kept; None where `encoder.adopt` always keeps it, or nothing
     trained."""
+    best: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Phase of training -> metrics of the epoch whose weights it kept."""
+    others: dict[str, dict[str, float]] = field(default_factory=dict)
+    """System -> measures over the queries that neither train nor choose; empty if none of the queries does."""
 
     def settled(self, spec: JobSpec) -> JobSpec:
         """Return the spec with the seed's own weight of BM25."""
@@ -101,8 +107,14 @@ class Evaluation:
     seeds: list[SeedResult]
     new_Q: Bools
     """True [q] where none of a query's answers is the answer of a train query."""
+    family_Q: Ints
+    """Number [q] of each query's family: queries that share an answer or half of their words."""
+    asked_before: dict[str, int]
+    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`; empty if none does."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched; None where a query visits leaves."""
+    cut: dict[str, Any] | None = None
+    """How dev was cut out of train, as the corpus' record has it; None if dev has its own judgements."""
     corpus: int | None = None
     """Number of documents of the corpus, where a filter chose some; else None."""
     left_out: int | None = None
@@ -122,6 +134,8 @@ class SeedIndex:
     adoption: Adoption | None = None
     """The decision whether the trained encoder is kept; None where `encoder.adopt` always keeps it, or nothing
     trained."""
+    best: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Phase of training -> metrics of the epoch whose weights it kept."""
 
     def encode(self, queries: Queries) -> Encoded:
         """Encode queries for the router of the seed."""
@@ -141,7 +155,8 @@ def load_index(
     arguments = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, arguments)
     history = files.read_json(model.path("metrics.json"))
-    return SeedIndex(trained, index, Collection.of(parts), history, Adoption.open(model))
+    best = model.record.counts.get("best", {})
+    return SeedIndex(trained, index, Collection.of(parts), history, Adoption.open(model), best)
 
 
 def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, where: Filter | None = None) -> Collection:
@@ -204,7 +219,14 @@ def evaluate(
                     work.served_path(spec.search.rerank.type, model, index, folders)
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
-    evaluation = Evaluation(base.matching, len(queries), work.lists, work.results, new_Q, work.level)
+    earlier = load_texts(corpus, ["train"] if split == "dev" else ["train", "dev"])
+    before = work.others(*asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier))
+    cut = corpus.record.counts.get("cut")
+    answers = [relevant(queries.grades[query]) for query in queries.ids]
+    family_Q = families([words(text) for text in queries.texts], answers)
+    evaluation = Evaluation(
+        base.matching, len(queries), work.lists, work.results, new_Q, family_Q, before, work.level, cut
+    )
     if spec.measured is None:
         return evaluation
     return replace(evaluation, corpus=base.documents, left_out=all_judged - len(queries))
@@ -250,7 +272,7 @@ class _Work:
 
     def add(self, seed: int, seed_index: SeedIndex) -> None:
         """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
-        result = SeedResult(seed, history=seed_index.history, adoption=seed_index.adoption)
+        result = SeedResult(seed, history=seed_index.history, adoption=seed_index.adoption, best=seed_index.best)
         encoded, collection = seed_index.encode(self.queries), seed_index.collection
         sizes = collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
@@ -327,6 +349,17 @@ class _Work:
         }
         result.served_values[name] = self.judge.values(ranking)
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
+
+    def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
+        """Measure every system without the queries that also train or choose, and count these, if there are any."""
+        others_Q = ~(id_Q | text_Q)
+        if others_Q.all():
+            return {}
+        for result in self.results:
+            for name, run in result.runs.items():
+                values = self.judge.values_of(run)
+                result.others[name] = means({measure: value_Q[others_Q] for measure, value_Q in values.items()})
+        return {"queries": len(others_Q), "by_id": int(id_Q.sum()), "by_text": int(text_Q.sum())}
 
     def _as_searched(self, name: str, seed_index: SeedIndex, encoded: Encoded) -> System:
         """The router as the spec searches: with a beam for each query if calibrated, with the spec's filter if any."""

@@ -8,11 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
+import numpy as np
+
+from rayhier.dataset.families import told_cut
 from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.evaluate.report import DIGITS, ENCODERS, NAME, Report
+from rayhier.evaluate.significance import FEWEST
 from rayhier.evaluate.tables import cell, encoders, reached, served_path, table
-from rayhier.evaluate.verdict import verdict
+from rayhier.evaluate.verdict import untrained_because, verdict
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.paths import Location
@@ -20,8 +24,10 @@ from rayhier.storage.paths import Location
 PLOTS = "plots"
 HOW_TO_READ = (
     "Visited: distinct documents scored for a query, counted. Values between measured beams are interpolated. "
-    "A difference is the mean over queries of one system minus another; its 95% interval comes from "
-    "10,000 paired resamples of the queries, and * marks a difference whose interval excludes 0."
+    "A difference is the mean over queries of one system minus another. Its 95% interval comes from 10,000 paired "
+    "resamples of families of queries: queries that share an answer or half of their words are not independent. * "
+    f"marks a difference whose interval excludes 0. With fewer than {FEWEST} families there is no *, because intervals "
+    "of so few are too narrow."
 )
 
 REACHED_BY = (
@@ -58,14 +64,12 @@ def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
 def as_markdown(spec: JobSpec, report: Report) -> str:
     """Format the report of an evaluation as a page of markdown."""
     header = ["system", *spec.evaluate.measures, "visited"]
-    rows = [
-        [
-            report.label(name),
-            *(cell(values.measures[measure]) for measure in spec.evaluate.measures),
-            f"{values.visited:.1%}",
-        ]
-        for name, values in report.systems.items()
-    ]
+    rows = []
+    for name, values in report.systems.items():
+        measured = [cell(values.measures[measure]) for measure in spec.evaluate.measures]
+        rows.append([report.label(name), *measured, f"{values.visited:.1%}"])
+        if others := report.others.get(name):
+            rows.append(["  without those", *(cell(others[measure]) for measure in spec.evaluate.measures), ""])
     learned = encoders(report, spec.evaluate.measures)
     deepest = spec.evaluate.deepest_recall
     prices, read = reached(report, deepest), served_path(report, spec.evaluate.measures)
@@ -89,6 +93,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         *_markdown(header, rows),
         "",
         "Baselines with a curve are shown at their first measured point that visits as much as the router.",
+        *(["", f"{report.told_before(spec)}."] if report.asked_before else []),
         "",
         *(["## What training changed", "", NEW_ANSWERS, "", *_markdown(*learned), ""] if learned[1] else []),
         *(f"![{title}]({PLOTS}/{name}.svg)" for name, title in plots.TITLES.items()),
@@ -101,16 +106,17 @@ def _measured(spec: JobSpec, report: Report) -> str:
     """Return a paragraph on the evaluation: its documents, queries, seeds, encoder and leaves."""
     seeds, balance = ", ".join(str(seed) for seed in report.seeds), report.balance
     untrained = set(ENCODERS) <= report.systems.keys() and not report.encoders
-    trained = "nothing, for want of train judgements" if untrained else spec.encoder.train
+    trained = f"nothing, {untrained_because(spec)}" if untrained else spec.encoder.train
     documents = f"{report.documents:,} documents"
-    queries = f"{report.queries:,} {spec.evaluate.split} queries"
+    queries = f"{report.queries:,} {spec.evaluate.split} queries in {report.families:,} families"
     if report.filter is not None:
         documents += f" of {report.corpus:,} that match `{json.dumps(report.filter, ensure_ascii=False)}`"
         queries += f" ({report.left_out:,} others, none of whose answers matches, are left out)"
+    cut = "" if report.cut is None else f" {told_cut(**report.cut).capitalize()}."
     return (
         f"{documents} ({spec.corpus.type}), {queries}, "
         f"seeds {seeds}. Encoder {spec.encoder.model}, trained: {trained}. {report.router}: "
-        f"{balance.leaves:.0f} leaves, {balance.empty:g} empty, imbalance {balance.imbalance:.2f}."
+        f"{balance.leaves:.0f} leaves, {balance.empty:g} empty, imbalance {balance.imbalance:.2f}.{cut}"
     )
 
 
@@ -156,15 +162,15 @@ def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
 def trec(system: str, run: dict[str, dict[str, float]]) -> str:
     """Format a run (query -> document -> score) as a TREC run file; blanks and % in an id are percent-encoded.
 
-    Scores are written to the last bit of a float32.
+    Scores are written to the last bit of a float32. Of equal scores the later are lowered by such a bit, so that other
+    programs keep the order of the run.
     """
     lines = []
     for query, scores in run.items():
-        ranked = sorted(scores.items(), key=lambda item: -item[1])
-        lines += [
-            f"{_unspaced(query)} Q0 {_unspaced(document)} {rank} {score:.9g} {system}"
-            for rank, (document, score) in enumerate(ranked)
-        ]
+        last = np.float32(np.inf)
+        for rank, (document, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
+            last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))
+            lines.append(f"{_unspaced(query)} Q0 {_unspaced(document)} {rank} {last:.9g} {system}")
     return "\n".join(lines) + "\n"
 
 

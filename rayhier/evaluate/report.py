@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from rayhier.dataset.families import told_before
 from rayhier.dataset.measures import means
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
@@ -133,6 +134,14 @@ class Report(BaseModel):
     documents: int
     """Number of documents that were searched: all, or those that match the filter."""
     queries: int
+    families: int = 0
+    """Number of families of queries, which intervals resample."""
+    asked_before: dict[str, int] = {}
+    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`; empty if none does."""
+    cut: dict[str, Any] | None = None
+    """Number of `families` by which dev was cut out of train, and what their queries `shared`; absent if it was not."""
+    others: dict[str, dict[str, float]] = {}
+    """System -> measures over the queries that neither train nor choose; empty if all queries are such."""
     filter: dict[str, Any] | None = None
     """Filter that chose the documents to search; absent where all were searched, as are `corpus` and `left_out`."""
     corpus: int | None = None
@@ -162,6 +171,8 @@ class Report(BaseModel):
     adoptions: list[Adoption] = []
     """The decision for each seed whether the trained encoder is kept; empty where `encoder.adopt` keeps it always, or
     nothing trained."""
+    began_best: bool = False
+    """True if training kept the weights that it began with, whatever the seed: no epoch was better on dev."""
     seconds: dict[str, float]
     seeds: list[int]
 
@@ -175,6 +186,10 @@ class Report(BaseModel):
             router=spec.router.type,
             documents=evaluation.documents,
             queries=evaluation.queries,
+            families=len(np.unique(evaluation.family_Q)),
+            asked_before=evaluation.asked_before,
+            cut=evaluation.cut,
+            others={name: _mean([result.others[name] for result in seeds]) for name in seeds[0].others},
             filter=None if spec.measured is None else as_json(spec.measured),
             corpus=evaluation.corpus,
             left_out=evaluation.left_out,
@@ -189,6 +204,9 @@ class Report(BaseModel):
             weights=[result.weight for result in seeds if result.weight is not None],
             besides=[result.beside for result in seeds if result.beside is not None],
             adoptions=[result.adoption for result in seeds if result.adoption is not None],
+            began_best=all(
+                {result.best[phase]["epoch"] for phase in TRAINED & result.best.keys()} == {0} for result in seeds
+            ),
             seconds={name: _round(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
             seeds=[result.seed for result in seeds],
         )
@@ -211,6 +229,10 @@ class Report(BaseModel):
         """Return the change of exact search by training, over a group of queries: trained minus base encoder."""
         (difference,) = self.between("exact_same_encoder", "exact", measure, queries)
         return difference
+
+    def told_before(self, spec: JobSpec) -> str:
+        """Say how many queries also train or choose, and what the row of the others is called."""
+        return f"{told_before(spec.evaluate.split, **self.asked_before)}; `without those` is of the other queries"
 
     @property
     def keeps_base(self) -> bool:

@@ -1,4 +1,8 @@
-"""Test if a difference is more than chance, by a paired bootstrap over queries (Efron; Sakai 2006 for retrieval)."""
+"""Test if a difference is more than chance, by a paired bootstrap (Efron; Sakai 2006 for retrieval).
+
+Resamples draw whole families of queries (`dataset.families`). Queries of a family ask for the same, so their values are
+not independent.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from rayhier.arrays import Bools, Values
+from rayhier.arrays import Bools, Ints, Values
 from rayhier.evaluate.curve import mean_curve, read_values
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.spec import JobSpec
@@ -18,6 +22,8 @@ DRAWS = 4_000_000
 """Most random numbers that are drawn at a time, for memory."""
 SEED = 0
 INTERVAL = (0.025, 0.975)
+FEWEST = 20
+"""Fewest families of queries whose interval tells a difference from chance: intervals of fewer are too narrow."""
 QueryGroup = Literal["all", "new answers"]
 """Group of queries: all, or those none of whose answers is the answer of a train query."""
 
@@ -38,6 +44,19 @@ class Difference(BaseModel):
     high: float
     wins: float
     """Share of the bootstrap's resamples in which the difference is above 0."""
+    families: int = 0
+    """Number of families of queries that are resampled."""
+
+    @property
+    def doubt(self) -> str:
+        """Why the difference may be chance, as the end of a sentence; empty if the interval tells that it is none."""
+        if self.low == self.high == 0:
+            return "; no query's measure changed"
+        if self.families < FEWEST:
+            return (
+                f"; {self.families} famil{'y' if self.families == 1 else 'ies'} of queries cannot tell this from chance"
+            )
+        return "; this may be chance" if self.low <= 0 <= self.high else ""
 
 
 @dataclass(frozen=True)
@@ -74,15 +93,17 @@ def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:
     """Compute all differences that the report shows; the value of a query is the mean over seeds."""
     compared = list(pairs(spec, evaluation))
     return [
-        row for group in groups(evaluation) for row in _tested([pair for pair in compared if pair.queries == group])
+        row
+        for group, query_Q in groups(evaluation).items()
+        for row in _tested([pair for pair in compared if pair.queries == group], evaluation.family_Q[query_Q])
     ]
 
 
-def _tested(compared: Sequence[Pair]) -> list[Difference]:
+def _tested(compared: Sequence[Pair], family_Q: Ints) -> list[Difference]:
     """Differences of pairs over the same queries, from the same resamples."""
     if not compared:
         return []
-    intervals = bootstrap(np.stack([pair.difference_Q for pair in compared], axis=1))
+    intervals = bootstrap(np.stack([pair.difference_Q for pair in compared], axis=1), family_Q)
     return [
         Difference(
             system=pair.system,
@@ -90,6 +111,7 @@ def _tested(compared: Sequence[Pair]) -> list[Difference]:
             measure=pair.measure,
             visited=pair.visited,
             queries=pair.queries,
+            families=len(np.unique(family_Q)),
             **{name: round(value, 6) for name, value in asdict(interval).items()},
         )
         for pair, interval in zip(compared, intervals, strict=True)
@@ -158,20 +180,27 @@ def searched_by(spec: JobSpec, result: SeedResult) -> str:
     return names[result.settled(spec).search.usual_mode]
 
 
-def bootstrap(difference_QP: npt.NDArray[np.float64], seed: int = SEED) -> Sequence[Interval]:
-    """Compute means of paired differences [q, p] and percentile intervals of the means, from resamples of the queries.
+def bootstrap(
+    difference_QP: npt.NDArray[np.float64], family_Q: Ints | None = None, seed: int = SEED
+) -> Sequence[Interval]:
+    """Compute means of paired differences [q, p] and percentile intervals of the means, from resamples of families.
+
+    `family_Q` numbers the family [q] of each query; None: each query is a family.
 
     >>> bootstrap(np.array([[0.5], [0.5]]))
     [Interval(difference=0.5, low=0.5, high=0.5, wins=1.0)]
     """
-    q = len(difference_QP)
-    generator = np.random.default_rng(seed)
-    chunk = max(1, DRAWS // q)
+    number_Q = np.arange(len(difference_QP)) if family_Q is None else np.unique(family_Q, return_inverse=True)[1]
+    size_F = np.bincount(number_Q)
+    sum_FP = np.zeros((len(size_F), difference_QP.shape[1]))
+    np.add.at(sum_FP, number_Q, difference_QP)
+    generator, share_F = np.random.default_rng(seed), np.full(len(size_F), 1 / len(size_F))
+    chunk = max(1, DRAWS // len(size_F))
     means = []
     for begin in range(0, RESAMPLES, chunk):
-        # A resample is defined by how often each query is drawn.
-        drawn_RQ = generator.multinomial(q, np.full(q, 1 / q), size=min(chunk, RESAMPLES - begin))
-        means.append(drawn_RQ @ difference_QP / q)
+        # A resample is defined by how often each family is drawn.
+        drawn_RF = generator.multinomial(len(size_F), share_F, size=min(chunk, RESAMPLES - begin))
+        means.append(drawn_RF @ sum_FP / (drawn_RF @ size_F)[:, None])
     mean_RP = np.concatenate(means)
     low_P, high_P = np.quantile(mean_RP, INTERVAL, axis=0)
     wins_P = (mean_RP > 0).mean(axis=0)

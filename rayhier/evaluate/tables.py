@@ -18,7 +18,7 @@ EXACT = {"faiss_ivf": "exact"}
 def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: a measure of each system at shares of the documents visited, interpolated.
 
-    Below each baseline: the router minus the baseline, and the interval of that difference; * where it excludes 0.
+    Below each baseline: the router minus the baseline, and the interval of that difference; * if it tells (`doubt`).
     """
     header = [measure, *(f"{share:.0%} visited" for share in visited)]
     rows = []
@@ -75,7 +75,7 @@ def said(row: Difference) -> str:
 
 
 def _difference(row: Difference) -> str:
-    return f"{row.difference:+.3f}{'' if row.low <= 0 <= row.high else '*'}"
+    return f"{row.difference:+.3f}{'' if row.doubt else '*'}"
 
 
 def _interval(row: Difference) -> str:

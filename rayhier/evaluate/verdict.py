@@ -22,7 +22,8 @@ SHARE = 0.95
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
     promise = [] if report.promise is None else [f"{report.promise.sentence(spec.evaluate.split)}."]
-    answers = [*_training(spec, report), *promise, *_hybrid(spec, report), *_reranked(spec, report)]
+    before = [f"Queries: {report.told_before(spec)}."] if report.asked_before else []
+    answers = [*before, *_training(spec, report), *promise, *_hybrid(spec, report), *_reranked(spec, report)]
     return [*answers, *_index(spec, report), *_instead(spec, report)]
 
 
@@ -31,7 +32,7 @@ def _training(spec: JobSpec, report: Report) -> list[str]:
     measure = spec.evaluate.measures[0]
     if not report.encoders:
         untrained = set(ENCODERS) <= report.systems.keys()
-        return ["Training: nothing was trained, for want of train judgements."] if untrained else []
+        return [f"Training: the encoder was not trained, {untrained_because(spec)}."] if untrained else []
     sentences = dict.fromkeys(adoption.sentence for adoption in report.adoptions)
     lines = [f"Training: {sentence}." for sentence in sentences]
     if report.keeps_base:
@@ -39,20 +40,23 @@ def _training(spec: JobSpec, report: Report) -> list[str]:
     for group, row in report.encoders.items():
         base, trained = (row.systems[name][measure] for name in ENCODERS)
         learned = report.learned(measure, group)
-        if learned.low == learned.high == 0:
-            lines.append(
-                f"Training: no epoch was better on dev than the encoder it began with ({measure} {base:.3f}), which "
-                "was kept; with few dev queries give more, as corpus.judgements.dev."
-            )
-            continue
-        worse = "; training made it worse: keep the base encoder" if learned.high < 0 else ""
-        chance = "; this may be chance" if learned.low <= 0 <= learned.high else ""
+        if report.began_best:
+            told = f"no epoch was better on dev than the encoder it began with ({measure} {base:.3f}), which was kept"
+            return [*lines, f"Training: {told}; with few dev queries give more, as corpus.judgements.dev."]
+        worse = "; training made it worse: keep the base encoder" if learned.high < 0 and not learned.doubt else ""
         queries = "all queries" if group == "all" else f"the {row.queries:,} of {report.queries:,} queries with {group}"
         lines.append(
             f"Training: {measure} of exact search {base:.3f} -> {trained:.3f} over {queries}, {tables.said(learned)}"
-            f"{worse}{chance}."
+            f"{worse}{learned.doubt}."
         )
     return lines
+
+
+def untrained_because(spec: JobSpec) -> str:
+    """Say why the encoder of a spec was not trained."""
+    if spec.encoder.train == "none":
+        return "as encoder.train says"
+    return "as train.objective says" if spec.train.objective == "documents" else "for want of train judgements"
 
 
 def _hybrid(spec: JobSpec, report: Report) -> list[str]:
@@ -83,14 +87,13 @@ def _reranked(spec: JobSpec, report: Report) -> list[str]:
         return []
     after, value = report.systems[name], report.systems[name].measures[measure]
     before = report.systems.get(rows[0].baseline)  # none where seeds are searched differently
-    chance = "; this may be chance" if rows[0].low <= 0 <= rows[0].high else ""
     instead = "" if before is None or before.ms is None else f" instead of {before.ms:,.0f}"
-    worse = "; it makes results worse: search without it" if rows[0].high < 0 else ""
+    worse = "; it makes results worse: search without it" if rows[0].high < 0 and not rows[0].doubt else ""
     return [
         (
             f"Re-ranked, {after.calls or 0:.0f} calls a query: {measure} {value - rows[0].difference:.3f} -> "
             f"{value:.3f}, {tables.said(rows[0])}, for {after.ms or 0:,.0f} ms a query{instead}"
-            f"{worse}{chance}."
+            f"{worse}{rows[0].doubt}."
         )
     ]
 

@@ -5,9 +5,10 @@ Shapes: Q queries that the training did not read.
 
 from typing import Literal, Self
 
+import numpy as np
 from pydantic import Field
 
-from rayhier.arrays import Values
+from rayhier.arrays import Ints, Values
 from rayhier.storage.decision import Decision
 
 MEASURE = "nDCG@10"
@@ -43,11 +44,13 @@ class Adoption(Decision):
     where they were searched by vectors alone."""
 
     @classmethod
-    def of(cls, source: Source, base_Q: Values, trained_Q: Values, mode: str = "dense") -> Self:
+    def of(
+        cls, source: Source, base_Q: Values, trained_Q: Values, mode: str = "dense", family_Q: Ints | None = None
+    ) -> Self:
         """Decide by the measure of each query [q] with the base encoder and with the trained one.
 
-        The gain must be above 0 by more than a standard error. One query, and queries that change nothing, do not tell:
-        the base encoder stays.
+        The gain must be above 0 by more than a standard error. Queries of a family [q] (None: all differ) count as one:
+        only families are independent. One query, and queries that change nothing, do not tell: the base encoder stays.
 
         >>> import numpy as np
         >>> Adoption.of("dev queries", np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.3, 0.5])).adopted
@@ -56,9 +59,13 @@ class Adoption(Decision):
         False
         """
         gain_Q, q = trained_Q - base_Q, len(base_Q)
-        gain, error = float(gain_Q.mean()) if q else 0.0, float(gain_Q.std(ddof=1)) / q**0.5 if q > 1 else 0.0
+        gain = float(gain_Q.mean()) if q else 0.0
+        number_Q = np.arange(q) if family_Q is None else np.unique(family_Q, return_inverse=True)[1]
+        sum_F = np.bincount(number_Q, weights=gain_Q - gain)
+        f = len(sum_F)
+        error = float(np.linalg.norm(sum_F)) / q * (f / (f - 1)) ** 0.5 if f > 1 else 0.0
         return cls(
-            adopted=q > 1 and gain > ERRORS * error + ROUNDING,
+            adopted=f > 1 and gain > ERRORS * error + ROUNDING,
             source=source,
             queries=q,
             mode=mode,

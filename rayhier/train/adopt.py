@@ -4,11 +4,13 @@ These queries are searched as people's will be: by vectors, and with BM25 where 
 weight of BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
 What each weight found is kept: it helps few dev queries to choose the weight of searches (evaluate/fusion.py).
 
-Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. Where a head
-trains, which takes seconds, it is therefore trained again without folds of the train queries, and each fold is asked of
-the head that did not read it, until ENOUGH queries were asked; generated queries are not asked. Otherwise dev queries
-tell: judged ones, or where none are judged, pseudo-queries of held-out documents, by vectors alone, as they share their
-words with their documents.
+Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. The encoder is
+therefore trained again without folds of the train queries, and each fold is asked of the encoder that did not read it,
+until ENOUGH queries were asked. Generated queries are not asked. A transformer is kept by folds or by ENOUGH dev
+queries, never by fewer. Otherwise dev queries tell: judged ones, or if none are judged, pseudo-queries of held-out
+documents, by vectors alone, as they share their words with their documents.
+
+Queries that ask the same (`dataset.families.alike`) are in one fold, and count as one query.
 
 Shapes: Q queries, M embedding size, N documents, K results, P pairs, W weights.
 """
@@ -24,9 +26,10 @@ from torch import Tensor, nn
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.documents import Documents
-from rayhier.dataset.holdout import hash_ids
+from rayhier.dataset.families import alike, some
+from rayhier.dataset.families import folds as divided_by
 from rayhier.dataset.measures import Judge
-from rayhier.dataset.queries import Queries
+from rayhier.dataset.queries import Queries, relevant
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.adoption import MEASURE, Adoption, Source
 from rayhier.search.bm25 import Words
@@ -38,7 +41,7 @@ from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import HybridSpec
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
-from rayhier.train.tower import HeadTower, Tower
+from rayhier.train.tower import HeadTower, Side, Tower, divided
 
 RESULTS, DEPTH = 10, 100
 """RESULTS: number of results that nDCG@10 reads; DEPTH: number that vectors and BM25 each give to fusion."""
@@ -46,8 +49,15 @@ FEWEST = 10
 """Fewest train queries that are divided into folds."""
 FOLD = "fold "
 """Beginning of the names of trainings on folds."""
+MOST_ASKED, TOGETHER = 1_000, 200
+"""MOST_ASKED: most queries that dev or a fold asks; TOGETHER: number that are searched at a time, for memory."""
 MOST_COUNTED = 200_000
 """Most documents whose words are counted in memory; in a larger corpus searches are judged by vectors alone."""
+
+
+Asked = tuple[Values, Values, Ints]
+"""The measure [w, q] of queries by the base encoder and by a trained one, and the number [q] of each query's family."""
+NOTHING_ASKED: Asked = np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(0, np.int64)
 
 
 class Searches:
@@ -77,6 +87,11 @@ class Searches:
 
         W is 1 where they are searched by vectors, otherwise the values are those of each of WEIGHTS.
         """
+        parts = np.arange(len(queries)) // TOGETHER == np.arange(-(-len(queries) // TOGETHER))[:, None]
+        values = [self._values(queries.some(part_Q), query_QM[part_Q], document_NM) for part_Q in parts]
+        return np.concatenate(values, axis=1) if values else np.zeros((1, 0))
+
+    def _values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
         judge = Judge(queries, [MEASURE])
         if self.words is None:
             return judge.values(exact(query_QM, document_NM, self.ids, self.results, RESULTS))[MEASURE][None]
@@ -105,47 +120,54 @@ def at_best(value_WQ: Values) -> Values:
 
 @dataclass(frozen=True)
 class Fold:
-    """A part of the train queries, and the pairs of the others."""
+    """Queries of a part of the train queries, and the pairs of the other parts."""
 
     name: str
     examples: Examples
     query_F: Ints
     """Rows of the fold's queries."""
     queries: Queries
+    family_F: Ints
+    """Number of each query's family."""
 
 
 def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
-    """Divide judged train queries by a hash of their texts, and yield folds until ENOUGH queries were yielded.
+    """Divide judged train queries by families, and yield folds until ENOUGH families were yielded.
 
-    A fold that would leave no pair is left out.
+    At most MOST_ASKED queries of a fold are asked. There are no folds of fewer than two families.
     """
-    fold_Q = (hash_ids(list(examples.query_texts)) % FOLDS).astype(np.int64)
-    if examples.judged is not None:
-        fold_Q[examples.judged :] = FOLDS  # generated queries are in no fold
-    query_P, results, yielded = examples.pair_P2[:, 0], documents.results, 0
+    query_P, yielded = examples.pair_P2[:, 0], 0
+    grades = dict[int, dict[str, int]]()
+    for query, document in examples.pair_P2.tolist():
+        grades.setdefault(query, {})[documents.results[document]] = 1
+    asked = sorted(query for query in grades if examples.judged is None or query < examples.judged)
+    query_A, texts = np.array(asked, dtype=np.int64), [examples.query_texts[query] for query in asked]
+    family_A = alike(texts, [list(grades[query]) for query in asked])[0]
+    count = min(FOLDS, len(np.unique(family_A)))
+    fold_A = divided_by(family_A, count, 0) if count > 1 else np.full(len(asked), FOLDS)
     for fold in range(FOLDS):
-        inside_P = fold_Q[query_P] == fold
+        inside_P = np.isin(query_P, query_A[fold_A == fold])
         if yielded >= ENOUGH or inside_P.all() or not inside_P.any():
             continue
-        query_F = np.unique(query_P[inside_P])
-        grades: dict[str, dict[str, int]] = {str(query): {} for query in query_F}
-        for query, document in examples.pair_P2[inside_P].tolist():
-            grades[str(query)][results[document]] = 1
-        texts = [examples.query_texts[query] for query in query_F.tolist()]
-        queries = Queries(list(grades), examples.query_QM[query_F], grades, texts)
-        yield Fold(f"{FOLD}{fold + 1}", replace(examples, pair_P2=examples.pair_P2[~inside_P]), query_F, queries)
-        yielded += len(query_F)
+        own = np.flatnonzero(fold_A == fold)
+        own = own[some(family_A[own], [texts[row] for row in own], MOST_ASKED)]
+        own_grades = {str(asked[row]): grades[asked[row]] for row in own}
+        queries = Queries(list(own_grades), examples.query_QM[query_A[own]], own_grades, [texts[row] for row in own])
+        others = replace(examples, pair_P2=examples.pair_P2[~inside_P])
+        yield Fold(f"{FOLD}{fold + 1}", others, query_A[own], queries, family_A[own])
+        yielded += len(np.unique(family_A[own]))
 
 
-def needs_folds(examples: Examples, dev: Queries) -> bool:
-    """Return True if folds tell what training a head gains: few dev queries, and enough train queries to divide."""
+def needs_folds(examples: Examples, families: int) -> bool:
+    """Return True if folds tell what training gains: few families of dev queries, enough train queries to divide."""
     query_Q = np.unique(examples.pair_P2[:, 0])
     judged = len(query_Q) if examples.judged is None else int((query_Q < examples.judged).sum())
-    return len(dev) < ENOUGH and not examples.same and judged >= FEWEST
+    return families < ENOUGH and not examples.same and judged >= FEWEST
 
 
 def decide(
     phase: EncoderPhase,
+    before: dict[str, Tensor],
     dev: Queries,
     searches: Searches,
     source: Source,
@@ -154,15 +176,24 @@ def decide(
 ) -> Adoption:
     """Decide, on every worker alike, whether the encoder that a phase has trained is kept.
 
-    `dev` are the dev queries, of the kind `source`, with base vectors. `make` makes a training like the phase's of
-    another tower on other examples, and `run` carries it out under a name.
+    `before` are the weights before training. `dev` are the dev queries, of the kind `source`, with base vectors. `make`
+    makes a training like the phase's of a tower on other examples, and `run` carries it out under a name.
     """
     tower, examples = phase.tower, phase.examples
-    if isinstance(tower, HeadTower) and needs_folds(examples, dev):
-        source, (base_WQ, trained_WQ) = "train queries in folds", by_folds(tower, examples, searches, make, run)
+    texts = list(dev.texts or dev.ids)
+    is_judged = source == "dev queries"  # pseudo-queries that are near each other share answers
+    family_Q = alike(texts, [relevant(dev.grades[query]) if is_judged else [] for query in dev.ids])[0]
+    families = len(np.unique(family_Q))
+    if needs_folds(examples, families):
+        source = "train queries in folds"
+        base_WQ, trained_WQ, family_Q = by_folds(tower, before, examples, searches, make, run)
     else:
-        base_WQ, trained_WQ = _values(phase, phase.pairs.side("dev"), np.arange(len(dev)), dev, searches)
-    adoption = Adoption.of(source, at_best(base_WQ), at_best(trained_WQ), mode=searches.mode)
+        tells = isinstance(tower, HeadTower) or families >= ENOUGH or not is_judged
+        asked_Q = some(family_Q, texts, MOST_ASKED) & tells
+        base_WQ, trained_WQ, family_Q = _values(
+            phase, "dev", np.flatnonzero(asked_Q), dev.some(asked_Q), family_Q[asked_Q], searches
+        )
+    adoption = Adoption.of(source, at_best(base_WQ), at_best(trained_WQ), searches.mode, family_Q)
     if len(base_WQ) > 1:
         mean_W = (trained_WQ if adoption.adopted else base_WQ).mean(axis=1)
         measured = {f"{weight:g}": round(float(mean), 6) for weight, mean in zip(WEIGHTS, mean_W, strict=True)}
@@ -172,39 +203,42 @@ def decide(
 
 
 def by_folds(
-    tower: HeadTower,
+    tower: Tower,
+    before: dict[str, Tensor],
     examples: Examples,
     searches: Searches,
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
-) -> tuple[Values, Values]:
-    """Train a head without each fold; returns the measure [w, q] of folds' queries by base and by trained encoders.
+) -> Asked:
+    """Train without each fold, from the weights `before`, and ask the fold's queries. The tower keeps its weights.
 
-    Arguments are those of `decide`. Only the first worker's result counts.
+    Arguments are those of `decide`.
     """
-    parts = list[tuple[Values, Values]]()
+    parts, trained = [NOTHING_ASKED], weights(tower.module)
     for fold in folds(examples, searches.documents):
-        other = make(tower.anew(), fold.examples)
+        restore(tower.module, before)
+        other = make(tower, fold.examples)
         run(fold.name, other)
-        parts.append(_values(other, other.pairs.side("query"), fold.query_F, fold.queries, searches))
-    if not parts:
-        return np.zeros((1, 0)), np.zeros((1, 0))
-    base_WQ, trained_WQ = (np.concatenate(values, axis=1) for values in zip(*parts, strict=True))
-    return base_WQ, trained_WQ
+        parts.append(_values(other, "query", fold.query_F, fold.queries, fold.family_F, searches))
+    restore(tower.module, trained)
+    base_WQ, trained_WQ, family_Q = (
+        np.concatenate(arrays[1:] or arrays, axis=-1) for arrays in zip(*parts, strict=True)
+    )
+    return base_WQ, trained_WQ, family_Q
 
 
 def _values(
-    phase: EncoderPhase, query_XM: Floats, row_Q: Ints, queries: Queries, searches: Searches
-) -> tuple[Values, Values]:
-    """Compute the measure [w, q] of queries by the base encoder and by a phase's; only the first worker's counts.
-
-    `query_XM` are trained vectors of all texts of the queries' side, of which the queries are the rows [q].
-    """
-    document_NM = phase.documents()
-    if phase.learner.group.rank > 0 or not len(queries):
-        return np.zeros((1, 0)), np.zeros((1, 0))
+    phase: EncoderPhase, side: Side, row_Q: Ints, queries: Queries, family_Q: Ints, searches: Searches
+) -> Asked:
+    """Ask the queries, rows [q] of a side, of the base encoder and of a phase's; only the first worker's counts."""
+    if not len(queries):
+        return NOTHING_ASKED
+    group, document_NM = phase.learner.group, phase.documents()
+    query_QM = divided(lambda rows: phase.tower.infer(side, rows), row_Q, queries.vector_QM.shape[1], group)
+    if group.rank > 0:
+        return NOTHING_ASKED
     base_WQ = searches.values(queries, queries.vector_QM, searches.documents.vector_NM)
-    return base_WQ, searches.values(queries, query_XM[row_Q], document_NM)
+    return base_WQ, searches.values(queries, query_QM, document_NM), family_Q
 
 
 def weights(module: nn.Module) -> dict[str, Tensor]:
@@ -213,12 +247,11 @@ def weights(module: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def restore(phase: EncoderPhase, before: dict[str, Tensor]) -> None:
-    """Give the encoder of a phase the weights that `weights` returned before training."""
-    for name, value in phase.tower.module.named_parameters():
+def restore(module: nn.Module, before: dict[str, Tensor]) -> None:
+    """Give a module the weights that `weights` returned."""
+    for name, value in module.named_parameters():
         if name in before:
             value.copy_(before[name])
-    phase.learner.version += 1
 
 
 def is_changed(module: nn.Module, before: dict[str, Tensor]) -> bool:

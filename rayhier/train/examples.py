@@ -8,6 +8,9 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Copies
 
+ROUNDED = 16_384
+"""Vectors that are rounded at a time, for memory."""
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -37,13 +40,29 @@ class Examples:
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
     def known(self) -> "KnownPositives":
-        """Index the pairs and the spared pairs, for looking up which documents are no negatives of a query."""
-        n = len(self.document_NM)
+        """Index the pairs and the spared pairs, for looking up which documents are no negatives of a query.
+
+        Documents with the same vector are the same document: a copy of an answer is no negative, judged or not.
+        """
+        n, first_N = len(self.document_NM), firsts(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
-        keys = pairs[:, 0] * n + pairs[:, 1]
+        keys = pairs[:, 0] * n + first_N[pairs[:, 1]]
         if self.same:
-            keys = np.concatenate([keys, np.arange(n) * (n + 1)])
-        return KnownPositives(np.unique(keys), n)
+            keys = np.concatenate([keys, np.arange(n) * n + first_N])
+        return KnownPositives(np.unique(keys), n, first_N)
+
+
+def firsts(vector_NM: Floats) -> Ints:
+    """Return for each document the row [n] of the first one with the same vector, to three decimals.
+
+    >>> firsts(np.array([[1, 0], [0, 1], [1, 0.0000001]]))
+    array([0, 1, 0])
+    """
+    odd_M = np.random.default_rng(0).integers(2**63, size=vector_NM.shape[1], dtype=np.uint64) * 2 + 1
+    parts = np.array_split(vector_NM, -(-len(vector_NM) // ROUNDED) or 1)
+    hashes = [(np.rint(part_NM * 1000).astype(np.int64).astype(np.uint64) * odd_M).sum(axis=1) for part_NM in parts]
+    _, first, place_N = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
+    return np.asarray(first[place_N], dtype=np.int64)
 
 
 def joined(first: Examples, other: Examples) -> Examples:
@@ -65,15 +84,16 @@ class KnownPositives:
     """Index that says which documents are known answers of a query.
 
     `key_P` holds, in ascending order, query row x `documents` + document row for each known pair; `documents` is the
-    number of documents.
+    number of documents. Documents that are the same have the row `first_N` [n] of their first.
     """
 
     key_P: Ints
     documents: int
+    first_N: Ints
 
     def __call__(self, query_X: Ints, document_X: Ints) -> np.ndarray:
         """Return booleans, True where a document is a known answer of a query; both arrays of rows are broadcast."""
-        key = query_X * self.documents + document_X
+        key = query_X * self.documents + self.first_N[document_X]
         place = np.searchsorted(self.key_P, key).clip(max=len(self.key_P) - 1)
         return np.asarray(self.key_P[place] == key)
 
@@ -84,7 +104,7 @@ class KnownPositives:
         """
         begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
         row_P = np.repeat(np.arange(len(query_N)), end - begin)
-        positive_P = self.key_P[ranges(begin, end)] % self.documents
+        positive_P, document_D = self.key_P[ranges(begin, end)] % self.documents, self.first_N[document_D]
         order = np.argsort(document_D, kind="stable")
         first, last = (np.searchsorted(document_D[order], positive_P, side) for side in ("left", "right"))
         known_ND = np.zeros((len(query_N), len(document_D)), dtype=bool)

@@ -90,11 +90,12 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
             return None
         counts = (lambda: Words(document_texts(material.titled()))) if spec.index.words and is_judged else None
         searches = Searches(documents, counts, cosines=spec.encoder.similarity == "cosine")
-        adoption = decide(phase, dev, searches, material.source, make, run)
+        adoption = decide(phase, before, dev, searches, material.source, make, run)
         if material.sampled:  # among fewer documents other weights are best
             adoption = adoption.model_copy(update={"measured": {}})
         if not adoption.adopted:
-            restore(phase, before)
+            restore(tower.module, before)
+            phase.learner.version += 1
         return adoption
 
     def learned_ivf(trained: EncoderPhase, router: LearnedIvfRouting) -> TrainedRouter:

@@ -209,6 +209,9 @@ class Run:
         self.progress: Queue = config["progress"]
         self.group = WorkerGroup()
         self.loops: dict[str, Loop] = {}
+        """Phases that a checkpoint holds: all that have begun, but for folds that are over."""
+        self.passed = 0
+        """Number of epochs of the phases that are over."""
         self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         self.sink: Sink | None = None
         if self.group.rank == 0:
@@ -222,7 +225,8 @@ class Run:
 
     def __call__(self, name: str, phase: Phase) -> None:
         """Run the remaining passes of a phase, by its name in the spec, then restore its best weights (`best_row`)."""
-        before = sum(self.epochs[earlier] for earlier in self.loops)
+        before = self.passed
+        self.loops = {earlier: loop for earlier, loop in self.loops.items() if not earlier.startswith(FOLD)}
         self.epochs[name] = phase.epochs
         if self.sink is not None:
             self.progress.put_nowait({"total": sum(self.epochs.values())})
@@ -242,6 +246,7 @@ class Run:
             say(f"  {name}: dev is perfect at the start, so nothing is trained")
         loop.restore_best()
         phase.finish()
+        self.passed += phase.epochs
 
     def _saved(self, target: Path) -> Path:
         """Copy the newest checkpoint's files to `target`, where they stay as long as the run."""

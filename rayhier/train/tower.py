@@ -63,11 +63,6 @@ class HeadTower:
         self.stored = stored
         self.device = device
 
-    def anew(self) -> "HeadTower":
-        """Return a tower with an untrained head on the same stored vectors."""
-        head = ResidualHead(len(self.module.weight), self.module.similarity)
-        return HeadTower(head, self.stored, self.device)
-
     def size(self, side: Side) -> int:
         """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
         return len(self.stored[side])

@@ -66,11 +66,17 @@ def messy(tmp_path, monkeypatch):
         document("c", "again, and the only row of its part " * 4),
     ]
     (folder / "corpus.jsonl").write_bytes(b"".join(lines))
-    queries = [document("q1", "which"), document("q2", "what"), document("q2", "twice"), document("q3", "")]
+    queries = [
+        document("q1", "which"),
+        document("q2", "what"),
+        document("q2", "twice"),
+        document("q3", ""),
+        document("q4", "where"),
+    ]
     (folder / "queries.jsonl").write_bytes(b"".join(queries))
     train = "query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t1\nq3\ta\t1\nq2\tc\t2\nq2\tc\t1\nq1\te\n"
     (folder / "qrels" / "train.tsv").write_text(train)
-    (folder / "qrels" / "test.tsv").write_text("q1\te\t1\nq2\ta\t0\nq2\td\tone\n")
+    (folder / "qrels" / "test.tsv").write_text("q1\te\t1\nq2\ta\t0\nq2\td\tone\nq4\te\t1\n")
     return folder
 
 
@@ -106,13 +112,14 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
     assert counts["judgements"]["train"]["read"] == 6
 
     queries, others = test_split.read(spec, artifact)
-    assert queries.to_pylist() == [{"query_id": "q1", "text": "which"}, {"query_id": "q2", "text": "what"}]
+    assert [tuple(row.values()) for row in queries.to_pylist()] == [("q1", "which"), ("q2", "what"), ("q4", "where")]
     assert [tuple(row.values()) for table in others.rejected() for row in table.to_pylist()] == [
         ("queries.jsonl", 3, "duplicate id", "q2"),
         ("queries.jsonl", 4, "empty text", '{"_id": "q3", "text": ""}'),
         ("qrels/test.tsv", 3, "wrong type", r"q2\td\tone"),
     ]
-    assert others.counts()["splits"] == {"test": {"queries": 2, "judgements": 2, "relevant": 1}}
+    assert others.counts()["splits"] == {"test": {"queries": 3, "judgements": 3, "relevant": 2}}
+    assert others.counts()["asked_before"] == {"test": {"queries": 3, "by_id": 2, "by_text": 0}}
     assert {file.name.partition("/")[0] for file in artifact.record.files} == {
         "documents",
         "judgements",

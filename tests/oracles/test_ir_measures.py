@@ -62,11 +62,13 @@ def pytrec(queries, run):
     return {ours: np.mean([values[theirs] for values in found.values()]) for ours, theirs in names.items()}
 
 
-def dictionary(queries, ranking):
-    return {
-        query: {DOCUMENTS[row]: float(score) for row, score in zip(rows, scores, strict=True) if row >= 0}
-        for query, rows, scores in zip(queries.ids, ranking.row_QK, ranking.score_QK, strict=True)
-    }
+def placed(queries, ranking):
+    """Give every document its place as its score, where ties go by id: no two are equal for trec_eval."""
+    places = {}
+    for query, rows, scores in zip(queries.ids, ranking.row_QK, ranking.score_QK, strict=True):
+        found = sorted((-score, ranking.ids[row]) for row, score in zip(rows, scores, strict=True) if row >= 0)
+        places[query] = {document: -float(place) for place, (_, document) in enumerate(found)}
+    return places
 
 
 def reciprocal_rank(queries, ranking):
@@ -83,14 +85,16 @@ def reciprocal_rank(queries, ranking):
 @pytest.mark.parametrize("seed", range(4))
 def test_judge_is_pytrec_eval(seed, ties):
     queries, ranked = random_case(seed, ties)
-    wanted = pytrec(queries, dictionary(queries, ranked))
+    wanted = pytrec(queries, placed(queries, ranked))
     found = Judge(queries, list(wanted)).mean(ranked)
     assert found == pytest.approx(wanted, abs=1e-9)
 
 
+@pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_reciprocal_rank_by_its_definition(seed):
-    queries, ranked = random_case(seed, ties=False)
+def test_reciprocal_rank_by_its_definition(seed, ties):
+    """It reads the places where documents are shown."""
+    queries, ranked = random_case(seed, ties)
     assert Judge(queries, ["RR@10"]).mean(ranked)["RR@10"] == pytest.approx(reciprocal_rank(queries, ranked))
 
 

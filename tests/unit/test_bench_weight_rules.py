@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.statistics import by_family
+from benchmarks.statistics import paired
 from benchmarks.weight_rules import WEIGHTS, argmax, chosen, near_prior, outcome, penalised
 
 
@@ -40,8 +40,7 @@ def test_a_penalty_says_less_the_more_queries_there_are(queries, wanted):
 def test_an_interval_of_families_is_wider_than_one_of_their_queries():
     difference_A = np.repeat(np.random.default_rng(0).normal(0, 0.1, 40), 5)
     families, queries = (
-        by_family(difference_A, 0 * difference_A, family_A)
-        for family_A in (np.repeat(np.arange(40), 5), np.arange(200))
+        paired(difference_A, 0 * difference_A, family_A) for family_A in (np.repeat(np.arange(40), 5), np.arange(200))
     )
     assert families.value == pytest.approx(queries.value) == pytest.approx(100 * difference_A.mean())
     assert families.high - families.low > 1.7 * (queries.high - queries.low)

@@ -272,8 +272,8 @@ def test_pairs_are_read_at_the_rate_of_their_tokens(spec: Callable[..., JobSpec]
     assert more >= 3 * 3 * groups * 8 * pair / plain.cluster.train.cpus
 
 
-def test_few_dev_queries_train_a_head_again_on_folds(spec: Callable[..., JobSpec]) -> None:
-    """Of 920 pairs two folds have 300 queries; a transformer, many pairs and `always` have none."""
+def test_few_dev_queries_train_again_on_folds(spec: Callable[..., JobSpec]) -> None:
+    """Of 920 pairs two folds have 300 queries; many pairs and `always` have none."""
 
     def longer(work: Work, *lines: str) -> float:
         auto, always = (seconds("train", spec(*lines, f"encoder.adopt={adopt}"), work) for adopt in ("auto", "always"))
@@ -283,5 +283,5 @@ def test_few_dev_queries_train_a_head_again_on_folds(spec: Callable[..., JobSpec
     few = dataclasses.replace(SCIFACT, pairs=100)
     assert longer(few) > longer(SCIFACT)
     assert longer(dataclasses.replace(SCIFACT, pairs=4_000)) == 1
-    assert longer(SCIFACT, "encoder.train=last_layer") == 1
+    assert longer(SCIFACT, "encoder.train=last_layer") == pytest.approx(3, rel=0.01)
     assert longer(dataclasses.replace(SCIFACT, pairs=0)) == 1

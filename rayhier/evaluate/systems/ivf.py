@@ -3,7 +3,7 @@
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import SAMPLE_A_CLUSTER, nearest, spherical_kmeans
+from rayhier.cluster.kmeans import SAMPLE_A_CLUSTER, quantizer, spherical_kmeans
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.evaluate.collection import Collection
@@ -26,10 +26,11 @@ def faiss_ivf(
     """
     centroids = spherical_kmeans(collection.sample(SAMPLE_A_CLUSTER * lists, seed), lists, seed)
     collection.parts.call(Part.partition, name, centroids, leaves)
-    order_QL: Ints = nearest(query_QM, centroids, lists)[0]
+    near = quantizer(centroids)
+    order_QL: Ints = near.search(query_QM, lists)[1]
 
     def probe(beam: int, rows: slice) -> Ints:
-        return order_QL[:, :beam] if rows == slice(None) else nearest(query_QM[rows], centroids, beam)[0]
+        return order_QL[:, :beam] if rows == slice(None) else near.search(query_QM[rows], beam)[1]
 
     return collection.system(name, name, query_QM, k, probe, lambda _: float(lists))
 

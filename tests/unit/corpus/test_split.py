@@ -1,42 +1,93 @@
-"""Splits by hash of the id."""
+"""Splits by hash, of whole families of queries."""
+
+import json
+from collections import Counter
+from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rayhier.corpus.check import Judgement
-from rayhier.corpus.split import assign, cut_dev, fraction
-
-TRAIN = [Judgement(f"q{n}", doc_id, 1) for n in range(1_000) for doc_id in ("a", "b")]
+from rayhier.corpus.split import assign, cut_dev
+from rayhier.dataset.families import normal
+from rayhier.dataset.holdout import hash_ids
 
 
 def test_a_hash_worked_out_elsewhere():
     # printf %s q1 | b2sum | cut -c1-16
-    assert fraction("q1") == pytest.approx(0x40AAE5431C38DBA7 / 2**64)
+    assert hash_ids(["q1"]).tolist() == [0x40AAE5431C38DBA7]
 
 
-def test_dev_is_a_tenth_of_the_queries_with_all_their_judgements():
-    train, dev = cut_dev(TRAIN)
-    assert sorted(train + dev, key=str) == sorted(TRAIN, key=str)
-    moved = {one.query_id for one in dev}
-    assert moved.isdisjoint(one.query_id for one in train)
-    assert 70 <= len(moved) <= 130
-    assert len(dev) == 2 * len(moved)
+def log(questions, times, answers):
+    """A log that has each question several times, under new ids; question n is answered by document n % answers."""
+    rows = [
+        Judgement(f"q{n}~{again}", f"d{n % answers}", grade)
+        for n in range(questions)
+        for again in range(times)
+        for grade in (1, 0)
+    ]
+    spelled = ("question {}", "Question  {}?", "QUESTION {} .")
+    texts = {row.query_id: spelled[int(row.query_id[-1]) % 3].format(row.query_id.split("~")[0]) for row in rows}
+    return rows, texts
 
 
-def test_a_query_keeps_its_split_whatever_stands_beside_it():
-    dev = {one.query_id for one in cut_dev(TRAIN)[1]}
-    half = {one.query_id for one in cut_dev(TRAIN[::-2])[1]}
-    assert half == dev
+def shared(train, dev, texts):
+    """Normalised texts and answers that both splits have, by brute force."""
+    asked = [{normal(texts[row.query_id]) for row in rows} for rows in (train, dev)]
+    found = [{row.doc_id for row in rows if row.grade > 0} for rows in (train, dev)]
+    return asked[0] & asked[1], found[0] & found[1]
 
 
-@pytest.mark.parametrize(("queries", "wanted"), [(0, 0), (1, 0), (2, 1), (5, 1), (9, 1)])
-def test_of_few_queries_one_is_devs(queries, wanted):
-    rows = [Judgement(f"few{n}", "a", 1) for n in range(queries)]
-    train, dev = cut_dev(rows)
-    assert (len(train), len(dev)) == (queries - wanted, wanted)
-    assert all(fraction(one.query_id) > fraction(dev[0].query_id) for one in train if dev)
+@pytest.mark.parametrize(("questions", "times", "answers"), [(400, 3, 200), (60, 9, 60), (300, 1, 300), (1_000, 1, 1)])
+def test_no_text_is_in_train_and_dev_nor_an_answer_if_many_families_remain(questions, times, answers):
+    rows, texts = log(questions, times, answers)
+    train, dev, cut = cut_dev(rows, texts)
+    assert Counter(train + dev) == Counter(rows)
+    assert not {row.query_id for row in train} & {row.query_id for row in dev}
+    both_texts, both_answers = shared(train, dev, texts)
+    assert not both_texts
+    assert (cut["families"], cut["shared"]) == (
+        (answers, "the text or an answer") if answers > 1 else (questions, "the text")
+    )
+    assert bool(both_answers) == (cut["shared"] == "the text")
+    assert 0.08 <= len(dev) / len(rows) <= 0.1
+
+
+def test_dev_of_scifact_knows_no_text_and_no_answer_of_train(data):
+    folder = data("scifact")
+    read = map(json.loads, (folder / "queries.jsonl").read_text().splitlines())
+    texts = {row["_id"]: row["text"] for row in read}
+    lines = (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]
+    rows = [Judgement(query, document, int(grade)) for query, document, grade in (line.split("\t") for line in lines)]
+    train, dev, cut = cut_dev(rows, texts)
+    assert shared(train, dev, texts) == (set(), set())
+    assert cut["shared"] == "the text or an answer"
+    assert len({row.query_id for row in dev}) == 80
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=30))
+def test_whatever_the_log_equal_texts_stay_together(asked):
+    rows = [Judgement(f"q{n}", f"d{answer}", 1) for n, (_, answer) in enumerate(asked)]
+    texts = {f"q{n}": f"question {question}" for n, (question, _) in enumerate(asked)}
+    train, dev, cut = cut_dev(rows, texts)
+    assert sorted(train + dev, key=str) == sorted(rows, key=str)
+    assert not shared(train, dev, texts)[0]
+    assert cut["families"] == len(set(texts.values()))
+    assert (bool(train) and bool(dev)) == (cut["families"] > 1)
+    assert cut_dev(rows[::-1], texts)[1] == dev[::-1]  # the order of the rows changes nothing
 
 
 def test_assign_makes_80_10_10():
-    places = [assign(f"q:{n}") for n in range(10_000)]
+    places = list(assign({f"q:{n}": f"text {n}" for n in range(10_000)}).values())
     shares = {split: places.count(split) / len(places) for split in ("train", "dev", "test")}
     assert shares == pytest.approx({"train": 0.8, "dev": 0.1, "test": 0.1}, abs=0.01)
+
+
+def test_assign_keeps_equal_texts_together():
+    texts = {f"q:{n}": f"Text {n % 50}{'.' * (n % 2)}" for n in range(500)}
+    places = assign(texts)
+    assert all(
+        places[one] == places[two] for one, two in combinations(texts, 2) if normal(texts[one]) == normal(texts[two])
+    )
+    assert set(places.values()) == {"train", "dev", "test"}

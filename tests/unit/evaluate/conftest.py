@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rayhier.evaluate import significance
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.spec import JobSpec
@@ -64,9 +65,11 @@ def result(seed, lift):
 
 
 @pytest.fixture
-def evaluation():
+def evaluation(monkeypatch):
+    """Two queries, each a family; here one family is enough for a star."""
+    monkeypatch.setattr(significance, "FEWEST", 1)
     seeds, new_Q = [result(3, 0.0), result(5, 0.1)], np.array([True, True])
-    return Evaluation(documents=10, queries=2, lists={"faiss_ivf": 2}, seeds=seeds, new_Q=new_Q)
+    return Evaluation(10, 2, {"faiss_ivf": 2}, seeds, new_Q, np.arange(2), {})
 
 
 @pytest.fixture

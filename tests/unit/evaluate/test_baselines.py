@@ -10,7 +10,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import beams
 from rayhier.evaluate.part import Part
-from rayhier.evaluate.systems.ivf import list_choices, tuned_lists
+from rayhier.evaluate.systems.ivf import faiss_ivf, list_choices, tuned_lists
 from rayhier.evaluate.workers import LocalParts
 
 M, Q = 8, 60
@@ -87,6 +87,17 @@ def test_tuned_lists_are_the_cheapest_for_95_percent_of_exact(groups, documents,
     own = pa.array(ids)
     collection = Collection.of(LocalParts([Part(own, own, vectors)]))
     assert tuned_lists("ivf", collection, queries, seed) == min(costs, key=costs.get)
+
+
+def test_a_timed_query_makes_no_index_of_the_centroids(monkeypatch):
+    """The time of routing would be mostly that of copying them, which no real index does for a query."""
+    queries, vectors, ids = case(20, 600, 0.2, 0)
+    own = pa.array(ids)
+    system = faiss_ivf("ivf", Collection.of(LocalParts([Part(own, own, vectors)])), queries.vector_QM, 10, 32, 0)
+    made, flat = [], faiss.IndexFlatIP
+    monkeypatch.setattr(faiss, "IndexFlatIP", lambda size: made.append(size) or flat(size))
+    assert len(system.seconds(4)) == 20
+    assert made == []
 
 
 def test_a_part_without_documents_finds_nothing():

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rayhier.dataset.queries import load_queries
 from rayhier.evaluate import evaluation as module
 from rayhier.evaluate.evaluation import baselines, evaluate
 from rayhier.evaluate.workers import LocalParts, LocalWorkers
@@ -224,6 +225,22 @@ def test_new_answers_are_told_from_those_of_train_queries(corpus, vectors, train
     found = evaluate(only("exact"), corpus, vectors, {0: trained[0]}).new_Q
     assert found.tolist() == [not known & {IDS[row] for row in texts[2][query]} for query in range(16)]
     assert not found[3]
+
+
+def test_queries_that_also_train_are_left_out_of_a_second_measurement(corpus, vectors, trained, texts, monkeypatch):
+    """Of 16 queries three train: one by its id, two by their texts."""
+    documents, queries, relevant = texts
+    read = load_queries(corpus, vectors, "test")
+    earlier = {read.ids[0]: "another text", "x": read.texts[3].upper(), "y": f" {read.texts[5]}?"}
+    monkeypatch.setattr(module, "load_texts", lambda _, splits: earlier if splits == ["train", "dev"] else {})
+    found = evaluate(JobSpec.model_validate(SPEC), corpus, vectors, trained)
+    assert found.asked_before == {"queries": 16, "by_id": 1, "by_text": 2}
+    place = [int(name.removeprefix("q")) for name in read.ids]
+    others = [row for number, row in enumerate(place) if number not in (0, 3, 5)]
+    wanted = recall(documents, queries[others], [relevant[row] for row in others], 10)
+    for result in found.seeds:
+        assert set(result.others) == set(result.runs)
+        assert result.others["exact"]["R@10"] == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("few", [True, False])

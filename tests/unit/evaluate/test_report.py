@@ -29,7 +29,17 @@ def saved(report, tmp_path):
 
 
 def test_keys(saved):
-    assert set(saved) == KEYS | {"weights", "besides", "adoptions", "seconds", "seeds"}
+    assert set(saved) == KEYS | {
+        "families",
+        "asked_before",
+        "others",
+        "began_best",
+        "weights",
+        "besides",
+        "adoptions",
+        "seconds",
+        "seeds",
+    }
     assert (saved["name"], saved["router"], saved["documents"], saved["queries"]) == ("fake", "ehi", 10, 2)
     assert saved["seeds"] == [3, 5]
     assert saved["lists"] == {"faiss_ivf": 2}
@@ -133,7 +143,10 @@ def test_exact_stands_under_everything_visited_and_nowhere_else(report):
 def test_the_markdown_is_one_page_with_every_measure_system_and_plot(spec, report):
     text = as_markdown(spec, report)
     assert text.startswith("# fake\n")
-    assert "10 documents (python_docs), 2 test queries, seeds 3, 5. Encoder package:none, trained: head." in text
+    assert (
+        "10 documents (python_docs), 2 test queries in 2 families, seeds 3, 5. Encoder package:none, trained: head."
+        in text
+    )
     assert "ehi: 3 leaves, 1 empty, imbalance 1.55." in text
     assert "## R@100 by documents visited" in text
     assert "| system | nDCG@10 | R@10 | R@100 | visited |" in text
@@ -142,6 +155,22 @@ def test_the_markdown_is_one_page_with_every_measure_system_and_plot(spec, repor
     assert len(text.splitlines()) < 45
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {5, 6}
+
+
+def test_queries_that_also_train_are_counted_and_the_others_have_a_row(spec, evaluation):
+    """The second query trains, by its text: all systems are measured on the first one too."""
+    assert "without those" not in as_markdown(spec, Report.of(spec, evaluation))
+    for one in evaluation.seeds:
+        one.others = {name: dict.fromkeys(spec.evaluate.measures, 0.1 * one.seed) for name in one.runs}
+    counted, cut = {"queries": 2, "by_id": 0, "by_text": 1}, {"families": 60, "shared": "the text"}
+    before = replace(evaluation, asked_before=counted, cut=cut)
+    report = Report.of(spec, before)
+    told = "1 of 2 test queries also train or choose: 0 by id, 1 by text"
+    assert verdict(spec, report)[0].startswith(f"Queries: {told}")
+    text = as_markdown(spec, report)
+    assert text.count(told) == 2
+    assert "Dev is cut out of train by 60 families of queries that share the text." in text
+    assert text.count("| without those | 0.400 | 0.400 | 0.400 |  |") == len(report.systems)
 
 
 def test_files(tmp_path, spec, evaluation, report):

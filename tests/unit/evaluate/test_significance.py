@@ -1,12 +1,15 @@
 """Which differences are tested, and the interval of one by hand; scipy's bootstrap is in tests/oracles."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from rayhier.evaluate.significance import bootstrap, differences
+from rayhier.evaluate.significance import FEWEST, Difference, bootstrap, differences
+from rayhier.evaluate.tables import said
 from rayhier.search.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 
@@ -28,6 +31,46 @@ def test_three_queries_by_enumeration():
     assert (found.low, found.high) == pytest.approx((min(means), max(means)))
 
 
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 100))
+@settings(max_examples=15, deadline=None)
+def test_resamples_draw_families_by_enumeration(family, seed):
+    values, family_Q = np.random.default_rng(seed).normal(size=len(family)), np.array(family)
+    members = [values[family_Q == number] for number in set(family)]
+    means = [np.mean(np.concatenate(drawn)) for drawn in product(members, repeat=len(members))]
+    found = bootstrap(values[:, None], family_Q)[0]
+    assert found.difference == pytest.approx(values.mean())
+    assert found.wins == pytest.approx(np.mean(np.array(means) > 0), abs=0.02)
+    assert min(means) - 1e-9 <= found.low <= found.high <= max(means) + 1e-9
+    if len(members) < 4:  # one resample of 27 is more than 2.5%
+        assert (found.low, found.high) == pytest.approx((min(means), max(means)))
+
+
+def test_queries_that_are_repeated_tell_no_more_than_once():
+    """Each of 30 questions is asked 40 times: an interval by queries is six times as narrow."""
+    once = np.random.default_rng(0).normal(size=(30, 1))
+    family_Q = np.repeat(np.arange(30), 40)
+    (found,), (wanted,) = bootstrap(once.repeat(40, axis=0), family_Q), bootstrap(once)
+    assert asdict(found) == pytest.approx(asdict(wanted))
+
+
+def starred(intervals, families):
+    rows = [
+        Difference(system="a", baseline="b", measure="m", visited=1.0, families=families, **asdict(interval))
+        for interval in intervals
+    ]
+    return np.mean(["*" in said(row) for row in rows])
+
+
+@pytest.mark.parametrize("families", [1, 2, 3, 5, 19, 20, 40])
+def test_chance_is_seldom_starred(families):
+    """The same number of queries in each family, of which all have the family's difference."""
+    difference_QP = np.random.default_rng(families).normal(size=(families, 400)).repeat(3, axis=0)
+    share = starred(bootstrap(difference_QP, np.repeat(np.arange(families), 3)), families)
+    assert share == 0 if families < FEWEST else share < 0.1
+    certain = starred(bootstrap(difference_QP + 9, np.repeat(np.arange(families), 3)), families)
+    assert certain == (families >= FEWEST)
+
+
 def test_the_same_seed_draws_the_same():
     values = np.random.default_rng(0).normal(size=(50, 3))
     assert bootstrap(values) == bootstrap(values)
@@ -47,6 +90,7 @@ def test_pairs(spec, evaluation):
         "measure": "R@100",
         "visited": 1.0,
         "queries": "all",
+        "families": 2,
         "wins": 1.0,
         **dict.fromkeys(("difference", "low", "high"), pytest.approx(0.0375)),
     }

@@ -2,6 +2,8 @@
 
 import pytest
 
+from rayhier.evaluate import significance
+from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import MeanRow, Report, SystemRow
 from rayhier.evaluate.significance import Difference
 from rayhier.evaluate.verdict import MIDDLING, verdict
@@ -42,7 +44,7 @@ def report(spec, evaluation):
 def test_where_the_index_equals_exact_search(spec, report):
     lines = verdict(spec, report)
     assert lines == [
-        "Training: nothing was trained, for want of train judgements.",
+        "Training: the encoder was not trained, for want of train judgements.",
         (
             "Index: with the spec's beam (2 leaves) it finds 95.0% of exact search's R@100 and visits 10.0% of the "
             "documents."
@@ -109,14 +111,51 @@ def test_a_router_that_never_equals_exact_search_says_what_it_finds(spec, report
     assert [line.partition(":")[0] for line in lines] == ["Training", "Index", "Instead"]
 
 
-def test_training_that_changed_nothing_says_so(spec, trained):
-    report = Report.of(spec, trained)
-    rows = [row.model_copy(update={"difference": 0.0, "low": 0.0, "high": 0.0}) for row in report.significance]
-    (first, *_) = verdict(spec, report.model_copy(update={"significance": rows}))
+def test_a_training_without_a_better_epoch_says_so(spec, trained):
+    for one in trained.seeds:
+        one.best = {"encoder": {"epoch": 0.0}, "router": {"epoch": 3.0}}
+    (first, *others) = verdict(spec, Report.of(spec, trained))
+    assert not [line for line in others if line.startswith("Training")]
     assert first == (
         "Training: no epoch was better on dev than the encoder it began with (nDCG@10 0.700), which was kept; with few "
         "dev queries give more, as corpus.judgements.dev."
     )
+
+
+def test_a_kept_encoder_that_changed_no_measure_of_the_test_queries_says_both(spec, trained):
+    for one in trained.seeds:
+        one.values["exact_same_encoder"] = one.values["exact"]
+        one.best, one.adoption = {"encoder": {"epoch": 2.0}}, adoption(adopted=True)
+    lines = [line for line in verdict(spec, Report.of(spec, trained)) if line.startswith("Training")]
+    assert lines[0].startswith("Training: the trained encoder is kept")
+    assert all(line.endswith("; no query's measure changed.") for line in lines[1:])
+    assert len(lines) == 3
+
+
+def test_few_families_tell_nothing(spec, trained, monkeypatch):
+    """Both queries gain, by far: of two queries that is no star and no certainty."""
+    monkeypatch.setattr(significance, "FEWEST", 20)
+    report = Report.of(spec, trained)
+    lines = [line for line in verdict(spec, report) if line.startswith("Training")]
+    endings = ["; 2 families of queries cannot tell this from chance.", "; 1 family of queries cannot tell this"]
+    assert [ending in line for ending, line in zip(endings, lines, strict=True)] == [True, True]
+    assert "*" not in "".join(lines)
+    assert "With fewer than 20 families there is no *" in as_markdown(spec, report)
+
+
+@pytest.mark.parametrize(
+    ("train", "objective", "why"),
+    [
+        ("none", "auto", "as encoder.train says"),
+        ("head", "documents", "as train.objective says"),
+        ("head", "auto", "for want of train judgements"),
+    ],
+)
+def test_an_encoder_that_was_not_trained_says_why(train, objective, why, spec, report):
+    tree = spec.model_dump(mode="json", by_alias=True, include={"name", "workdir", "corpus", "evaluate"})
+    tree |= {"encoder": {"model": "package:none", "train": train}, "router": {"type": "retreever"}}
+    told = verdict(JobSpec.model_validate({**tree, "train": {"type": "retreever", "objective": objective}}), report)
+    assert told[0] == f"Training: the encoder was not trained, {why}."
 
 
 def test_training_that_may_be_chance_says_so(spec, trained):
@@ -136,7 +175,7 @@ def test_what_re_ranking_adds_and_costs_is_said(low, high, said, spec, report):
     costs = {"calls": 100.0, "ms": 1800.4}
     systems = report.systems | {"ehi+rnr": system(0.78, 0.1).model_copy(update=costs)}
     gain = {"system": "ehi+rnr", "baseline": "ehi", "measure": "nDCG@10", "visited": 1.0, "queries": "all"}
-    row = Difference(**gain, difference=0.02, low=low, high=high, wins=0.9)
+    row = Difference(**gain, difference=0.02, low=low, high=high, wins=0.9, families=20)
     shown = report.model_copy(update={"systems": systems, "significance": [*report.significance, row]})
     (line,) = [line for line in verdict(reranked, shown) if line.startswith("Re-ranked")]
     assert line.startswith("Re-ranked, 100 calls a query: nDCG@10 0.760 -> 0.780, +0.020")

@@ -6,9 +6,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rayhier.dataset.documents import Documents
-from rayhier.dataset.queries import Queries
+from rayhier.dataset.families import normal
 from rayhier.model import adoption as model_adoption
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoder import ResidualHead
@@ -52,6 +54,11 @@ def phase(make, named, problem):
     return trained
 
 
+def untrained(problem):
+    """Weights of a head before training."""
+    return weights(ResidualHead(problem.documents.shape[1]))
+
+
 def carried_out(_, phase):
     loop = Driver(phase)
     run(loop)
@@ -84,6 +91,17 @@ def test_only_a_sure_gain_is_kept(gains, adopted):
     assert ("is kept" in adoption.sentence) == adopted
 
 
+@given(st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=12), st.integers(1, 40))
+def test_a_query_that_is_asked_again_tells_nothing_new(gains, times):
+    """A log of few questions that are asked often is sure of no more than these questions are."""
+    base_Q, gain_Q = np.full(len(gains), 0.4), np.array(gains)
+    once = Adoption.of("dev queries", base_Q, base_Q + gain_Q)
+    base_Q, gain_Q, family_Q = (np.repeat(array, times) for array in (base_Q, gain_Q, np.arange(len(gains))))
+    often = Adoption.of("dev queries", base_Q, base_Q + gain_Q, family_Q=family_Q)
+    assert (often.adopted, often.queries) == (once.adopted, times * once.queries)
+    assert (often.gain, often.error) == (pytest.approx(once.gain, abs=2e-6), pytest.approx(once.error, abs=2e-6))
+
+
 def test_one_query_and_none_are_named():
     assert "one query tells nothing" in Adoption.of("dev queries", np.array([0.1]), np.array([0.9])).sentence
     assert "no queries tell" in Adoption.of("dev queries", np.zeros(0), np.zeros(0)).sentence
@@ -113,14 +131,26 @@ def test_equal_texts_are_in_one_fold(named, problem):
     assert not list(folds(alike, documents(problem)))  # a fold of all queries leaves no pair to learn from
 
 
+def test_folds_share_no_text_and_no_answer(named, problem):
+    """Each text is asked twice, spelled in two ways."""
+    again = joined(named, replace(named, query_texts=[f"{text.upper()}?" for text in named.query_texts]))
+    again = replace(again, judged=None)
+    made = list(folds(again, documents(problem)))
+    texts = [{normal(text) for text in fold.queries.texts} for fold in made]
+    answers = [{name for grades in fold.queries.grades.values() for name in grades} for fold in made]
+    for sets in (texts, answers):
+        assert sum(map(len, sets)) == len(set.union(*sets))
+    assert sum(len(fold.query_F) for fold in made) == 2 * len(named.query_texts)
+
+
 def test_generated_queries_are_not_asked(named, problem):
     made = list(folds(replace(named, judged=20), documents(problem)))
     assert sorted(np.concatenate([fold.query_F for fold in made]).tolist()) == list(range(20))
     generated_P2 = named.pair_P2[named.pair_P2[:, 0] >= 20]
     for fold in made:  # but they teach
         assert set(map(tuple, generated_P2.tolist())) <= set(map(tuple, fold.examples.pair_P2.tolist()))
-    assert needs_folds(replace(named, judged=20), problem.dev_queries())
-    assert not needs_folds(replace(named, judged=9), problem.dev_queries())
+    assert needs_folds(replace(named, judged=20), 299)
+    assert not needs_folds(replace(named, judged=9), 299)
 
 
 def test_joined_pairs_know_which_queries_were_judged(named):
@@ -129,17 +159,18 @@ def test_joined_pairs_know_which_queries_were_judged(named):
 
 
 def test_few_dev_queries_need_folds(named, problem):
-    few, many = problem.dev_queries(), Queries([f"q{n}" for n in range(300)], np.zeros((300, 16), np.float32), {})
-    assert needs_folds(named, few)
-    assert not needs_folds(named, many)
-    assert not needs_folds(replace(named, pair_P2=named.pair_P2[:5]), few)
-    assert not needs_folds(replace(named, same=True), few)
+    assert needs_folds(named, 299)
+    assert not needs_folds(named, 300)
+    assert not needs_folds(replace(named, pair_P2=named.pair_P2[:5]), 299)
+    assert not needs_folds(replace(named, same=True), 299)
 
 
 def test_a_training_that_gains_is_kept(phase, make, named, problem):
     """The encoder's own weights are as its training left them, though other heads were trained on folds."""
     trained = phase.tower.module.weight.detach().clone()
-    adoption = decide(phase, problem.dev_queries(), Searches(documents(problem)), "dev queries", make, carried_out)
+    adoption = decide(
+        phase, untrained(problem), problem.dev_queries(), Searches(documents(problem)), "dev queries", make, carried_out
+    )
     assert adoption.adopted
     assert (adoption.source, adoption.queries) == ("train queries in folds", len(named.query_texts))
     assert torch.equal(phase.tower.module.weight, trained)
@@ -152,7 +183,8 @@ def test_folds_are_asked_of_heads_that_did_not_read_them(phase, make, named, pro
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     shuffled = replace(named, query_QM=noise[: len(named.query_QM)])
     tower = HeadTower(ResidualHead(noise.shape[1]), problem.stored() | {"query": shuffled.query_QM}, CPU)
-    base_WQ, trained_WQ = by_folds(tower, shuffled, Searches(documents(problem)), make, carried_out)
+    searches = Searches(documents(problem))
+    base_WQ, trained_WQ, _ = by_folds(tower, untrained(problem), shuffled, searches, make, carried_out)
     assert base_WQ.shape == trained_WQ.shape == (1, len(named.query_texts))
     assert not Adoption.of("train queries in folds", at_best(base_WQ), at_best(trained_WQ)).adopted
 
@@ -167,7 +199,7 @@ def test_what_each_weight_found_is_kept_of_the_encoder_that_stays(phase, make, n
     monkeypatch.setattr(searches, "values", lambda *args: asked.append(values(*args)) or asked[-1])
     said = replace(named, query_texts=[f"word{number}" for number in range(len(named.query_texts))])
     monkeypatch.setattr(phase, "examples", said)
-    adoption = decide(phase, problem.dev_queries(), searches, "dev queries", make, carried_out)
+    adoption = decide(phase, untrained(problem), problem.dev_queries(), searches, "dev queries", make, carried_out)
     base_WQ, trained_WQ = (np.concatenate(asked[state::2], axis=1) for state in (0, 1))
     assert adoption.adopted == adopted
     assert adoption.base == pytest.approx(at_best(base_WQ).mean(), abs=1e-5)
@@ -178,7 +210,15 @@ def test_what_each_weight_found_is_kept_of_the_encoder_that_stays(phase, make, n
 
 def test_dev_queries_decide_where_they_are_many(phase, make, problem, monkeypatch):
     monkeypatch.setattr(adopt, "ENOUGH", 10)
-    adoption = decide(phase, problem.dev_queries(), Searches(documents(problem)), "pseudo-queries", make, carried_out)
+    adoption = decide(
+        phase,
+        untrained(problem),
+        problem.dev_queries(),
+        Searches(documents(problem)),
+        "pseudo-queries",
+        make,
+        carried_out,
+    )
     assert (adoption.adopted, adoption.source, adoption.queries) == (True, "pseudo-queries", len(problem.dev))
     from rayhier.train.dev import ExactMeasure
 
@@ -188,12 +228,53 @@ def test_dev_queries_decide_where_they_are_many(phase, make, problem, monkeypatc
     assert (adoption.base, adoption.gain) == (pytest.approx(before, abs=1e-5), pytest.approx(after - before, abs=1e-5))
 
 
+class Transformer:
+    """A tower that is no head."""
+
+    def __init__(self, tower):
+        self.tower = tower
+
+    def __getattr__(self, name):
+        return getattr(self.tower, name)
+
+
+@pytest.mark.parametrize(("train_queries", "source"), [(None, "train queries in folds"), (9, "dev queries")])
+def test_few_dev_queries_keep_no_transformer_without_folds(
+    phase, make, named, problem, monkeypatch, train_queries, source
+):
+    """They would keep a head. Nine train queries are too few for folds."""
+    monkeypatch.setattr(phase, "examples", replace(named, judged=train_queries))
+    arguments = untrained(problem), problem.dev_queries(), Searches(documents(problem)), "dev queries", make
+    head = decide(phase, *arguments, carried_out)
+    monkeypatch.setattr(phase, "tower", Transformer(phase.tower))
+    adoption = decide(phase, *arguments, carried_out)
+    assert (head.adopted, head.source, adoption.source) == (True, source, source)
+    assert adoption == head if train_queries is None else (adoption.adopted, adoption.queries) == (False, 0)
+
+
+@pytest.mark.parametrize(("source", "enough"), [("dev queries", 5), ("train queries in folds", 10_000)])
+def test_no_more_queries_are_asked_than_tell(phase, make, problem, monkeypatch, source, enough):
+    """Of many dev queries, or of large folds, a part that depends on their texts alone; few at a time."""
+    monkeypatch.setattr(adopt, "ENOUGH", enough)
+    monkeypatch.setattr(adopt, "MOST_ASKED", 12)
+    monkeypatch.setattr(adopt, "TOGETHER", 5)
+    searches, together = Searches(documents(problem), Said(problem)), []
+    best_rows = searches.words.best
+    monkeypatch.setattr(searches.words, "best", lambda texts, k: together.append(len(texts)) or best_rows(texts, k))
+    dev = replace(problem.dev_queries(), texts=[f"word{row}" for row in problem.dev])
+    asked = [decide(phase, untrained(problem), dev, searches, "dev queries", make, carried_out) for _ in range(2)]
+    assert asked[0] == asked[1]
+    assert (asked[0].source, asked[0].queries) == (source, 12 if source == "dev queries" else 12 * adopt.FOLDS)
+    assert max(together) == 5
+
+
 def test_the_base_encoder_comes_back(phase, problem):
     head = ResidualHead(problem.documents.shape[1])
     before = weights(head)
     assert is_changed(phase.tower.module, before)
     learned = phase.documents()
-    restore(phase, before)
+    restore(phase.tower.module, before)
+    phase.learner.version += 1
     assert not is_changed(phase.tower.module, before)
     np.testing.assert_allclose(phase.documents(), problem.documents, atol=1e-6)
     assert np.abs(learned - problem.documents).max() > 0.01

@@ -33,7 +33,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, ma
 
 
 def known(pairs):
-    vectors = np.zeros((10, 2), np.float32)
+    vectors = np.eye(10, dtype=np.float32)
     return Examples(vectors[:7], vectors, np.array(pairs, dtype=np.int64)).known()
 
 
@@ -42,6 +42,16 @@ def test_known_is_a_set_of_pairs(pairs):
     found = known(pairs)(np.arange(7)[:, None], np.arange(10)[None, :])
     assert found.shape == (7, 10)
     assert {tuple(place) for place in np.argwhere(found).tolist()} == set(pairs)
+
+
+@given(PAIRS, st.lists(st.integers(0, 9), min_size=10, max_size=10))
+def test_a_copy_of_an_answer_is_an_answer(pairs, same):
+    """Document n has the vector of direction same[n]; a copy is embedded in another batch, so its last bits differ."""
+    vectors = np.eye(10, dtype=np.float32)
+    document_NM = vectors[same] + np.float32(1e-7) * np.arange(10, dtype=np.float32)[:, None]
+    found = Examples(vectors[:7], document_NM, np.array(pairs)).known()(np.arange(7)[:, None], np.arange(10)[None, :])
+    wanted = {(query, other) for query, document in pairs for other in range(10) if same[other] == same[document]}
+    assert {tuple(place) for place in np.argwhere(found).tolist()} == wanted
 
 
 @given(PAIRS)
@@ -61,6 +71,6 @@ def test_known_broadcasts_a_row_of_documents_for_each_query(rows):
 def test_among_a_batch_is_each_pair_asked(seed):
     rng = np.random.default_rng(seed)
     pairs = np.unique(rng.integers(0, [6, 9], size=(rng.integers(1, 25), 2)), axis=0)
-    known = Examples(np.ones((6, 2)), np.ones((9, 2)), pairs).known()
+    known = Examples(np.eye(9)[:6], np.eye(9)[rng.integers(0, 9, 9)], pairs).known()
     queries, documents = rng.integers(0, 6, rng.integers(0, 8)), rng.integers(0, 9, rng.integers(0, 12))
     assert known.among(queries, documents).tolist() == known(queries[:, None], documents[None, :]).tolist()
