@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-slow test-neighbours package site chaos check bench-adapters bench-ann bench-big-ann bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
+.PHONY: help setup demo serve test test-slow test-neighbours package site chaos check bench-adapters bench-ann bench-big-ann bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-batch bench-serve bench-embedded bench-quality bench-beam bench-filters bench-answers bench-incremental bench-inspection bench-scale bench-search bench-large bench-leaf-by-leaf bench-words bench-live bench-growth bench-new-model bench-default-training bench-adopt bench-chain bench-late-interaction bench-workers rehearsal fuzz-http check-history clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -119,9 +119,6 @@ bench-serve: setup  ## a served index under bounded load, beside a bare Serve ap
 
 bench-embedded: setup  ## an embedded server beside FastAPI with a Searcher in one process: docs/embedded.md
 	$(BIN)/python -m benchmarks.serve.embedded
-
-bench-tree: setup  ## document trees of a million synthetic vectors, in memory and streamed
-	$(BIN)/python -m benchmarks.tree
 
 bench-quality: setup  ## documents visited against recall, every system beside its controls: docs/quality.md
 	$(BIN)/python -m benchmarks.quality

@@ -15,7 +15,6 @@ COMMANDS = {
     "serve": ("rayhier.serve.__main__", "serve a built index over HTTP"),
     "index": ("rayhier.index.__main__", "change, check and export a built index"),
     "inspect": ("rayhier.inspect.__main__", "show an index's tree, by keywords and documents"),
-    "cluster": ("rayhier.cluster.__main__", "grow a tree of clusters over vectors or a corpus"),
 }
 """Name of each command -> the module whose `main` runs the command, and the command's description in the help."""
 
