@@ -18,7 +18,7 @@ import pytest
 
 from rayhier.spec.cluster import CpuWorkers
 
-STAGES = ("corpus", "generate", "embed", "train", "scores", "index", "evaluate", "cluster")
+STAGES = ("corpus", "generate", "embed", "train", "scores", "index", "evaluate")
 T = TypeVar("T")
 
 
