@@ -209,9 +209,6 @@ class Run:
         self.progress: Queue = config["progress"]
         self.group = WorkerGroup()
         self.loops: dict[str, Loop] = {}
-        """Phases that a checkpoint holds: all that have begun, but for folds that are over."""
-        self.passed = 0
-        """Number of epochs of the phases that are over."""
         self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         self.sink: Sink | None = None
         if self.group.rank == 0:
@@ -225,8 +222,7 @@ class Run:
 
     def __call__(self, name: str, phase: Phase) -> None:
         """Run the remaining passes of a phase, by its name in the spec, then restore its best weights (`best_row`)."""
-        before = self.passed
-        self.loops = {earlier: loop for earlier, loop in self.loops.items() if not earlier.startswith(FOLD)}
+        before = sum(self.epochs[earlier] for earlier in self.loops)
         self.epochs[name] = phase.epochs
         if self.sink is not None:
             self.progress.put_nowait({"total": sum(self.epochs.values())})
@@ -245,8 +241,8 @@ class Run:
         if loop.stopped and not loop.epoch and self.sink is not None:
             say(f"  {name}: dev is perfect at the start, so nothing is trained")
         loop.restore_best()
+        loop.learner.optimizer.state.clear()  # a phase that is over needs only its weights, here and in checkpoints
         phase.finish()
-        self.passed += phase.epochs
 
     def _saved(self, target: Path) -> Path:
         """Copy the newest checkpoint's files to `target`, where they stay as long as the run."""
