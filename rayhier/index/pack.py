@@ -9,7 +9,7 @@ import math
 import uuid
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -40,22 +40,14 @@ def pack(root: Location) -> LeafMap | None:
             if len(rows):
                 name = f"data/packed-{base.version:06d}-{uuid.uuid4().hex[:12]}.parquet"
                 packed = [write_rows(root, name, rows, base.version, words=base.words)]
-
-            def shards(now: Manifest) -> dict[str, Any]:
-                return {"shards": [*(shard for shard in now.shards if shard not in chosen), *packed]}
-
-            return leaf_map.commit(root, _packed(base, [shard.file for shard in chosen], shards))
+            return leaf_map.commit(root, _placed(base, [shard.file for shard in chosen], "shards", chosen, packed))
         if few := together(base):
             ids = newest.removed_ids(few)
             file = write_ids(root, ids, EMBEDDED_IDS if _embedded(few[0]) else REMOVED_IDS)
             since = max(removal.since for removal in few)
             joined = Removal(file=file, ids=len(ids), rows=sum(removal.rows for removal in few), since=since)
-
-            def removals(now: Manifest) -> dict[str, Any]:
-                return {"removed": [*(removal for removal in now.removed if removal not in few), joined]}
-
             # A shard that was packed meanwhile may have the date of a version between the removals.
-            return leaf_map.commit(root, _packed(base, [shard.file for shard in base.shards], removals))
+            return leaf_map.commit(root, _placed(base, [shard.file for shard in base.shards], "removed", few, [joined]))
         return None
 
 
@@ -90,14 +82,15 @@ def _embedded(removal: Removal) -> bool:
     return removal.file.name.startswith(EMBEDDED_IDS)
 
 
-def _packed(
-    base: Manifest, used: list[File], changed: Callable[[Manifest], dict[str, Any]]
+def _placed(
+    base: Manifest, used: list[File], listed: str, gone: Sequence[Any], packed: Sequence[Any]
 ) -> Callable[[LeafMap], Manifest]:
-    """Return the change that puts files, made of some that a version used, in their place."""
+    """Return the change that puts packed files, made of files that a version used, in the place of others in a list."""
 
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest
         check_kept("pack", base, used, now)
-        return now.model_copy(update={"change": "pack", "at": leaf_map.now(), **changed(now)})
+        kept = [each for each in getattr(now, listed) if each not in gone]
+        return now.model_copy(update={"change": "pack", "at": leaf_map.now(), listed: [*kept, *packed]})
 
     return change

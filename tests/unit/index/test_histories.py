@@ -73,7 +73,7 @@ WRITES = st.tuples(
 UPKEEP = st.sampled_from(["fold", "pack", "compact", "maintain"])
 STEPS = st.lists(
     st.one_of(WRITES, st.tuples(UPKEEP, st.lists(st.one_of(WRITES, st.tuples(UPKEEP, st.just([]))), max_size=3))),
-    max_size=12,
+    max_size=8,
 )
 
 
@@ -170,7 +170,7 @@ class History:
 
 @given(STEPS)
 @example([("pack", [("rollback", [2])])])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, monkeypatch, steps):
     monkeypatch.setattr(pack, "WIDTH", 2)
     history = History(tmp_path_factory.mktemp("map"), assign, write_map)

@@ -49,25 +49,26 @@ def test_a_rollback_during_packing_is_said(made, monkeypatch):
         pack.pack(made.root)
 
 
-def test_files_of_many_folds_are_few(made):
+def test_files_of_many_folds_are_few(made, monkeypatch):
+    monkeypatch.setattr(pack, "WIDTH", 4)
     log = ChangeLog(made.root)
-    for number in range(1, 51):
+    for number in range(1, 19):
         table = made.assign(*batch([f"n{number}", "d001"], number)[0])
         assert log.append(Change(number, "put", table, documents=2))
         change.fold(made.root, made.assign, FACTOR)
         log.gather(number, number)
         while pack.pack(made.root) is not None:
             pass
-        if number == 20:
+        if number == 7:
             early = LeafMap.open(made.root)
             held = content(early)
     before = content(LeafMap.open(made.root))
-    assert {"d001", *(f"n{number}" for number in range(1, 51))} <= {name for name, _ in before}
+    assert {"d001", *(f"n{number}" for number in range(1, 19))} <= {name for name, _ in before}
     assert content(LeafMap.open(made.root, early.manifest.version)) == held
     vacuum(made.root, 1, 0)
     newest = LeafMap.open(made.root)
-    assert len(list((made.root / "data").glob("*.parquet"))) == len(newest.manifest.shards) < 20
-    assert len(list((made.root / "removed").glob("*.parquet"))) == len(newest.manifest.removed) < 20
+    assert len(list((made.root / "data").glob("*.parquet"))) == len(newest.manifest.shards) < 12
+    assert len(list((made.root / "removed").glob("*.parquet"))) == len(newest.manifest.removed) < 12
     assert content(newest) == before
     verify(made.root)
 
