@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import shutil
 import socket
 import sys
@@ -17,13 +18,15 @@ from typing import Any
 
 from benchmarks.commands import Options, absolute, served
 from benchmarks.serve import hostile
-from benchmarks.serve.watch import Looks, watched
+from benchmarks.serve.watch import watched
 from rayhier.serve.client import Client
 from rayhier.storage import current
 
 PORT, START_SECONDS = 8125, 180.0
 HEALTH_SECONDS, SLOWEST_HEALTH = 0.02, 0.1
 """Seconds between two looks at the server's health, and the most that one may take."""
+TRIES = 3
+"""Tries of a body next to which health was slow, as other work of the machine makes it slow too."""
 TOKENS = {"none": None, "read": "fuzz-token-that-reads", "write": "fuzz-token-that-writes"}
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
 READS = METHODS[:3]
@@ -105,15 +108,19 @@ READING = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1
 def _bodies(url: str) -> Iterator[str]:
     """Send hostile bodies while the server's health is looked at; yields what went wrong."""
     for name, method, path, body in _hostile():
-        looks: Looks
-        with watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
-            token = TOKENS["write" if method != "POST" else "read"]
-            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            reply = hostile.post(PORT, path, body, headers, method)
+        token = TOKENS["write" if method != "POST" else "read"]
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        slowest = math.inf
+        for _ in range(TRIES):
+            with watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
+                reply = hostile.post(PORT, path, body, headers, method)
+            slowest = min(slowest, looks.slowest)
+            if slowest <= SLOWEST_HEALTH:
+                break
         if not reply.refused:
             yield f"{name}, {method} {path}: status {reply.status}"
-        if looks.slowest > SLOWEST_HEALTH:
-            yield f"{name}, {method} {path}: /healthz took {1e3 * looks.slowest:.0f} ms"
+        if slowest > SLOWEST_HEALTH:
+            yield f"{name}, {method} {path}: /healthz took {1e3 * slowest:.0f} ms"
 
 
 def _hostile() -> Iterator[tuple[str, str, str, bytes]]:
