@@ -438,7 +438,7 @@ class Trouble:
                 except httpx2.HTTPError:
                     await asyncio.sleep(0.01)
                 if self._server.ended or time.monotonic() - began > START_SECONDS:
-                    raise RuntimeError("the server does not start: its output is in server.log")
+                    raise RuntimeError("the server does not start: its output is in server-*.log")
         self._log.event("started")
         self._shared.url = self._server.url
         self._shared.up.set()
@@ -567,7 +567,7 @@ class Trouble:
             if good(await self._probe(client)):
                 return
             if time.monotonic() - began > AGAIN_SECONDS:
-                raise RuntimeError(f"no such answer to a change within {AGAIN_SECONDS:g} s; see server.log")
+                raise RuntimeError(f"no such answer to a change within {AGAIN_SECONDS:g} s; see server-*.log")
 
     async def _swap(self, *, kills: bool) -> None:
         """Name the other model and index; a kill comes while changes are carried, or once the server may look."""
@@ -587,7 +587,9 @@ class Trouble:
         began = time.monotonic()
         while self._shared.model != self._work.model:
             if time.monotonic() - began > AGAIN_SECONDS:
-                raise RuntimeError(f"model {self._work.model} is not served within {AGAIN_SECONDS:g} s; see server.log")
+                raise RuntimeError(
+                    f"model {self._work.model} is not served within {AGAIN_SECONDS:g} s; see server-*.log"
+                )
             await self._client.send("index", {})
             await asyncio.sleep(0.05)
 
@@ -708,7 +710,7 @@ def drive(plan: Plan, folder: Path, say: Callable[[str], None]) -> Path:
                     log.event("version", model=made.model, number=made.version, change=made.change)
         finally:
             for server in servers:
-                server.kill()
+                server.close()
             log.close()
         for root in workdir.roots:
             verify(root)
@@ -727,7 +729,7 @@ async def _drive(
             nonlocal said
             while shared.log.operations < operations:
                 if trouble.ended:
-                    raise RuntimeError("the server ended by itself: its output is in server-0.log or server-1.log")
+                    raise RuntimeError("the server ended by itself: its output is in server-*.log")
                 if shared.log.operations * 10 // plan.operations > said:
                     said += 1
                     say(f"{shared.log.operations:,} operations, {trouble.kills} kills, log {shared.newest}")

@@ -172,6 +172,6 @@ def drive(plan: Rollbacks, folder: Path, say: Callable[[str], None]) -> list[str
                 say(f"rollback {number + 1} of {plan.rounds}")
     finally:
         client.close()
-        server.kill()
+        server.close()
     verify(current.artifact(folder / "work", nows[0], "index").root)
     return client.wrong

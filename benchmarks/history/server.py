@@ -1,16 +1,18 @@
 """An embedded server as a process that can be killed and paused, forked from one that has imported everything.
 
-So starts are short. What a start does after the imports is that of `rayhier serve WORKDIR`, but for two things that the
-first array and the first model do in every new process, two thirds of the time of a start: pyarrow imports pandas, and
-transformers compiles a thousand patterns. A process has a namespace of process ids of its own if this one may make it,
-as two containers with one host name have. Its clock can jump, and its fsync can fail.
+So starts are short. After the imports a start does what `rayhier serve WORKDIR` does, but for two things that take two
+thirds of the time in a new process: pyarrow imports pandas, and transformers compiles a thousand patterns. Each server
+has its namespace of process ids, if this process may make one, as two containers with one host name have. Its clock can
+jump, and its fsync can fail.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -35,7 +37,7 @@ from rayhier.storage import writer_lease
 HOST = "127.0.0.1"
 LEASE_SECONDS = 1.5
 """Seconds for which a Writer's lease holds, in place of fifteen: so pauses are short."""
-NEW_PID_AND_MOUNTS, DIES_WITH_PARENT = 0x20020000, 1
+NEW_PIDS, NEW_MOUNTS, DIES_WITH_PARENT = 0x20000000, 0x20000, 1
 pa.array([""])
 get_checkpoint_conversion_mapping("bert")
 
@@ -52,6 +54,8 @@ class ServerProcess:
             probe.bind((HOST, 0))
             self._port: int = probe.getsockname()[1]
         self._process: ForkServerProcess | None = None
+        # The process that holds the namespace: servers that follow each other know which of them have ended.
+        self._holder = subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "infinity"])
         self._pid = self._context.Value("q", 0)
         self.clock = self._context.Value("d", 0.0)
         """Seconds by which the server's clock is wrong."""
@@ -81,7 +85,7 @@ class ServerProcess:
         """Start a process; its requests are refused until it listens."""
         self._pid.value = 0
         faults = self.clock, self.fails, self.slow
-        arguments = self._args, self._port, str(self._output), self._pid, faults
+        arguments = self._args, self._port, str(self._output), self._holder.pid, self._pid, faults
         self._process = self._context.Process(target=_serve, args=arguments)
         self._process.start()
 
@@ -97,29 +101,37 @@ class ServerProcess:
         """Kill the process (SIGKILL) and wait for its end."""
         if self._process is not None:
             if self._pid.value:
-                os.kill(self.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                    os.kill(self.pid, signal.SIGKILL)
             else:
                 self._process.kill()
             self._process.join()
             self._process = None
 
+    def close(self) -> None:
+        """Kill the process, and end its namespace."""
+        self.kill()
+        self._holder.kill()
+        self._holder.wait()
 
-def _serve(args: dict[str, Any], port: int, output: str, pid: "Synchronized[int]", faults: Sequence[Any]) -> None:
+
+def _serve(
+    args: dict[str, Any], port: int, output: str, holder: int, pid: "Synchronized[int]", faults: Sequence[Any]
+) -> None:
     """Serve in a process with process ids of its own, whose output goes to a file; this process waits for it."""
     opened = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(opened, 1)
     os.dup2(opened, 2)
-    libc, parent = ctypes.CDLL(None), os.getpid()
-    has_namespace = libc.unshare(NEW_PID_AND_MOUNTS) == 0
+    libc, has_namespace = ctypes.CDLL(None), False
+    with contextlib.suppress(OSError):
+        has_namespace = libc.setns(os.open(f"/proc/{holder}/ns/pid_for_children", os.O_RDONLY), NEW_PIDS) == 0
     if child := os.fork():
         pid.value = child
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0)
     libc.prctl(DIES_WITH_PARENT, signal.SIGKILL)
-    if has_namespace:
+    if has_namespace and libc.unshare(NEW_MOUNTS) == 0:
         libc.mount(b"none", b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE: what follows is of this process alone
         libc.mount(b"proc", b"/proc", b"proc", 0, None)
-    elif os.getppid() != parent:
-        os._exit(1)
     _disturb(*faults)
     os.environ["RAYHIER_CACHE"] = f"{output}.cache"  # looking through a user's, with much else, takes time
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
