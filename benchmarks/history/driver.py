@@ -188,8 +188,8 @@ class Client:
             kind, sent = self._made()
             key = f"{self._number}-{secrets.token_hex(6)}"
             for _ in range(self._draw.choice([1, 1, 2])):
-                await self.send(kind, sent, key)
-            await asyncio.sleep(0)
+                status = await self.send(kind, sent, key)
+            await asyncio.sleep(0.0 if status == OK else 0.05)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -566,6 +566,7 @@ class Trouble:
             before()
             if good(await self._probe(client)):
                 return
+            await asyncio.sleep(0.02)
             if time.monotonic() - began > AGAIN_SECONDS:
                 raise RuntimeError(f"no such answer to a change within {AGAIN_SECONDS:g} s; see server-*.log")
 
