@@ -2,24 +2,31 @@
 
 One client writes, so it knows the documents after each change. A version made by a fold holds what the client knew at
 the version's log number. A packed version holds what the version before it held. Files are written slowly, so that most
-rollbacks come while one is written.
+rollbacks come while one is written. Each third round begins with so many small files that the first fold, of a delete,
+starts a packing. The rollback takes the delete back.
 """
 
 import random
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pyarrow as pa
 
 from benchmarks.history import toy_index
-from benchmarks.history.server import ServerProcess
+from benchmarks.history.server import LEASE_SECONDS, ServerProcess
+from rayhier.index import change
+from rayhier.index.assign import Assigner
+from rayhier.index.pack import WIDTH as PACKED
 from rayhier.index.verify import verify
-from rayhier.storage import current
+from rayhier.search.model import Model
+from rayhier.storage import current, schemas
+from rayhier.storage.current import Current
 
 SLOW = 0.4
 """Seconds that the server takes longer to write a file."""
@@ -65,22 +72,27 @@ class Client:
         raise RuntimeError("the server does not start: its output is in its log")
 
     def write(self) -> None:
-        """Write or delete some documents, again and again until the server has room."""
+        """Write or delete some documents."""
         if self._draw.random() < 0.3:
-            names = self._draw.sample(sorted(self.documents), 2)
-            answer = self._sent("DELETE", "documents", {"ids": names})
-            after = {name: text for name, text in self.documents.items() if name not in names}
-        else:
-            made = {f"r{self._draw.randrange(60)}": f"oak elm w{secrets.token_hex(4)}" for _ in range(2)}
-            rows = [{"id": name, "title": "", "text": text} for name, text in made.items()]
-            answer, after = self._sent("PUT", "documents", {"documents": rows}), self.documents | made
-        self.documents = after
-        self._at_log[answer["log"]] = [(1, after)]
+            self.delete(self._draw.sample(sorted(self.documents), 2))
+            return
+        made = {f"r{self._draw.randrange(60)}": f"oak elm w{secrets.token_hex(4)}" for _ in range(2)}
+        rows = [{"id": name, "title": "", "text": text} for name, text in made.items()]
+        self._wrote(self._sent("PUT", "documents", {"documents": rows}), self.documents | made)
 
-    def roll_back(self) -> None:
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete documents."""
+        answer = self._sent("DELETE", "documents", {"ids": list(names)})
+        self._wrote(answer, {name: text for name, text in self.documents.items() if name not in names})
+
+    def added(self, version: int, documents: Texts) -> None:
+        """Learn that a version has further documents, while no server runs."""
+        self._held[version] = self.documents = self.documents | documents
+
+    def roll_back(self, number: int | None = None) -> None:
         """Publish an older version again, and send an earlier rollback again."""
         self._learn()
-        number = self._draw.choice(sorted(self._held)[-WIDTH:])
+        number = number or self._draw.choice(sorted(self._held)[-WIDTH:])
         key = secrets.token_hex(8)
         answer = self._sent("POST", "versions/rollback", {"version": number}, key)
         self.documents = self._held[answer["version"]] = self._held[number]
@@ -119,6 +131,10 @@ class Client:
         """Close the connections."""
         self._http.close()
 
+    def _wrote(self, answer: dict[str, Any], documents: Texts) -> None:
+        self.documents = documents
+        self._at_log[answer["log"]] = [(1, documents)]
+
     def _learn(self) -> None:
         """Learn what versions hold that were made since."""
         page = self._http.get("/v1/versions", params={"limit": 100}).json()["versions"]
@@ -156,11 +172,20 @@ def drive(plan: Rollbacks, folder: Path, say: Callable[[str], None]) -> list[str
     try:
         client.start()
         for number in range(plan.rounds):
-            for _ in range(draw.randint(1, 12)):
-                client.write()
-                time.sleep(draw.choice([0.0, 0.0, 0.3]))
-            time.sleep(draw.random() * 2 * SLOW)
-            client.roll_back()
+            if number % 3 == 0:
+                server.kill()
+                time.sleep(LEASE_SECONDS)
+                last, names = _add_files(folder / "work", nows[0], client)
+                client.start()
+                client.delete(draw.sample(names, 2))
+                time.sleep(0.5 + 2 * draw.random())
+                client.roll_back(last)
+            else:
+                for _ in range(draw.randint(1, 12)):
+                    client.write()
+                    time.sleep(draw.choice([0.0, 0.0, 0.3]))
+                time.sleep(draw.random() * 2 * SLOW)
+                client.roll_back()
             client.compare(f"round {number}, at once")
             client.write()
             if draw.random() < 0.2:
@@ -175,3 +200,18 @@ def drive(plan: Rollbacks, folder: Path, say: Callable[[str], None]) -> list[str
         server.close()
     verify(current.artifact(folder / "work", nows[0], "index").root)
     return client.wrong
+
+
+def _add_files(work: Path, now: Current, client: Client) -> tuple[int, list[str]]:
+    """Add documents in so many files that the next fold packs them; returns the last version, and the ids."""
+    model, root = Model.of_workdir(work, now), current.artifact(work, now, "index").root
+    assign, schema = Assigner(model.trained, now.spec, now.artifacts["model"]), schemas.documents({}, passages=False)
+    version, names = 0, list[str]()
+    for _ in range(PACKED):
+        made = {f"f{secrets.token_hex(3)}": "oak fern moss" for _ in range(2)}
+        rows = [{"doc_id": name, "title": "", "text": text} for name, text in made.items()]
+        batch = pa.Table.from_pylist(rows, schema), model.encode(list(made.values()))
+        version = change.add(root, assign, [batch], 50.0).manifest.version
+        client.added(version, made)
+        names += made
+    return version, names
