@@ -210,7 +210,7 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
     from rayhier.search.tail import Tail
     from rayhier.storage.change_log import ChangeLog
 
-    tail = Tail(opened.manifest.log, counts_words=False)
+    tail = Tail(opened.manifest.log, words=None)
     for change in ChangeLog(opened.root).after(opened.manifest.log):
         tail.add(change)
     view, leaves = tail.at(tail.last), range(len(opened.manifest.counts))
