@@ -302,7 +302,7 @@ def _training(spec: JobSpec, work: Work) -> float:
 
 
 def _folds(spec: JobSpec, work: Work) -> int:
-    """Number of folds on which the encoder trains again, so that train queries tell whether it is kept."""
+    """Number of folds on which the encoder trains again, so that train queries tell if the encoder is kept."""
     few = work.pairs > 0 and DEV * work.pairs < ENOUGH
     if not spec.trains_encoder_alone or spec.encoder.adopt == "always" or not few:
         return 0

@@ -69,9 +69,9 @@ class Questions:
         return {query.key: query.text for query in self.accepted_queries}
 
     def asked_before(self) -> dict[str, dict[str, int]]:
-        """Count the queries of dev that are also in train, and those of test that are in either: by id, or by text.
+        """Count dev queries that are also in train, and test queries that are in either: by id, or by text.
 
-        Queries that are the same by id do not count by text.
+        A query that counts by id does not count by text.
         """
         texts, earlier = {**self.earlier, **self._texts}, dict(self.earlier)
         counted = {}

@@ -1,4 +1,4 @@
-"""Choose the split of a query, where its source has no splits, by a hash: the same on every machine."""
+"""Choose the split of a query by a hash if its source has no splits. The choice is the same on every machine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Counts = dict[str, Any]
 
 
 def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[Judgement], list[Judgement], Counts]:
-    """Move about a tenth of the train queries, with all their judgements, to dev: train, dev, and counts of families.
+    """Move about a tenth of the train queries with their judgements to dev. Returns train, dev, and counts of families.
 
     Queries that ask the same are moved together (`dataset.families.alike`). `texts` holds the text of each query by id.
     Train and dev each get at least one family if there are two or more.
@@ -36,8 +36,8 @@ def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[
 def assign(texts: Mapping[str, str]) -> dict[str, str]:
     """Choose the split of each query: 80% train, 10% dev, 10% test.
 
-    `texts` holds the text of each query by id. Queries with the same normalised text are in the split that the first
-    of them has by its id.
+    `texts` holds the text of each query by id. If queries share their normalised text, the id of
+    the first one chooses the split of all.
     """
     first: dict[str, str] = {}
     keys = [first.setdefault(normal(text), query) for query, text in texts.items()]

@@ -51,7 +51,7 @@ class Documents:
 
 
 def language(corpus: Artifact) -> Language:
-    """Return the language of a corpus; English for one that an older rayhier read."""
+    """Return the language of a corpus. A corpus that an older rayhier read counts as English."""
     return "other" if corpus.record.counts.get("language") == "other" else "english"
 
 

@@ -23,7 +23,7 @@ from rayhier.dataset.holdout import hash_ids
 CHUNK = 2_000
 """Queries that are compared with all others at a time."""
 FEWEST_FAMILIES, LARGEST = 50, 0.1
-"""Queries that share an answer are one family if this many families remain, none with a larger share of the queries."""
+"""Answers join queries to families if this many families remain and none has a larger share of the queries."""
 
 
 def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]]) -> Ints:
@@ -64,8 +64,8 @@ def connected(members: Sequence[Collection[Hashable]]) -> Ints:
 def alike(texts: Sequence[str], answers: Sequence[Collection[str]]) -> tuple[Ints, str]:
     """Number the family [q] of each query, and say what the queries of a family share.
 
-    It is the normalised text, or also an answer if then at least 50 families remain, none with more than a tenth of the
-    queries.
+    They share the normalised text. An answer joins queries too, if then at least 50 families remain, and none has more
+    than a tenth of the queries.
     """
     spelled = [[("text", normal(text))] for text in texts]
     family_Q = connected([[*own, *found] for own, found in zip(spelled, answers, strict=True)])
@@ -76,7 +76,7 @@ def alike(texts: Sequence[str], answers: Sequence[Collection[str]]) -> tuple[Int
 
 
 def normal(text: str) -> str:
-    """Return a text by which queries count as equal: case, blanks, full stops and question marks at its end are gone.
+    """Return a text without case, extra blanks, final full stops and question marks, by which queries are compared.
 
     >>> normal("Where  is the Ｆox ?")
     'where is the fox'
@@ -86,7 +86,7 @@ def normal(text: str) -> str:
 
 
 def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
-    """Mark the queries [q] of whole families, in the order of a hash of their texts, as many as fit into `most`.
+    """Mark at most `most` queries [q], by whole families, in the order of a hash of their texts.
 
     If no family fits, the smallest family is marked. A family's place depends on its texts alone.
     """
@@ -103,7 +103,7 @@ def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
 
 
 def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[Bools, Bools]:
-    """Mark the queries that are among earlier ones: by id [q], and of the others those by normalised text [q].
+    """Mark the queries [q] whose id is among earlier queries, and the other queries [q] whose normalised text is.
 
     Both arguments hold the text of each query by its id.
     """

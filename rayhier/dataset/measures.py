@@ -34,7 +34,7 @@ class Judge:
         return self.values_of(self.run(ranking))
 
     def values_of(self, run: dict[str, dict[str, float]]) -> dict[str, Values]:
-        """Compute each measure for every query of a TREC run, name -> [q]; a query without results has 0.
+        """Compute each measure for every query of a TREC run, name -> [q]. A query without results has 0.
 
         Documents with equal scores count in the order of the run, as a ranking shows them. trec_eval has another order.
         """

@@ -103,7 +103,7 @@ def unpacked(content: bytes) -> Ranking:
 
 
 def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | int) -> Ranking:
-    """Make the ranking of a system without leaves, which scored `visited` documents for each query; ties by id.
+    """Make the ranking of a system without leaves that scored `visited` documents for each query. Ties go by id.
 
     `row_QK` are rows [q, k] of `ids`, and `score_QK` their scores.
     """

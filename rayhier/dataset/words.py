@@ -1,7 +1,7 @@
 """Words of texts as BM25 counts them: which documents have a word, and how often.
 
-A word is a run of letters, digits, marks and underscores, as Unicode has them, in any script. In scripts that put no
-blanks between words each pair of neighbouring characters counts as a word, as in Lucene's CJK analyzer.
+A word is a run of letters, digits, marks and underscores, as Unicode has them, in any script. In scripts without
+blanks between words, each pair of neighbouring characters counts as a word, as in Lucene's CJK analyzer.
 """
 
 import hashlib
@@ -27,12 +27,12 @@ UNSPACED = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Hangul}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
     r"\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Tai_Viet}\p{Javanese}\p{Balinese}々〆ー"
 )
-"""Scripts without blanks between words; and Hangul, whose words end in particles."""
+"""Scripts without blanks between words, and Hangul, whose words end in particles."""
 LETTER = rf"[\w--[{UNSPACED}\p{{M}}]]"
 WORD = regex.compile(
     rf"{LETTER}[\w--[{UNSPACED}]]+|(?<!['’]){LETTER}(?!['’])|[{UNSPACED}][{UNSPACED}\p{{M}}]*", regex.V1
 )
-"""Two letters or more, one letter unless an apostrophe cuts it off (`don't`), or a run in a script without blanks."""
+"""Matches two letters or more, a letter that no apostrophe cuts off (`don't`), or a run in a script without blanks."""
 ASCII = re.compile(r"\w\w+|(?<!')\w(?!')", re.ASCII)
 """The same words in a text of ASCII, which are found faster."""
 RUN = regex.compile(f"[{UNSPACED}]", regex.V1)
@@ -49,7 +49,7 @@ texts, these are English."""
 
 
 def language_of(texts: Iterable[str]) -> Language:
-    """Tell the language by which the words of texts are counted."""
+    """Tell in which language the words of texts are counted."""
     count = Counter(word for text in islice(texts, SOME) for word in words(text, "other"))
     return "english" if RARE * sum(count[word] for word in ENGLISH) > count.total() else "other"
 
@@ -75,7 +75,7 @@ def words(text: str, language: Language = "english") -> list[str]:
 
 
 def _pairs(run: str) -> list[str]:
-    """Return each pair of neighbouring characters, with their marks; a single character as it is."""
+    """Return each pair of neighbouring characters, with their marks, or a single character as it is."""
     characters = CHARACTER.findall(run)
     return [one + next_ for one, next_ in pairwise(characters)] or characters
 

@@ -89,7 +89,7 @@ class SeedResult:
     best: dict[str, dict[str, float]] = field(default_factory=dict)
     """Phase of training -> metrics of the epoch whose weights it kept."""
     others: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures over the queries that neither train nor choose; empty if none of the queries does."""
+    """System -> measures over the queries that neither train nor choose. Empty if all queries are such."""
 
     def settled(self, spec: JobSpec) -> JobSpec:
         """Return the spec with the seed's own weight of BM25."""
@@ -111,11 +111,11 @@ class Evaluation:
     family_Q: Ints
     """Number [q] of each query's family: queries that share an answer or half of their words."""
     asked_before: dict[str, int]
-    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`; empty if none does."""
+    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`. Empty if no query does."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched; None where a query visits leaves."""
     cut: dict[str, Any] | None = None
-    """How dev was cut out of train, as the corpus' record has it; None if dev has its own judgements."""
+    """How dev was cut out of train, as the record of the corpus says. None if dev has its own judgements."""
     corpus: int | None = None
     """Number of documents of the corpus, where a filter chose some; else None."""
     left_out: int | None = None
@@ -352,7 +352,7 @@ class _Work:
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
     def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
-        """Measure every system without the queries that also train or choose, and count these, if there are any."""
+        """Count the queries that also train or choose. If there are any, measure every system without them."""
         others_Q = ~(id_Q | text_Q)
         if others_Q.all():
             return {}

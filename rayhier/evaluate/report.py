@@ -137,11 +137,11 @@ class Report(BaseModel):
     families: int = 0
     """Number of families of queries, which intervals resample."""
     asked_before: dict[str, int] = {}
-    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`; empty if none does."""
+    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`. Empty if no query does."""
     cut: dict[str, Any] | None = None
-    """Number of `families` by which dev was cut out of train, and what their queries `shared`; absent if it was not."""
+    """Number of `families` that cut dev out of train, and what their queries `shared`. Absent if dev was not cut."""
     others: dict[str, dict[str, float]] = {}
-    """System -> measures over the queries that neither train nor choose; empty if all queries are such."""
+    """System -> measures over the queries that neither train nor choose. Empty if all queries are such."""
     filter: dict[str, Any] | None = None
     """Filter that chose the documents to search; absent where all were searched, as are `corpus` and `left_out`."""
     corpus: int | None = None
@@ -231,7 +231,7 @@ class Report(BaseModel):
         return difference
 
     def told_before(self, spec: JobSpec) -> str:
-        """Say how many queries also train or choose, and what the row of the others is called."""
+        """Say how many queries also train or choose, and what the row of the other queries is called."""
         return f"{told_before(spec.evaluate.split, **self.asked_before)}; `without those` is of the other queries"
 
     @property

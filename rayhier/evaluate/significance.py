@@ -23,7 +23,7 @@ DRAWS = 4_000_000
 SEED = 0
 INTERVAL = (0.025, 0.975)
 FEWEST = 20
-"""Fewest families of queries whose interval tells a difference from chance: intervals of fewer are too narrow."""
+"""Fewest families of queries whose interval tells a difference from chance. Intervals of fewer are too narrow."""
 QueryGroup = Literal["all", "new answers"]
 """Group of queries: all, or those none of whose answers is the answer of a train query."""
 
@@ -49,7 +49,7 @@ class Difference(BaseModel):
 
     @property
     def doubt(self) -> str:
-        """Why the difference may be chance, as the end of a sentence; empty if the interval tells that it is none."""
+        """Why the difference may be chance, as the end of a sentence. Empty if the interval tells that it is not."""
         if self.low == self.high == 0:
             return "; no query's measure changed"
         if self.families < FEWEST:

@@ -41,7 +41,7 @@ def write_shard(
 ) -> Shard:
     """Write the rows of a range of leaves, in any order, to the shard `root/name`; `counts` are the rows of all leaves.
 
-    With `words`, the words of its documents are counted, as in this language.
+    With `words`, the words of its documents are counted as in this language.
 
     Raises RuntimeError where the tables do not have as many rows for a leaf as counted.
     """
@@ -59,7 +59,7 @@ def write_rows(
 ) -> Shard:
     """Write rows of the leaf map, in any order, to the shard `root/name`, and sidecars' columns to their own files.
 
-    With `words`, the words of its documents are counted, as in this language, in a file of their own.
+    With `words`, the words of its documents are counted as in this language, in a separate file.
     """
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)

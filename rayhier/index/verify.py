@@ -17,7 +17,7 @@ from rayhier.storage.schemas import NODES
 
 
 def verify(root: Location, version: int | None = None) -> list[int]:
-    """Check the files of all versions, the change log, and the rows of a version; returns the versions checked.
+    """Check the files of all versions, the change log, and the rows of a version. Returns the versions checked.
 
     `version` None is the newest. Memory holds a shard, the log's tail, and 16 bytes for each document.
 

@@ -49,8 +49,8 @@ class Adoption(Decision):
     ) -> Self:
         """Decide by the measure of each query [q] with the base encoder and with the trained one.
 
-        The gain must be above 0 by more than a standard error. Queries of a family [q] (None: all differ) count as one:
-        only families are independent. One query, and queries that change nothing, do not tell: the base encoder stays.
+        The gain must be above 0 by more than a standard error. Queries of a family [q] (None: all differ) count as one,
+        because only families are independent. The base encoder stays if there is one query, or no change.
 
         >>> import numpy as np
         >>> Adoption.of("dev queries", np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.3, 0.5])).adopted

@@ -123,7 +123,7 @@ class Postings:
 
 
 def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
-    """Read a shard's postings; if an older rayhier split its texts into other words, count these again."""
+    """Read a shard's postings. If an older rayhier split its texts into other words, count the words again."""
     table = leaf_map.postings(shard)
     if table.schema.metadata == schemas.POSTINGS.metadata:
         return table

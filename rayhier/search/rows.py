@@ -139,7 +139,7 @@ class Rows:
         return np.where(row_QT < 0, np.float32(-np.inf), np.vecdot(found_QTM, query_QM[:, None].astype(np.float32)))
 
     def leaves(self, row_QT: Ints) -> Ints:
-        """Return the first and the last leaf [q, t, 2] of rows' documents; -1 for row -1."""
+        """Return the first and the last leaf [q, t, 2] of rows' documents, and -1 for row -1."""
         leaf_QT2 = np.full((*row_QT.shape, 2), -1)
         for segment, begin, end in zip(self._segments, self._first, self._first[1:], strict=False):
             in_segment_QT = (row_QT >= begin) & (row_QT < end)
@@ -243,7 +243,7 @@ def _ties(score_QT: Floats, k: int) -> int:
 
 
 def in_leaves(leaf_QTR: Ints, leaves_QB: Ints) -> Bools:
-    """Mark the documents [q, t] of which one of the leaves [q, t, r] is among the query's leaves [q, β]."""
+    """Mark the documents [q, t] that have one of their leaves [q, t, r] among the query's leaves [q, β]."""
     inside = [np.isin(leaf_TR, leaf_B[leaf_B >= 0]) for leaf_TR, leaf_B in zip(leaf_QTR, leaves_QB, strict=True)]
     return np.asarray(np.reshape(np.array(inside, bool), leaf_QTR.shape).any(axis=2))
 

@@ -411,7 +411,7 @@ def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | Non
 
 
 def leaf_pairs(leaves: pa.ListArray) -> Ints:
-    """Return documents' leaves [n, 2] from the column `leaves`, the first again where there is no second."""
+    """Return documents' leaves [n, 2] from the column `leaves`: the first twice if there is no second."""
     offset_N, values = leaves.offsets.to_numpy(), leaves.values.to_numpy()
     return np.stack([values[offset_N[:-1]], values[offset_N[1:] - 1]], axis=1).astype(np.int64)
 

@@ -42,13 +42,13 @@ class RequestLimits(_Args):
     queries have waited for a twentieth of a second or more, a query that would wait for longer than this is answered
     503."""
     max_requests: Count = 64
-    """Most requests, with bodies that have arrived, that an ingress works on or sends answers to at a time; further
-    ones are answered 503. As many may wait for `min_log`."""
+    """Most requests, with bodies that have arrived, that an ingress works on or sends answers to at a time. Further
+    requests are answered 503. As many may wait for `min_log`."""
     peer_share: Annotated[float, Field(gt=0, le=1)] = 0.75
-    """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` that one address may hold; 1 if all requests
-    come through one proxy."""
+    """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` that one address may hold. Set 1 if all
+    requests come through one proxy."""
     max_unsent_bytes: Count = 100_000_000
-    """Most bytes of large answers that clients have not read yet; a large answer that would exceed them is answered
+    """Most bytes of large answers that clients have not read yet. A large answer that would exceed them becomes
     503."""
     max_arriving_bytes: Count = 256_000_000
     """Most bytes of arriving bodies in an ingress's memory; a body that would exceed them is answered 503."""
@@ -103,7 +103,7 @@ class ServeArgs(_Args):
     cors_origins: list[Origin] = []
     """Origins whose pages may send requests from a browser, like https://search.example.org; `*` is every origin."""
     allowed_hosts: list[str] = []
-    """Names that the header Host of requests may have; none: any. A server of one process on loopback without a token
+    """Names that the header Host of requests may have. Empty: any. A server of one process on loopback without a token
     allows loopback's names and these."""
     log_queries: bool = False
     """True: the log contains the texts of queries."""

@@ -97,13 +97,13 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
 
 
 def allowed_hosts(args: ServeArgs, host: str) -> Sequence[str]:
-    """Return the names that requests to an address may have: a page could ask a server on loopback without a token."""
+    """Return the names that requests to an address may have. A page could call a server on loopback without a token."""
     is_open = args.token_file is None and args.write_token_file is None
     return [*LOOPBACK, *args.allowed_hosts] if host in LOOPBACK and is_open else args.allowed_hosts
 
 
 def most_connections() -> int:
-    """Return the most connections at a time: half of the file descriptors that are left, at most 10,000."""
+    """Return the most connections at a time: half of the free file descriptors, at most 10,000."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = limit if limit != resource.RLIM_INFINITY else 3 * MOST_CONNECTIONS
     return max(8, min((limit - len(list(Path("/dev/fd").iterdir()))) // 2, MOST_CONNECTIONS))

@@ -9,7 +9,7 @@ def check_text(text: str) -> str:
 
 
 def check_unicode(text: str) -> str:
-    """Return a text unchanged; ValueError if it is not valid Unicode."""
+    """Return a text unchanged. ValueError if it is not valid Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

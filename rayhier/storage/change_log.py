@@ -102,7 +102,7 @@ class Change:
 
 
 class FencedError(Exception):
-    """Another Writer with a later epoch has begun: a change that was just put is in the log or not."""
+    """Another Writer with a later epoch has begun, so a change that was just put is in the log or not."""
 
 
 class ChangeLog:
@@ -112,7 +112,7 @@ class ChangeLog:
         self._folder = root / LOG
 
     def append(self, change: Change) -> bool:
-        """Make a change durable; returns False if its number is taken.
+        """Make a change durable. Returns False if its number is taken.
 
         Raises:
             FencedError: a Writer with a later epoch than the change's has begun, and removes the earlier lease.
@@ -129,7 +129,7 @@ class ChangeLog:
         return True
 
     def _counts(self, number: int, data: bytes) -> bool:
-        """Return True if the log has a change that was just put; otherwise its number was free again: remove it."""
+        """Return True if the log has a change that was just put. Otherwise its number was free again: remove it."""
         _, gathered = self._listed()
         if number > _end(gathered):
             return True
@@ -140,7 +140,7 @@ class ChangeLog:
         return False
 
     def last(self, least: int = 0) -> int:
-        """Return the number of the newest change; `least` if there is none above."""
+        """Return the number of the newest change, at least `least`."""
         singles, gathered = self._listed()
         return max([least, *singles, _end(gathered)])
 
@@ -150,7 +150,7 @@ class ChangeLog:
         Raises:
             InputError: an object is missing between others, or damaged. The changes before it were yielded.
         """
-        if last is not None:  # without a list of all objects first, which takes longer the more there are
+        if last is not None:  # without a list of all objects, which takes longer the more objects there are
             found, error = self._read(range(number + 1, last + 1))
             if error is None and _end(self._listed()[1]) <= number:
                 yield from found
@@ -180,7 +180,7 @@ class ChangeLog:
                             yield change
                 number = end
         found, error = self._read([each for each in singles if max(number, _end(gathered)) < each <= most], with_table)
-        if _end(self._listed()[1]) > _end(gathered):  # gathered since: what was read may not count
+        if _end(self._listed()[1]) > _end(gathered):  # gathered since, so what was read may not count
             yield from self.there(number, last, with_table=with_table)
             return
         yield from found
@@ -188,7 +188,7 @@ class ChangeLog:
             raise error
 
     def _read(self, numbers: Iterable[int], with_table: bool = True) -> tuple[list[Change], Exception | None]:
-        """Read single objects up to the first that cannot be read; returns them, and what is wrong with that one."""
+        """Read single objects up to the first that cannot be read. Returns them, and what is wrong with that object."""
         found = list[Change]()
         try:
             for number in numbers:
@@ -200,9 +200,9 @@ class ChangeLog:
         return found, None
 
     def gather(self, first: int, last: int) -> bool:
-        """Gather the changes `first` to `last` into one object, then remove theirs; returns False if it may not be.
+        """Gather the changes `first` to `last` into one object, then remove theirs. Returns False if it may not.
 
-        It may not be if some of them are not single objects, or one is the newest change.
+        It may not if some of these changes are not single objects, or one is the newest change.
         """
         singles, gathered = self._listed()
         numbers = range(first, last + 1)
@@ -213,7 +213,7 @@ class ChangeLog:
             parts = [path.read_bytes() for path in paths]
         except FileNotFoundError:  # another process gathers them
             return False
-        if _end(self._listed()[1]) >= first:  # another process gathered them: what was read may not count
+        if _end(self._listed()[1]) >= first:  # another process gathered them, so what was read may not count
             return False
         whole = b"".join(len(part).to_bytes(LENGTH) + part for part in parts)
         files.create(self._folder / f"{first:0{DIGITS}d}-{last:0{DIGITS}d}{MANY}", whole)
@@ -241,7 +241,7 @@ class ChangeLog:
                 return
 
     def forget(self, last: int) -> list[int]:
-        """Remove gathered objects whose changes all have numbers up to `last`, but not the newest one.
+        """Remove gathered objects whose changes all have numbers up to `last`, except the newest gathered object.
 
         Returns the bytes of each.
         """
@@ -283,12 +283,12 @@ def _name(number: int) -> str:
 
 
 def _end(gathered: Iterable[tuple[int, int]]) -> int:
-    """Number of the last change of the newest gathered object; 0 if there is none."""
+    """Number of the last change of the newest gathered object, or 0 if there is none."""
     return max((end for _, end in gathered), default=0)
 
 
 def epoch_of(name: str) -> int:
-    """Return the epoch of a lease by its file's name; 0 if the name is not that of a lease."""
+    """Return the epoch of a lease by its file's name, or 0 if the name is not that of a lease."""
     number = name.removeprefix(EPOCH).removesuffix(".json")
     return int(number) if name == f"{EPOCH}{number}.json" and number.isdecimal() else 0
 

@@ -37,7 +37,7 @@ class File(BaseModel):
 
 
 def create(path: Location, data: bytes) -> bool:
-    """Write a file if its name is free (put-if-absent), to publish it; returns False if the name exists.
+    """Write a file if its name is free (put-if-absent), to publish it. Returns False if the name exists.
 
     Writers that may compete for a name must write different data.
 
@@ -71,7 +71,7 @@ def replace(path: Location, data: bytes, *, durable: bool = True) -> None:
 
 
 def rewrite(path: Location, data: bytes) -> None:
-    """Write other bytes to a file that is there, not in one step; on this machine FileNotFoundError if it is gone."""
+    """Write other bytes to a file that is there, not in one step. On this machine FileNotFoundError if it is gone."""
     if isinstance(path, Remote):
         path.write_bytes(data)
         return
@@ -136,7 +136,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def names(folder: Location, after: str = "") -> list[str]:
-    """List the names of files in a folder, in ascending order, that sort after a name; none if there is no folder."""
+    """List the names of files in a folder that sort after a name, ascending. Lists none if there is no folder."""
     if isinstance(folder, Remote):
         return sorted(folder.names(after))
     try:

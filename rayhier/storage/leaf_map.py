@@ -42,7 +42,7 @@ CHANGING = ("data/", "words/", "routers/", "manifests/", "log/")
 FEWEST_PACKED = 1_000
 """Numbers from which on a list of them is packed."""
 ROLLBACKS = 1_000
-"""Rollbacks whose idempotency keys a manifest has, the newest."""
+"""Number of the newest rollbacks whose idempotency keys a manifest has."""
 REMEMBERED = 8
 """Manifests that stay in memory, the last ones."""
 Stamp = tuple[int, int, int, int]
@@ -207,7 +207,7 @@ class Manifest(BaseModel):
     rollbacks: list[Rollback] = []
     """Rollbacks with an idempotency key, of this version and those before, the newest last."""
     language: Language = "english"
-    """Language of the documents of the build, by which all words are counted, those of later documents too."""
+    """Language of the documents of the build. The words of all documents, later ones too, are counted in it."""
     undone: int = 0
     """Number of the last change of the change log that a rollback, of this version or one before, left behind."""
 
@@ -374,7 +374,7 @@ class LeafMap:
             return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], removed_ids).to_numpy())
 
     def removed_ids(self, removals: Sequence[Removal]) -> pa.Array:
-        """Read the ids in some files of removed ids, each once, ascending."""
+        """Read the ids in some files of removed ids, ascending and without duplicates."""
         return pa.concat_arrays([ids for removed, ids in self._removed if removed in removals]).unique().sort()
 
     def _gone(self, shard: Shard) -> pa.Array:
@@ -464,10 +464,10 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
 
 
 def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -> None:
-    """Raise InputError if files that were made of some files of `base` cannot take their place in the newest version.
+    """Raise InputError if files that were made of some files of `base` cannot replace these in the newest version.
 
-    They can while that version still has these files and every removal of `base`, and its further removals are later. A
-    rollback takes removals away, or brings earlier ones back.
+    They can while the newest version still has these files and every removal of `base`, and its further removals are
+    later. A rollback takes removals away, or brings earlier removals back.
     """
     removed = {removal.file.name for removal in base.removed}
     is_earlier = (removal.since <= base.version for removal in now.removed if removal.file.name not in removed)

@@ -33,12 +33,12 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @dataclass(frozen=True)
 class Process:
-    """A process, as others on its machine can find it; process ids alone are used again."""
+    """A process, as others on its machine can find it. A process id alone may be used again."""
 
     pid: int
     host: str
     machine: str | None
-    """Boot of the machine, and namespace of process ids; None: the system does not tell."""
+    """Boot of the machine, and namespace of process ids. None if the system does not tell."""
     started: str | None
     """Time of the process's start, in ticks since boot."""
 
@@ -50,7 +50,7 @@ class Process:
 
     @property
     def has_ended(self) -> bool:
-        """True if the process is known to have ended; False if it lives, or nothing here can tell."""
+        """True if the process is known to have ended. False if it lives, or if nothing here can tell."""
         return self.machine is not None and self.machine == _machine() and self.started != _started(self.pid)
 
 
@@ -66,14 +66,14 @@ class Lease:
     def holds(self) -> bool:
         """True while the lease counts: its time is not over, and its process has not ended.
 
-        A lease for a longer time than any is taken for was written by a wrong clock, and does not count.
+        A lease that is longer than leases are ever taken was written by a wrong clock, and does not count.
         """
         return now() < self.until <= now() + 2 * SECONDS and not self.process.has_ended
 
 
 @dataclass
 class Held:
-    """The lease of this process; called, it says if no other Writer can have taken over."""
+    """The lease of this process. A call says if no other Writer can have taken over."""
 
     epoch: int
     seconds: float
@@ -91,12 +91,12 @@ def refuse_while_written(root: Location) -> None:
 
 
 def newest_epoch(root: Location) -> int:
-    """Return the epoch of the newest lease; 0 if nobody ever wrote."""
+    """Return the epoch of the newest lease, or 0 if nobody ever wrote."""
     return max((number for number, _ in _leases(root)), default=0)
 
 
 def newest(root: Location) -> Lease | None:
-    """Read the lease that counts; None if nobody ever wrote. One that cannot be read counts from its last change."""
+    """Read the lease that counts, or None if nobody ever wrote. An unreadable lease counts from its last change."""
     for number, path in sorted(_leases(root), reverse=True):
         try:
             saved: dict[str, Any] = files.read_json(path)
@@ -114,7 +114,7 @@ def _leases(root: Location) -> list[tuple[int, Location]]:
 
 @contextlib.contextmanager
 def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
-    """Take the lease during the block, for `seconds` at a time; a thread renews it.
+    """Take the lease during the block, for `seconds` at a time. A thread renews it.
 
     Raises:
         InputError: the lease of another Writer holds.
@@ -123,7 +123,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
     _refuse(root, before)
     held = Held(1 if before is None else before.number + 1, seconds)
     path = root / LOG / f"{EPOCH}{held.epoch:06d}.json"
-    # The name may be free again: then a later lease was there first.
+    # The name may be free again. Then a later lease was there first.
     if not files.create(path, _bytes(seconds)) or newest_epoch(root) > held.epoch:
         raise InputError(f"{path}: another writer took it at this moment; nothing was changed; start again")
     if before is not None:
@@ -169,7 +169,7 @@ def _clock() -> float:
 
 
 def _machine() -> str | None:
-    """Name the boot of this machine and the namespace of process ids; None if the system does not tell."""
+    """Name the boot of this machine and the namespace of process ids, or None if the system does not tell."""
     with contextlib.suppress(OSError):
         boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {(PROC / 'self/ns/pid').readlink()}"
@@ -177,7 +177,7 @@ def _machine() -> str | None:
 
 
 def _started(pid: int) -> str | None:
-    """Read when a process started; None if there is no such process."""
+    """Read when a process started, or None if there is no such process."""
     with contextlib.suppress(OSError):
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
     return None

@@ -1,16 +1,16 @@
-"""Decides whether a trained encoder is kept: where queries that training did not read find more with it (ours).
+"""Decides if a trained encoder is kept: if queries that training did not read find more with it (ours).
 
 These queries are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the
 weight of BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
 What each weight found is kept: it helps few dev queries to choose the weight of searches (evaluate/fusion.py).
 
 Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. The encoder is
-therefore trained again without folds of the train queries, and each fold is asked of the encoder that did not read it,
-until ENOUGH queries were asked. Generated queries are not asked. A transformer is kept by folds or by ENOUGH dev
-queries, never by fewer. Otherwise dev queries tell: judged ones, or if none are judged, pseudo-queries of held-out
-documents, by vectors alone, as they share their words with their documents.
+therefore trained again without folds of the train queries. Each fold is searched for by the encoder that did not read
+it, until ENOUGH queries were used. Generated queries are not used. A transformer is kept by folds or by ENOUGH dev
+queries, never by fewer. Otherwise judged dev queries tell. If none are judged, pseudo-queries of held-out documents
+tell, by vectors alone, because they share their words with their documents.
 
-Queries that ask the same (`dataset.families.alike`) are in one fold, and count as one query.
+Queries that ask the same (`dataset.families.alike`) are in one fold and count as one query.
 
 Shapes: Q queries, M embedding size, N documents, K results, P pairs, W weights.
 """
@@ -50,13 +50,13 @@ FEWEST = 10
 FOLD = "fold "
 """Beginning of the names of trainings on folds."""
 MOST_ASKED, TOGETHER = 1_000, 200
-"""MOST_ASKED: most queries that dev or a fold asks; TOGETHER: number that are searched at a time, for memory."""
+"""MOST_ASKED: most queries of dev or of a fold. TOGETHER: most queries in a search at a time, for memory."""
 MOST_COUNTED = 200_000
 """Most documents whose words are counted in memory; in a larger corpus searches are judged by vectors alone."""
 
 
 Asked = tuple[Values, Values, Ints]
-"""The measure [w, q] of queries by the base encoder and by a trained one, and the number [q] of each query's family."""
+"""The measure [w, q] of queries by the base encoder, that by a trained one, and each query's family [q]."""
 NOTHING_ASKED: Asked = np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(0, np.int64)
 
 
@@ -159,7 +159,7 @@ def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
 
 
 def needs_folds(examples: Examples, families: int) -> bool:
-    """Return True if folds tell what training gains: few families of dev queries, enough train queries to divide."""
+    """Return True if folds tell what training gains: dev has few families, and train has enough queries to divide."""
     query_Q = np.unique(examples.pair_P2[:, 0])
     judged = len(query_Q) if examples.judged is None else int((query_Q < examples.judged).sum())
     return families < ENOUGH and not examples.same and judged >= FEWEST
@@ -174,7 +174,7 @@ def decide(
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
 ) -> Adoption:
-    """Decide, on every worker alike, whether the encoder that a phase has trained is kept.
+    """Decide, on every worker alike, if the encoder that a phase has trained is kept.
 
     `before` are the weights before training. `dev` are the dev queries, of the kind `source`, with base vectors. `make`
     makes a training like the phase's of a tower on other examples, and `run` carries it out under a name.
@@ -210,7 +210,7 @@ def by_folds(
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
 ) -> Asked:
-    """Train without each fold, from the weights `before`, and ask the fold's queries. The tower keeps its weights.
+    """Train without each fold, from the weights `before`, and search for its queries. The tower keeps its weights.
 
     Arguments are those of `decide`.
     """
@@ -230,7 +230,7 @@ def by_folds(
 def _values(
     phase: EncoderPhase, side: Side, row_Q: Ints, queries: Queries, family_Q: Ints, searches: Searches
 ) -> Asked:
-    """Ask the queries, rows [q] of a side, of the base encoder and of a phase's; only the first worker's counts."""
+    """Search for queries, rows [q] of a side, with base and trained encoder. Only the first worker's result counts."""
     if not len(queries):
         return NOTHING_ASKED
     group, document_NM = phase.learner.group, phase.documents()

@@ -42,7 +42,7 @@ class Examples:
     def known(self) -> "KnownPositives":
         """Index the pairs and the spared pairs, for looking up which documents are no negatives of a query.
 
-        Documents with the same vector are the same document: a copy of an answer is no negative, judged or not.
+        Documents with the same vector count as one, so a copy of an answer is no negative, judged or not.
         """
         n, first_N = len(self.document_NM), firsts(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])

@@ -21,7 +21,7 @@ class Bm25:
     """BM25 over the documents of a corpus, or its passages, whose best one gives a document's score."""
 
     def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, words: Words, match_N: Bools | None = None) -> None:
-        """Take the words of all texts; only documents marked True in `match_N` [n] (None: all) are results."""
+        """Take the words of all texts. Only documents marked True in `match_N` [n] (None: all) are results."""
         self.result_ids, self.result_N = result_ids, result_numbers(doc_ids, result_ids)
         self.words, self._match_N = words, match_N
 

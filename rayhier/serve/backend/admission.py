@@ -32,7 +32,7 @@ class Shares:
         self.held = 0
 
     def take(self, peer: str, amount: int = 1) -> None:
-        """Count what a request takes. ApiError 503 if too much is held, by all or by its peer; "" is no peer."""
+        """Count what a request takes. ApiError 503 if all, or its peer, hold too much. "" is no peer."""
         own, held = self._own if peer else self._most, self._held[peer] + amount
         if held > own or self.held + amount > self._most:
             raise overloaded(f"{self._what}: {self.held} are held; allowed: {self._most}, and {own} for one address")

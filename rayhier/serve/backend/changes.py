@@ -78,7 +78,7 @@ class _Next:
 
 
 class Keys:
-    """Outcomes of the newest changes that have an idempotency key: of as many as the log keeps."""
+    """Outcomes of the changes with an idempotency key, for as many changes as the log keeps."""
 
     def __init__(self) -> None:
         self._outcomes: OrderedDict[str, tuple[str, Written]] = OrderedDict()
@@ -170,7 +170,7 @@ class ChangeQueue:
 
     @property
     def is_due(self) -> bool:
-        """True if the tail is so large or old that it is to be folded."""
+        """True if the tail is large or old enough to be folded."""
         limits, tail = self._limits, self._follower.tail
         is_old = tail.documents > 0 and time.monotonic() - tail.oldest >= limits.fold_seconds
         return is_old or tail.documents >= limits.fold_documents or tail.bytes >= limits.fold_bytes
@@ -279,10 +279,10 @@ class ChangeQueue:
         return Change(number, waiting.kind, table, waiting.key, waiting.body, len(ids), replaced, router, epoch)
 
     async def append(self, changes: Sequence[Change]) -> int:
-        """Make the first of some changes durable; returns how many, 0 if the number of the first is taken.
+        """Make the first of some changes durable. Returns how many, or 0 if the number of the first is taken.
 
-        Requests do not see them before the follower applies them. ApiError 503 if storage refuses the first, which is
-        then in the log or not.
+        Requests do not see them before the follower applies them. ApiError 503 if storage refuses the first change,
+        which is then in the log or not.
         """
         appended, error = await run_in(self._append_thread, self._append, changes)
         if error is None:

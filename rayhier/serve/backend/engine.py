@@ -54,7 +54,7 @@ TOGETHER = 64
 QUERY = 256
 """Characters that count as one query. A longer text counts as several, as it takes longer to encode."""
 PART = 64
-"""Queries, counted so, after which others get their turn while a request's texts are encoded."""
+"""Queries, counted in this way, after which other requests get their turn while a request's texts are encoded."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Engine:
 
     @property
     def view(self) -> View:
-        """The index as requests that begin now read it; whoever changes the index replaces this view as a whole."""
+        """The index as requests that begin now read it. Whoever changes the index replaces this view as a whole."""
         return self._view
 
     @view.setter
@@ -329,7 +329,7 @@ class Engine:
 
 
 def _size(queries: Queries) -> int:
-    """Count queries, a long text as several."""
+    """Count queries. A long text counts as several."""
     return len(queries) if isinstance(queries, np.ndarray) else sum(1 + len(text) // QUERY for text in queries)
 
 

@@ -56,7 +56,7 @@ class TailSize:
     documents: int
     bytes: int
     oldest: float
-    """Time, by `time.monotonic`, since when requests see the oldest change; now, if there is none."""
+    """Time, by `time.monotonic`, since when requests see the oldest change, or now if there is none."""
 
 
 class Follower:
@@ -182,7 +182,7 @@ class Follower:
     async def move(self, number: int) -> None:
         """Let requests see another version, once all groups have opened it.
 
-        Nothing is changed if requests see a newer version by then. Takes the lock itself. LostError if a shard group
+        Changes nothing if requests see a newer version by then. Takes the lock itself. LostError if a shard group
         does not answer.
         """
         while True:

@@ -20,7 +20,7 @@ class WriteLease:
         self._root, self._closing = root, contextlib.ExitStack()
         self._held = self._closing.enter_context(leased(root))
         self.has_caught_up = False
-        """True once the Writer has seen all changes of earlier ones; it accepts changes only then."""
+        """True once the Writer has seen all changes of earlier Writers. The Writer accepts changes only then."""
         self.moved = False
         """True once the Writer of another index has all changes, and makes all further ones."""
 
@@ -34,12 +34,12 @@ class WriteLease:
         return self._held.epoch
 
     def holds(self) -> bool:
-        """Return True while this Writer may change the index: nobody can have taken over, and it has caught up."""
+        """Return True while this Writer may change the index: no other can have taken over, and it has caught up."""
         return self.has_caught_up and self._held()
 
     @property
     def lost(self) -> bool:
-        """True if another server may write, and nothing else writes in this one's place."""
+        """True if another server may write, and nothing else writes in place of this server."""
         return not self.moved and not self._held()
 
     def lose(self) -> None:
@@ -47,7 +47,7 @@ class WriteLease:
         self._held.lost.set()
 
     def take_again(self) -> bool:
-        """Take the lease again after it was lost; returns False while another's holds, or storage refuses.
+        """Take the lost lease again. Returns False while another Writer's lease holds, or if storage refuses.
 
         Changes are refused until the Writer has caught up.
         """

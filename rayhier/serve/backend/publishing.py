@@ -93,8 +93,8 @@ class Publisher:
     async def fold_forever(self) -> None:
         """Fold the tail whenever it is large or old, and look whether a damaged log was mended.
 
-        If another server wrote meanwhile and has ended, takes the lease again and goes on. Ends once the Writer of
-        another index took over.
+        If another server wrote meanwhile and has ended, this server takes the lease again and goes on. Ends once the
+        Writer of another index took over.
         """
         seconds = AGAIN_SECONDS
         while not self._lease.moved:
@@ -125,9 +125,9 @@ class Publisher:
                 log.exception("the log's tail cannot be folded; it is tried again")
 
     async def _go_on(self) -> None:
-        """Take the lease again, and let requests see what another Writer did; nothing while that one writes.
+        """Take the lease again, and let requests see what another Writer did. Does nothing while that Writer writes.
 
-        Changes are accepted only after that.
+        Changes are accepted only after this.
         """
         if self._lease.lost and not await run_in(self._fold_thread, self._lease.take_again):
             return
@@ -264,7 +264,7 @@ class Publisher:
             raise ApiError(503, "storage", message, RETRY) from None
 
     def _rolled_back(self, key: str | None) -> Rollback | None:
-        """Return what an earlier request with the same key did, to this index or to the one before it."""
+        """Return what an earlier request with the same key did to this index or to the index before it."""
         before = self._follower.version.before()
         for root in [] if key is None else [self._root, *([] if before is None else [before])]:
             for newest in leaf_map.newest_first(root, None, 1):

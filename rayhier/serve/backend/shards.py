@@ -67,8 +67,8 @@ class ShardGroup:
     """Searches a range of an index's leaves; InputError where a file is not as published.
 
     Several versions may be open at a time, each with its tail: those that requests name, and with `follows` the newest
-    on storage. A version that no request has named for `seconds`, since a newer version was opened, is closed. If
-    version follows on version, those before the last two older ones are closed after five seconds.
+    on storage. A version is closed if no request has named it for `seconds` since a newer version was opened. If
+    version follows on version, all but the newest and two older ones are closed after five seconds.
     A request that takes longer than that opens its version again, which vacuum must have left. Where work
     fails twice in a row, the group opens its newest version's files again; damaged files in the cache of this machine
     are then made again from the published ones.

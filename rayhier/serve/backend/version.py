@@ -45,7 +45,7 @@ class Version:
         return replace(self, number=number)
 
     def before(self) -> Location | None:
-        """Return the folder of the index that current.json named before this one; None if there is none."""
+        """Return the folder of the index that current.json named before this index, or None if there is none."""
         index = self.now.before
         published = None if index is None else Place(locate(self.workdir) / "index" / index).published()
         return None if published is None else published.root

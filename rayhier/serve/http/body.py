@@ -30,7 +30,7 @@ LARGE = 32_000
 """Bytes from which a body is parsed in a thread, off the event loop."""
 CHARSET = re.compile(r'charset\s*=\s*"?([^\s;"]+)', re.IGNORECASE)
 OTHER_VALUES, FIELDS = 20_000, 32
-"""JSON values that a body may hold besides its queries and vectors, and keys of a document."""
+"""JSON values that a body may hold besides its queries and vectors, and keys that a document may have."""
 
 
 class GoneError(Exception):
@@ -81,20 +81,20 @@ class Receiver:
 
 
 def peer_of(scope: Scope) -> str:
-    """Return the address that a request comes from; "" if it is not known."""
+    """Return the address that a request comes from, or "" if the address is not known."""
     host: str = (scope.get("client") or ("",))[0]
     return host
 
 
 def most_values(vectors: int, dimension: int) -> tuple[int, int]:
-    """Return the most JSON values, and keys, that a body may hold: those of so many documents, and 20,000 more."""
+    """Return the most JSON values, and the most keys, in a body: those of its documents, and 20,000 more."""
     return vectors * (dimension + 1) + OTHER_VALUES, vectors * FIELDS + OTHER_VALUES
 
 
 def json_route(
     most: tuple[int, int], most_written: tuple[int, int], check: Callable[[Scope, str], None]
 ) -> type[APIRoute]:
-    """Make the class of routes whose bodies are JSON; large bodies are parsed in a thread.
+    """Make the class of routes whose bodies are JSON. Large bodies are parsed in a thread.
 
     A body has at most `most` values and keys. A body of PUT or DELETE has at most `most_written`. A route calls `check`
     with its path, whatever path the guard saw.
@@ -159,7 +159,7 @@ DEEPEST = 64
 
 
 def parse(body: bytes, most: int, most_keys: int = OTHER_VALUES) -> Any:
-    """Parse a body in UTF-8 as JSON; ApiError where it is not JSON, or holds more than `most` values or `most_keys`.
+    """Parse a body in UTF-8. ApiError if it is not JSON, or holds more than `most` values or `most_keys` keys.
 
     >>> parse(b'{"vector": [1, 0.5]}', most=10)
     {'vector': [1, 0.5]}

@@ -73,7 +73,7 @@ async def _http(request: Request, error: HTTPException) -> JSONResponse:
 
 
 def no_path(path: str) -> ApiError:
-    """Make error 404, for a path that is none of the API's."""
+    """Make error 404 for a path that the API does not have."""
     return ApiError(404, "not_found", f"{path[:NAME_SHOWN]}: no such path; /openapi.json lists all paths")
 
 

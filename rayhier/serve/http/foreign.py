@@ -13,7 +13,7 @@ class EmbeddingsRequest(RequestBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "quickstart", "input": ["sort a list"]}]})
     input: str | list[str]
-    """One text or several, each of at most `limits.max_query` characters; each is cut at the encoder's most tokens."""
+    """One text or several, each of at most `limits.max_query` characters. Each is cut at the encoder's most tokens."""
     model: str | None = None
     """Name of the index, or fingerprint of its model, as `GET /v1/models` lists them; left out: what is served."""
     encoding_format: Literal["float", "base64"] = "float"

@@ -31,14 +31,14 @@ READING_POSTS = {"/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings"
 PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/versions", ROLLBACK, "/v1/models"}
 """Other paths that metrics count one by one; requests to all further paths are counted together."""
 READS = ("GET", "HEAD", "OPTIONS")
-"""HTTP methods that need no token for writing. Every other method does, but for POST to `READING_POSTS`."""
+"""HTTP methods that need no token for writing. Every other method needs it, except POST to `READING_POSTS`."""
 SMALL = 64_000
 """Most bytes of an answer that is not counted among those that wait for their readers."""
 KNOWN = "known"
 """Key in a scope's state of a request that had the token, if one is needed."""
 Block = Callable[[], AbstractContextManager[None]]
 WITHOUT_SLOT: ContextVar[Block] = ContextVar("slot", default=contextlib.nullcontext)
-"""Makes a block in which the request that is answered holds no slot, as it only waits."""
+"""Makes a block in which the request that is answered holds no slot, because it only waits."""
 PORT = re.compile(rb":[0-9]*$")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that no path has. Only ids of documents may contain them."""
@@ -65,7 +65,7 @@ class Guard:
 
         A request with a body is refused before the body is parsed where `admission` refuses further requests. Metrics
         record every request, with status 0 where the client left. A request to write may take `write_seconds`, by
-        default as long as others. Requests must name one of the `hosts`, if there are any.
+        default as long as other requests. Requests must name one of the `hosts`, if there are any.
         """
         self._hosts = [host.lower().encode() for host in hosts]
         self.app, self.limits, self._admission, self._metrics = app, limits, admission, metrics
@@ -121,7 +121,7 @@ class Guard:
             raise ApiError(504, "timeout", f"no answer within {most:g} s, {name}") from None
 
     def _check_host(self, scope: Scope) -> None:
-        """Raise ApiError 421 unless a request names a host of this server: a page may give its own name our address."""
+        """Raise ApiError 421 unless a request names a host of this server. A page may give its own name our address."""
         named = [value for name, value in scope["headers"] if name == b"host"] or [b""]
         for host in named if self._hosts else ():
             if PORT.sub(b"", host.lower()).strip(b"[]") not in self._hosts:
@@ -179,13 +179,13 @@ class _Answer:
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send, heads = send, dict(scope["headers"])
         self.has_body = heads.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in heads
-        """True once the request's body has arrived; else the connection is closed after the answer."""
+        """True once the request's body has arrived. Otherwise the connection is closed after the answer."""
         self.status, self.has_ended = 0, False
         self.hold: Callable[[int], object] = int
         self.refusal: ApiError | None = None
 
     async def __call__(self, message: Message) -> None:
-        """Send a part of an answer; returns once the client has read all but a little."""
+        """Send a part of an answer. Returns once the client has read all but a little."""
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=list(message["headers"]))
             headers.setdefault("X-Content-Type-Options", "nosniff")

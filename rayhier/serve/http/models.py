@@ -86,7 +86,7 @@ class Body(BaseModel):
 
 
 class _Page(Body):
-    """A part of a request. An unknown key is refused before pydantic makes an error of every other one."""
+    """A part of a request. An unknown key is refused before pydantic makes an error for every other key."""
 
     @model_validator(mode="before")
     @classmethod
@@ -150,7 +150,7 @@ class _SearchOptions(RequestBody):
     explain: bool = False
     """True: answers list the leaves that the router chose, with probabilities, and the number of rows scored."""
     include: Include | None = None
-    """Parts of documents that answers contain; other parts are null. Default: all."""
+    """Parts of documents that answers contain. Other parts are null. Default: all."""
     strict: bool = False
     """True: answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
     min_log: Log | None = None
@@ -231,7 +231,7 @@ class SeenBody(Body):
     model: str
     """Fingerprint of the model."""
     version: int
-    """Version of the index; of a rollback, the new one."""
+    """Version of the index. For a rollback it is the new version."""
     log: int
     """Number of the last change of the log: `min_log` of a request that must see it. A rollback leaves it behind."""
 

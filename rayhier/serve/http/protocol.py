@@ -6,8 +6,8 @@ checked. Bytes after a request that are no HTTP end the connection once the requ
 own side of the connection once its request is sent gets its answer. A client that is refused while it still sends can
 read why: further bytes are dropped for `LINGER_SECONDS`, since a connection that is closed with unread data is reset.
 
-Connections are limited by uvicorn's `limit_concurrency`. A further one takes the place of an idle one. An application's
-`send` returns once the client has read all but a little of what was sent.
+Connections are limited by uvicorn's `limit_concurrency`. A further connection takes the place of an idle connection.
+An application's `send` returns once the client has read all but a little of what was sent.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Place among idle connections: those whose last request had no token come first, then the longest idle."""
+        """Rank of an idle connection. Those whose last request had no token come first, then the longest idle."""
         return self.cycle is not None and KNOWN in self.cycle.scope.get("state", {}), self._idle_since
 
     @property
@@ -110,7 +110,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        """End the connection that is idle and ranks first, or this one if all others are at work."""
+        """End the idle connection that ranks first, or this connection if all others are at work."""
         others = cast("set[LimitedProtocol]", self.connections) - {self}
         idle = min((each for each in others if each.is_idle), key=lambda each: each.rank, default=None)
         (idle or self).transport.abort()
@@ -143,7 +143,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             if self.cycle is not None:
-                self.cycle.keep_alive = False  # nothing is upgraded: the request is answered as any other
+                self.cycle.keep_alive = False  # nothing is upgraded: the request is answered like any other
         except httptools.HttpParserError:
             _tell(self.server_state, (self.client or ("",))[0], int(self.loop.time() // 60))
             self._refuse(400, "not_http", "Invalid HTTP request received.")
