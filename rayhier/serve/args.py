@@ -48,8 +48,8 @@ class RequestLimits(_Args):
     """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` that one address may hold. Set 1 if all
     requests come through one proxy."""
     max_unsent_bytes: Count = 100_000_000
-    """Most bytes of large answers that clients have not read yet. A large answer that would exceed them becomes
-    503."""
+    """Most bytes of large answers that clients have not read yet. A large answer that would exceed them is
+    answered 503."""
     max_arriving_bytes: Count = 256_000_000
     """Most bytes of arriving bodies in an ingress's memory; a body that would exceed them is answered 503."""
     body_seconds: Seconds = 10.0
