@@ -207,6 +207,10 @@ def evaluate(
                 f"evaluate.filter: no answer of the {all_judged:,} {spec.evaluate.split} queries matches; "
                 "allowed: a filter that answers match"
             )
+    earlier = load_texts(corpus, ["train"] if split == "dev" else ["train", "dev"])
+    asked_Q2 = asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier)
+    if np.logical_or(*asked_Q2).all():
+        raise InputError(f"evaluate.filter: all {len(queries):,} {split} queries that match also train or choose")
     work = _Work(spec, corpus, base, queries, dev, workers)
     with Bar("evaluate", len(models), "seeds") as bar:
         for seed, (model, index) in models.items():
@@ -220,8 +224,7 @@ def evaluate(
                     work.served_path(spec.search.rerank.type, model, index, folders)
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
-    earlier = load_texts(corpus, ["train"] if split == "dev" else ["train", "dev"])
-    before = work.others(*asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier))
+    before = work.others(*asked_Q2)
     cut = corpus.record.counts.get("cut")
     answers = [relevant(queries.grades[query]) for query in queries.ids]
     family_Q = families([words(text, language(corpus)) for text in queries.texts], answers)

@@ -39,7 +39,8 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
     numbers = leaf_map.versions(root)
     older = set(numbers[:-keep])
     manifests = _manifests(root, numbers, older)
-    doomed = older - pins.held(root)
+    last = pins.oldest_written(root)
+    doomed = {version for version in older - pins.held(root) if version < last}
     for version in doomed:
         leaf_map.remove_version(root, version)
     # A version that was pinned between the two readings of pins is published again.

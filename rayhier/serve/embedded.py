@@ -36,6 +36,7 @@ from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.current import Current
 from rayhier.storage.paths import locate
+from rayhier.storage.writer_lease import WrittenError
 
 HEALTH_SECONDS = 10.0
 """Seconds between two checks for changes of the mapped files."""
@@ -206,6 +207,10 @@ class Embedded:
             return True
         try:
             await self._swap(now)
+        except WrittenError as error:  # its Writer may end, or hand over
+            self._looked_at = self._now
+            self._refuse(now, error)
+            return False
         except InputError as error:
             self._refuse(now, error)
         except Exception as error:  # noqa: BLE001  whatever it is, requests go on
@@ -238,7 +243,7 @@ class Embedded:
             else:
                 writer = self._served.writer(follower)
                 opening.callback(writer.close)
-                await writer.begin()
+                await writer.begin(self._writers.now)
                 async with self._writers.now.handing_over(writer) as old:
                     before, self._writers.now = self._served.show(opened, follower), writer
                 old.close()

@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import ApiError, LostError, Refusal, invalid
 from rayhier.serve.ingress import RayInstruments, shard_handles
 from rayhier.spec import InputError
+from rayhier.storage.writer_lease import clock
 
 AGAIN_SECONDS = 0.5
 """Seconds between two tries to take the lease, which an earlier Writer may have."""
@@ -62,8 +62,8 @@ class WriterReplica:
         """Return what requests see to a reader, which says what its own see; waits a while for something new."""
         _, readers = self._writing()
         readers.called(reader, seen)
-        until = time.monotonic() + HELD_SECONDS
-        while self._served.follower.seen == seen and time.monotonic() < until:
+        until = clock() + HELD_SECONDS
+        while self._served.follower.seen == seen and clock() < until:
             await readers.wait(until)
         return self._served.follower.newest
 

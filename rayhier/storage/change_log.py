@@ -144,7 +144,7 @@ class ChangeLog:
         singles, gathered = self._listed()
         return max([least, *singles, _end(gathered)])
 
-    def after(self, number: int, last: int | None = None) -> Iterator[Change]:
+    def after(self, number: int, last: int | None = None, *, again: bool = True) -> Iterator[Change]:
         """Yield the changes after a number, in their order, up to number `last`; None: all there are.
 
         Raises:
@@ -156,6 +156,9 @@ class ChangeLog:
                 yield from found
                 return
         for change in self.there(number, last):
+            if change.number != number + 1 and again:  # a list may miss an object that appears while it is made
+                yield from self.after(number, last, again=False)
+                return
             if change.number != number + 1:
                 path = self._folder / _name(number + 1)
                 raise InputError(f"{path}: no such object, but the log goes on to change {self.last()}")

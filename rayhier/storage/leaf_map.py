@@ -481,18 +481,21 @@ def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -
 def republish(root: Location, version: int, log: int = 0, key: str | None = None) -> LeafMap:
     """Publish the content of an older version as the newest version (rollback), and open it.
 
-    Changes of the change log up to number `log` do not come after it; `key` is a request's idempotency key. The present
-    newest version is not read, so it may be damaged. InputError where the older one or a file of it is gone.
+    Changes of the change log up to number `log` do not come after it. `key` is a request's idempotency key: if a
+    rollback had it, nothing is published, and the newest version is opened. InputError if the older version or a file
+    of it is gone.
     """
     while True:
         older, numbers = LeafMap.open(root, version).manifest, versions(root)
-        update = {"change": "rollback", "at": now(), "log": max(log, older.log)}
+        (newest,) = newest_first(root, None, 1) or [older]
+        if key is not None and key in {each.key for each in newest.rollbacks}:  # another Writer has done it
+            return LeafMap(root, newest)
+        update = {"change": "rollback", "at": now(), "log": max(log, older.log, newest.log)}
         manifest = _after(numbers[-1], older.model_copy(update=update))
-        earlier = [each for newest in newest_first(root, None, 1) for each in newest.rollbacks]
         told = {"model": older.model, "version": manifest.version, "log": manifest.log, "documents": older.documents}
         made = [] if key is None else [Rollback(key=key, restored=version, **told)]
         update = {"restored": version, "key": key, "undone": manifest.log}
-        manifest = manifest.model_copy(update={**update, "rollbacks": [*earlier, *made][-ROLLBACKS:]})
+        manifest = manifest.model_copy(update={**update, "rollbacks": [*newest.rollbacks, *made][-ROLLBACKS:]})
         _check_there(root, manifest, set(), "take another version")
         if publish(root, manifest):
             return LeafMap(root, manifest)

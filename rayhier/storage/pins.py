@@ -4,6 +4,7 @@ A pin has a time until which it holds. A reader renews its pin while it reads; t
 """
 
 import contextlib
+import math
 import os
 import socket
 import threading
@@ -71,6 +72,16 @@ def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bo
 def held(root: Location) -> set[int]:
     """Return the numbers of the versions that are pinned now; a pin file that cannot be read counts as a pin."""
     return {version for path, version in _every(root) if _holds(path)}
+
+
+def oldest_written(root: Location) -> float:
+    """Return the number of the oldest version of which a writer makes another now; infinity if there is none.
+
+    The numbers after it must not be free again, so that the writer learns if one is taken.
+    """
+    return min(
+        (version for path, version in _every(root) if path.name.startswith(WRITES) and _holds(path)), default=math.inf
+    )
 
 
 def writing(root: Location) -> bool:

@@ -77,17 +77,31 @@ class Held:
 
     epoch: int
     seconds: float
-    renewed: float = field(default_factory=lambda: _clock())
+    renewed: float = field(default_factory=lambda: clock())
     lost: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self) -> bool:
         """Return True if nobody took over, and the lease was renewed in time by this process's own clock."""
-        return not self.lost.is_set() and _clock() < self.renewed + self.seconds
+        return not self.lost.is_set() and clock() < self.renewed + self.seconds
+
+
+class WrittenError(InputError):
+    """A Writer's lease on the index holds, which ends some time."""
 
 
 def refuse_while_written(root: Location) -> None:
     """Raise InputError if a Writer's lease on the index below `root` holds."""
     _refuse(root, newest(root))
+
+
+def fence(root: Location) -> None:
+    """End the epochs of all Writers that the index below `root` had: none of them answers a change any more.
+
+    Raises:
+        WrittenError: the lease of a Writer holds.
+    """
+    with leased(root):
+        pass
 
 
 def newest_epoch(root: Location) -> int:
@@ -125,7 +139,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
     path = root / LOG / f"{EPOCH}{held.epoch:06d}.json"
     # The name may be free again. Then a later lease was there first.
     if not files.create(path, _bytes(seconds)) or newest_epoch(root) > held.epoch:
-        raise InputError(f"{path}: another writer took it at this moment; nothing was changed; start again")
+        raise WrittenError(f"{path}: another writer took it at this moment; nothing was changed; start again")
     if before is not None:
         (root / LOG / f"{EPOCH}{before.number:06d}.json").unlink(missing_ok=True)
     stop = threading.Event()
@@ -133,7 +147,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
     def renew() -> None:
         while not stop.wait(seconds / RENEWALS) and not held.lost.is_set():
             with contextlib.suppress(OSError):
-                began = _clock()
+                began = clock()
                 if newest_epoch(root) > held.epoch:
                     held.lost.set()
                 else:
@@ -154,7 +168,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
 
 def _refuse(root: Location, lease: Lease | None) -> None:
     if lease is not None and lease.holds:
-        raise InputError(
+        raise WrittenError(
             f"{root}: a server writes to this index (process {lease.process.pid} of {lease.process.host}); allowed: "
             "one writer at a time: send changes to that server, or stop it; nothing was changed"
         )
@@ -164,7 +178,8 @@ def _bytes(seconds: float) -> bytes:
     return files.to_json({"until": now() + seconds, "process": asdict(Process.here())})
 
 
-def _clock() -> float:
+def clock() -> float:
+    """Return seconds that go on while the machine is suspended, if its system has such a clock."""
     return time.clock_gettime(CLOCK)
 
 

@@ -1,7 +1,6 @@
 """The queue of changes to an index: one after another becomes durable in the log, then seen, and is then answered."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter, OrderedDict, deque
@@ -130,11 +129,13 @@ class ChangeQueue:
 
     def _folded_keys(self, there: ChangeLog, last: int) -> list[tuple[str, str, Written]]:
         keys, manifest = list[tuple[str, str, Written]](), self._follower.manifest
-        with contextlib.suppress(InputError):  # what leaf files hold needs no log
+        try:
             for made in there.there(max(0, last - KEPT), last, with_table=False):
                 if made.key is not None:
                     seen = Seen(manifest.model, manifest.version, made.number)
                     keys.append((made.key, made.body, Written(seen, made.documents, made.replaced)))
+        except InputError as error:  # leaf files hold these changes
+            log.warning("%s; later changes in leaf files run again if they are sent again", error)
         return keys
 
     async def make(self, waiting: WaitingChange) -> Written:

@@ -128,13 +128,13 @@ class Follower:
     @property
     def tail(self) -> TailSize:
         """Size of the tail of the version that requests read."""
-        held = self.manifest.log
-        while self._tail and self._tail[0][0] <= held:
-            self._tail.popleft()
-        documents, sizes = [each[1] for each in self._tail], [each[2] for each in self._tail]
-        return TailSize(sum(documents), sum(sizes), self._tail[0][3] if self._tail else time.monotonic())
+        tail = [each for each in self._tail if each[0] > self.manifest.log]
+        documents, sizes = sum(each[1] for each in tail), sum(each[2] for each in tail)
+        return TailSize(documents, sizes, tail[0][3] if tail else time.monotonic())
 
     def _count(self, made: Change) -> None:
+        while self._tail and self._tail[0][0] <= self.manifest.log:
+            self._tail.popleft()
         self._tail.append((made.number, made.documents, made.table.nbytes, time.monotonic()))
 
     def begin(self) -> list[Change]:

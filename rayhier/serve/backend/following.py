@@ -6,7 +6,6 @@ see. Otherwise storage is looked at before each request; requests that begin mea
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.handles import WriterHandle
 from rayhier.serve.backend.readers import SECONDS
 from rayhier.serve.errors import ApiError, LostError
+from rayhier.storage.writer_lease import clock
 
 BEHIND_SECONDS = 0.1
 """Seconds between two calls of a Writer that has not seen yet what was read from storage."""
@@ -37,17 +37,17 @@ class Following:
     @property
     def lost(self) -> list[str]:
         """`writer` where the Writer does not answer."""
-        return [] if time.monotonic() < self._until else [WRITER]
+        return [] if clock() < self._until else [WRITER]
 
     async def __call__(self) -> None:
         """Return once a request that begins now sees every change that was answered before."""
-        if time.monotonic() >= self._until:
+        if clock() >= self._until:
             await self._looks(None)
 
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
-            sent = time.monotonic()
+            sent = clock()
             try:
                 newest = await self._writer.newest(self._name, self._follower.seen)
                 async with self._follower.lock:

@@ -1,6 +1,7 @@
 """A Writer's right to change an index: while its lease holds, and until another index takes the place of this one."""
 
 import contextlib
+from collections.abc import Callable
 
 from rayhier.serve.errors import RETRY, ApiError
 from rayhier.spec import InputError
@@ -15,9 +16,13 @@ class MovedError(Exception):
 class WriteLease:
     """The lease of a Writer on its index, from its beginning until it is closed."""
 
-    def __init__(self, root: Location) -> None:
-        """Take the lease on the index below `root`; InputError where another's holds."""
-        self._root, self._closing = root, contextlib.ExitStack()
+    def __init__(self, root: Location, is_named: Callable[[], bool] = lambda: True) -> None:
+        """Take the lease on the index below `root`; InputError if another's holds.
+
+        `is_named` tells if current.json still names the index. If not, the Writer of the index that it names has all
+        changes of this one, so that this one makes no more.
+        """
+        self._root, self._is_named, self._closing = root, is_named, contextlib.ExitStack()
         self._held = self._closing.enter_context(leased(root))
         self.has_caught_up = False
         """True once the Writer has seen all changes of earlier Writers. The Writer accepts changes only then."""
@@ -55,9 +60,12 @@ class WriteLease:
         self._closing.close()
         try:
             self._held = self._closing.enter_context(leased(self._root))
+            if self._is_named():  # to be read after the lease was taken
+                return True
         except (InputError, OSError):
-            return False
-        return True
+            pass
+        self._closing.close()
+        return False
 
     def check(self) -> None:
         """Raise ApiError 503 where another Writer may have taken over."""

@@ -221,17 +221,20 @@ class Publisher:
         async with self._publishing:
             self._lease.check_moved()
             done: Rollback | None = await run_in(self._fold_thread, self._rolled_back, key)
-            if done is not None and done.restored != number:
-                raise ApiError(422, "key_reused", REUSED)
             if done is None:
                 self._lease.check()
                 await self._check_whole(number)
                 async with self._follower.lock:
                     self._lease.check_moved()
-                    manifest = await run_in(self._fold_thread, self._restore, number, key)
+                    self._lease.check()
+                    manifest: Manifest = await run_in(self._fold_thread, self._restore, number, key)
+                done = next((each for each in manifest.rollbacks if each.key == key), None)
+            if done is None:
                 made, documents = Seen(manifest.model, manifest.version, manifest.log), manifest.documents
             else:
                 made, documents = Seen(done.model, done.version, done.log), done.documents
+                if done.restored != number:
+                    raise ApiError(422, "key_reused", REUSED)
             if made.model == self._seen.model and made.version > self._seen.version:
                 try:
                     await self._serve(made.version)

@@ -7,9 +7,9 @@ the call, which is later: no two clocks are compared. A reader whose time is ove
 
 import asyncio
 import contextlib
-import time
 
 from rayhier.search.live import Seen
+from rayhier.storage.writer_lease import clock
 
 SECONDS = 3.0
 """Seconds for which a reader may answer requests after it sent a call that was answered."""
@@ -22,13 +22,13 @@ class Readers:
 
     def __init__(self) -> None:
         """Begin as a Writer begins: readers of an earlier one may still answer, and see nothing of this one."""
-        self._earlier = time.monotonic() + SECONDS
+        self._earlier = clock() + SECONDS
         self._readers = dict[str, tuple[Seen, float]]()
         self._changed = asyncio.Event()
 
     def called(self, name: str, seen: Seen) -> None:
         """Note what the requests of a reader see, which has just called."""
-        now = time.monotonic()
+        now = clock()
         self._readers = {other: entry for other, entry in self._readers.items() if entry[1] > now}
         self._readers[name] = seen, now + SECONDS
         self.changed()
@@ -39,14 +39,14 @@ class Readers:
         self._changed = asyncio.Event()
 
     async def wait(self, until: float) -> None:
-        """Wait until something changes; at most until a time of the monotonic clock."""
+        """Wait until something changes; at most until a time of `writer_lease.clock`."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(until - time.monotonic()):
+            async with asyncio.timeout(until - clock()):
                 await self._changed.wait()
 
     async def see(self, seen: Seen) -> None:
         """Return once the requests of every reader see a state of the index, or it may answer no more."""
-        while (until := self._late(seen)) > time.monotonic():
+        while (until := self._late(seen)) > clock():
             await self.wait(until)
 
     def _late(self, state: Seen) -> float:

@@ -154,10 +154,11 @@ class ShardGroup:
         model = self._newest.there.manifest.model
         if seen.model != model:
             raise InputError(f"version {seen.version}: got model {seen.model}; allowed: {model}, whose leaves are open")
+        is_newer = seen.version > max(self._named, default=0)
         await self.open(seen.version)
         while seen.version not in self._versions:  # closed again, as a newer one was named before this went on
             await self.open(seen.version)
-        now, is_newer = time.monotonic(), seen.version > max(self._named, default=0)
+        now = time.monotonic()
         self._named[seen.version] = self._named.get(seen.version, (now,))[0], now
         opened = self._versions[seen.version]
         if is_newer:

@@ -1,5 +1,6 @@
 """The Writer of an index: takes the lease, goes on where the one before ended, and takes changes of requests."""
 
+import asyncio
 import contextlib
 import logging
 from collections import Counter
@@ -19,8 +20,10 @@ from rayhier.serve.errors import ApiError
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.tasks import Tasks
 from rayhier.spec import InputError
+from rayhier.storage import current
 from rayhier.storage.change_log import ChangeLog
-from rayhier.storage.paths import Location
+from rayhier.storage.paths import Location, locate
+from rayhier.storage.writer_lease import fence
 
 T = TypeVar("T")
 CARRY = "allowed: `rayhier run SPEC` again, which carries the documents as that index has them"
@@ -43,10 +46,14 @@ class Writer:
                 "not have; allowed: no write_token_file, or search.how leaves or codes"
             )
         self._follower, tasks = follower, Tasks()
-        self._placement, self._lease = Placement(follower, metrics), WriteLease(follower.root)
+        self._placement, self._lease = Placement(follower, metrics), WriteLease(follower.root, self._is_named)
         self._changes = ChangeQueue(follower, limits, self._lease, self._placement, tasks)
         self.publisher = Publisher(follower, limits, self._lease, self._placement, self._changes, tasks)
         """Folds what was written, in the background, and publishes older versions again."""
+
+    def _is_named(self) -> bool:
+        version = self._follower.version
+        return current.read(locate(version.workdir)).artifacts["index"] == version.now.artifacts["index"]
 
     def close(self) -> None:
         """Give the lease back."""
@@ -78,12 +85,15 @@ class Writer:
         table = pa.table({"doc_id": pa.array(names, pa.string())})
         return await self._changes.make(WaitingChange("delete", table, names, key, body))
 
-    async def begin(self) -> None:
+    async def begin(self, old: "Writer | None" = None) -> None:
         """Let requests see the newest version with the log's tail, and what the index before this one was told since.
 
+        If no Writer `old` of that index hands over to this one, no Writer may answer a change there any more.
         LostError where a shard group does not answer, InputError as in `take_over`.
         """
         before = self._follower.version.before()
+        if before is not None and old is None:
+            await asyncio.to_thread(fence, before)
         for there in [*([] if before is None else [ChangeLog(before)]), self._follower.log]:
             await self._changes.remember_folded(there)
         await self._changes.begin()
@@ -133,6 +143,8 @@ class Writer:
         """
         await to.take_over(self._follower.root)
         async with self._follower.lock:
+            if not self._lease.holds():  # another Writer may have taken over: it must not answer a change any more
+                await asyncio.to_thread(fence, self._follower.root)
             await to.take_over(self._follower.root)
             to.know(self._changes.keys)
             yield self

@@ -161,3 +161,14 @@ def test_no_space_left_leaves_the_version_that_was(made, monkeypatch):
     monkeypatch.undo()
     assert leaf_map.versions(made.root) == [1]
     verify(made.root)
+
+
+def test_a_rollback_with_a_key_is_made_once(made):
+    """Another Writer answered the same request, and changes after it, while the first one slept."""
+    change.delete(made.root, ["d001"])
+    assert change.restore(made.root, 1, key="k").manifest.restored == 1
+    change.delete(made.root, ["d002"])
+    before = LeafMap.open(made.root).manifest
+    assert change.restore(made.root, 1, key="k").manifest == before
+    assert change.restore(made.root, 1, key="other").manifest.documents == before.documents + 1
+    assert [each.key for each in LeafMap.open(made.root).manifest.rollbacks] == ["k", "other"]

@@ -199,3 +199,23 @@ def test_a_vacuum_right_before_a_rollback_publishes(grown, monkeypatch):
     monkeypatch.setattr(leaf_map, "publish", late)
     assert content(change.rollback(grown.root, 1)) == before
     verify(grown.root)
+
+
+def test_a_number_is_not_free_again_while_a_writer_makes_a_version(made, monkeypatch):
+    """A change sleeps after it has read the newest version. Others publish two versions, and remove the first."""
+    publish, sleeps = leaf_map.publish, []
+
+    def late(root, manifest):
+        if not sleeps:
+            sleeps.append(True)
+            change.delete(root, ["d003"])
+            change.delete(root, ["d004"])
+            vacuum(root, keep=1)
+        return publish(root, manifest)
+
+    monkeypatch.setattr(leaf_map, "publish", late)
+    before = LeafMap.open(made.root).manifest.documents
+    change.delete(made.root, ["d002"])
+    assert LeafMap.open(made.root).manifest.documents == before - 3
+    vacuum(made.root, keep=1)
+    assert len(leaf_map.versions(made.root)) == 1

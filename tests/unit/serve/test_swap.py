@@ -19,6 +19,7 @@ from rayhier.storage import current, leaf_map, pins
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.change_log import ChangeLog
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.writer_lease import Lease
 
 from ...draws import unit
 from .conftest import INDEX, MODEL, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
@@ -520,3 +521,56 @@ def test_what_an_index_has_yet_to_take_over_stays_in_the_log(open_server, train_
     assert [made.number for made in ChangeLog(publisher._root).there()] == [1, 2]
     server.close()
     assert {"a", "b"} <= set(open_server().all_ids())
+
+
+def holder_and_standby(open_server, monkeypatch):
+    """Two servers of an index: the second one has taken the lease while the first one slept."""
+    standby = open_server()
+    standby.put(doc("a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Lease, "holds", property(lambda _: False))
+        holder = open_server()
+    holder.put(doc("b"))
+    standby.writer._lease.lose()
+    return holder, standby
+
+
+def test_a_server_that_lost_its_lease_answers_no_change_to_an_index_whose_place_another_took(
+    open_server, train_again, monkeypatch
+):
+    holder, standby = holder_and_standby(open_server, monkeypatch)
+    train_again()
+    look(holder)
+    assert holder.index()["model"] == OTHER_MODEL
+    standby.client.portal.call(standby.writer.publisher._go_on)
+    look(standby)
+    assert standby.put(doc("lost"), status=503)["error"]["code"] == "not_the_writer"
+    holder.put(doc("c"))
+    assert {"a", "b", "c"} <= set(holder.all_ids())
+
+
+def test_a_server_that_lost_its_lease_does_not_take_a_new_index(open_server, train_again, monkeypatch):
+    holder, standby = holder_and_standby(open_server, monkeypatch)
+    train_again()
+    look(standby)
+    assert "a server writes to this index" in standby.index()["refused"]
+    holder.put(doc("c"))
+    look(holder)
+    holder.put(doc("d"))
+    assert {"a", "b", "c", "d"} <= set(holder.all_ids())
+    holder.close()
+    look(standby)  # it tries again, once the other has ended
+    assert standby.put(doc("e"))["model"] == OTHER_MODEL
+    assert {"a", "b", "c", "d", "e"} <= set(standby.all_ids())
+
+
+def test_a_server_does_not_start_on_a_new_index_while_another_writes_to_the_one_before(open_server, train_again):
+    first = open_server()
+    first.put(doc("a"))
+    train_again()
+    with pytest.raises(InputError, match="a server writes to this index"):
+        open_server()
+    first.put(doc("b"))
+    look(first)
+    assert first.put(doc("c"))["model"] == OTHER_MODEL
+    assert {"a", "b", "c"} <= set(first.all_ids())
