@@ -162,12 +162,13 @@ class CodeScan:
             if fetch >= compared or not lacks(row_QK, k).any():
                 break
             fetch *= 2  # many rows belong to few results
+        scored_Q = np.full(len(query_QM), scored, dtype=np.int64)
         if scored < compared and self._leaves.holds_passages:  # codes may have found a lesser passage of a result
             ranked = self._leaves.passages(query_QM, documents, row_QK)
             score_QK, row_QK, documents, _ = rows.results(ranked, k, needs=needs)
-            scored += ranked.row_QT.shape[1]
+            scored_Q = scored_Q + (ranked.row_QT >= 0).sum(axis=1)
         zero_Q = np.zeros(len(query_QM), dtype=np.int64)
-        return Ranking(score_QK, row_QK, documents, zero_Q + compared, zero_Q + scored, zero_Q)
+        return Ranking(score_QK, row_QK, documents, zero_Q + compared, scored_Q, zero_Q)
 
     def candidates(self, query_QM: Floats, listed: int) -> RankedRows:
         """Find each query's best `listed` rows by codes, and order them by their stored vectors, best first."""
