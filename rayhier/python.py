@@ -21,6 +21,7 @@ import numpy as np
 from rayhier.arrays import Floats
 from rayhier.index import change
 from rayhier.index.add_file import add_file
+from rayhier.index.pack import packed
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.index import index_root
 from rayhier.search.memory import give_back
@@ -246,7 +247,7 @@ class Index:
         InputError where an id is not in the index.
         """
         root = index_root(self.workdir, current.read(self.workdir))
-        change.delete(root, [ids] if isinstance(ids, str) else list(ids))
+        packed(change.delete(root, [ids] if isinstance(ids, str) else list(ids)))
         return self._reopened()
 
     def close(self) -> None:

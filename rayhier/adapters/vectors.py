@@ -210,7 +210,7 @@ class VectorIndex:
             documents=len(vector_NP),
             leaves_per_document=self._spec.leaves_per_document,
             counts=leaf_counts(rows["leaf"].to_numpy(), router.n_leaves),
-            shards=[write_rows(self._root, "data/shard-00000.parquet", rows, words=False)],
+            shards=[write_rows(self._root, "data/shard-00000.parquet", rows, words=None)],
         )
         leaf_map.publish(self._root, manifest)
         return router

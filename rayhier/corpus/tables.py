@@ -9,7 +9,9 @@ import pyarrow as pa
 from rayhier.corpus import check
 from rayhier.corpus.check import Entry, Judgement, Reason, Rejection
 from rayhier.corpus.parts import groups
+from rayhier.dataset.documents import document_texts
 from rayhier.dataset.families import told_before, told_cut
+from rayhier.dataset.words import SOME, language_of
 from rayhier.storage import files, schemas
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
@@ -29,9 +31,11 @@ def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[st
     }
 
 
-def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> dict[str, Any]:
-    """Count the rows in files of documents, and for each declared field the rows that have a value of it."""
-    rows, filled = 0, dict.fromkeys(fields, 0)
+def stored(root: Location, documents: Sequence[File], fields: Iterable[str]) -> dict[str, Any]:
+    """Count the rows in files of documents, and the rows with a value of each declared field; tell the language."""
+    rows, filled, some = 0, dict.fromkeys(fields, 0), -(-SOME // max(1, len(documents)))
+    read = (files.read_rows(root / file.name, ["title", "text"], 0, some) for file in documents)
+    language = language_of(text for table in read for text in document_texts(table))
     for file in documents:
         metadata = files.read_metadata(root / file.name)
         rows += metadata.num_rows
@@ -40,7 +44,7 @@ def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> 
             for name in filled:
                 column = group.column(names.index(name))
                 filled[name] += column.num_values - column.statistics.null_count
-    return {"rows": rows, "fields": filled}
+    return {"rows": rows, "fields": filled, "language": language}
 
 
 def rejected(rows: Iterable[tuple[str, int, Rejection]]) -> pa.Table:

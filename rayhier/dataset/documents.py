@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from rayhier.arrays import Floats, Ints
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
+from rayhier.storage.schemas import Language
 
 Choice = Callable[[pa.ChunkedArray], pa.Array]
 """Function that chooses rows: from the id of each row's document (of a passage, its parent) to True where it is
@@ -47,6 +48,11 @@ class Documents:
         if self.parents is None:
             return None
         return Copies(np.unique(self.parents, return_inverse=True)[1].astype(np.int64))
+
+
+def language(corpus: Artifact) -> Language:
+    """Return the language of a corpus; English for one that an older rayhier read."""
+    return "other" if corpus.record.counts.get("language") == "other" else "english"
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:

@@ -8,8 +8,9 @@ import hashlib
 import re
 import unicodedata
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from bm25s.stopwords import STOPWORDS_EN
 
 from rayhier.arrays import Ints
 from rayhier.storage import schemas
+from rayhier.storage.schemas import Language
 
 UNSPACED = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Hangul}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -39,12 +41,21 @@ UNWRITTEN = regex.compile(
     r"[\u00ad\u200c\u200d\u0640\u064b-\u0652\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]"
 )
 """What writers leave out at will: soft hyphens, joiners, and the vowel signs of Arabic and Hebrew."""
-STOP_WORDS = frozenset((*STOPWORDS_EN, "i"))
-"""English words that say little. No other language has stop words here."""
+STOP_WORDS: dict[Language, frozenset[str]] = {"english": frozenset((*STOPWORDS_EN, "i")), "other": frozenset()}
+"""Words that say little and are not counted."""
+ENGLISH, RARE, SOME = ("the", "and", "with", "that", "this"), 50, 10_000
+"""ENGLISH: words that few texts of other languages have. If they make up more than one in RARE words of the first SOME
+texts, these are English."""
 
 
-def words(text: str) -> list[str]:
-    """Split a text into the words that BM25 counts: in lower case, in Unicode's form NFKC, no English stop words.
+def language_of(texts: Iterable[str]) -> Language:
+    """Tell the language by which the words of texts are counted."""
+    count = Counter(word for text in islice(texts, SOME) for word in words(text, "other"))
+    return "english" if RARE * sum(count[word] for word in ENGLISH) > count.total() else "other"
+
+
+def words(text: str, language: Language = "english") -> list[str]:
+    """Split a text into the words that BM25 counts: in lower case, in Unicode's form NFKC, without stop words.
 
     >>> words("The quick fox, the FOX; plan B")
     ['quick', 'fox', 'fox', 'plan', 'b']
@@ -59,7 +70,8 @@ def words(text: str) -> list[str]:
         found = WORD.findall(folded)
         if RUN.search(folded):
             found = [part for word in found for part in (_pairs(word) if RUN.match(word) else [word])]
-    return [word for word in found if word not in STOP_WORDS]
+    stop_words = STOP_WORDS[language]
+    return [word for word in found if word not in stop_words]
 
 
 def _pairs(run: str) -> list[str]:
@@ -74,27 +86,29 @@ def word_hashes(distinct: Iterable[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
 
 
-def occurrences(texts: Iterable[str], blank: Sequence[str] = ()) -> tuple[list[str], Ints, Ints, Ints]:
+def occurrences(
+    texts: Iterable[str], language: Language, blank: Sequence[str] = ()
+) -> tuple[list[str], Ints, Ints, Ints]:
     """Split texts into words: the distinct words; of each occurrence the text [t] and its word's number [t]; lengths.
 
     Texts without a word have those of `blank`. Lengths [n] are numbers of words.
     """
     number, numbers, lengths = dict[str, int](), array("i"), list[int]()
     for text in texts:
-        text_words = words(text) or blank
+        text_words = words(text, language) or blank
         numbers.extend([number.setdefault(word, len(number)) for word in text_words])
         lengths.append(len(text_words))
     length_N = np.array(lengths, np.int64)
     return list(number), np.repeat(np.arange(len(lengths)), length_N), np.frombuffer(numbers, np.int32), length_N
 
 
-def postings(texts: Sequence[str], row_N: Ints) -> pa.Table:
+def postings(texts: Sequence[str], row_N: Ints, language: Language = "english") -> pa.Table:
     """Count the words of texts: a table of `schemas.POSTINGS`, a row for each word, in the order of words.
 
     `row_N` [n], ascending, are the numbers by which the table names the texts. Texts without a word have the empty one,
     zero times: they count as documents too.
     """
-    distinct, text_T, word_T, _ = occurrences(texts, [""])
+    distinct, text_T, word_T, _ = occurrences(texts, language, [""])
     spelled = pa.array(distinct, pa.string())
     order = pc.sort_indices(spelled)
     place_V = np.empty(len(distinct), np.int64)

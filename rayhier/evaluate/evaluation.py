@@ -9,6 +9,7 @@ import numpy as np
 
 from rayhier.arrays import Bools, Floats, Ints, Values
 from rayhier.dataset.balance import balance
+from rayhier.dataset.documents import language
 from rayhier.dataset.families import asked_before, families
 from rayhier.dataset.holdout import load_dev
 from rayhier.dataset.measures import Judge, means
@@ -223,7 +224,7 @@ def evaluate(
     before = work.others(*asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier))
     cut = corpus.record.counts.get("cut")
     answers = [relevant(queries.grades[query]) for query in queries.ids]
-    family_Q = families([words(text) for text in queries.texts], answers)
+    family_Q = families([words(text, language(corpus)) for text in queries.texts], answers)
     evaluation = Evaluation(
         base.matching, len(queries), work.lists, work.results, new_Q, family_Q, before, work.level, cut
     )

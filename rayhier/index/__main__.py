@@ -92,6 +92,7 @@ def _local(text: str) -> Path:
 def _run(options: argparse.Namespace) -> list[str]:
     """Run the command; returns the lines to print."""
     from rayhier.index import change
+    from rayhier.index.pack import packed
     from rayhier.index.verify import verify
     from rayhier.search.index import index_root, open_leaf_map, reading_leaf_map
     from rayhier.storage import current
@@ -105,7 +106,7 @@ def _run(options: argparse.Namespace) -> list[str]:
         case "add":
             return _add(options, workdir, opened)
         case "delete":
-            return _changed(opened.manifest, change.delete(opened.root, ids(options)).manifest)
+            return _changed(opened.manifest, packed(change.delete(opened.root, ids(options))).manifest)
         case "fold":
             return _fold(now, opened, workdir)
         case "maintain":
@@ -210,7 +211,7 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
     from rayhier.search.tail import Tail
     from rayhier.storage.change_log import ChangeLog
 
-    tail = Tail(opened.manifest.log, counts_words=False)
+    tail = Tail(opened.manifest.log, words=None)
     for change in ChangeLog(opened.root).after(opened.manifest.log):
         tail.add(change)
     view, leaves = tail.at(tail.last), range(len(opened.manifest.counts))

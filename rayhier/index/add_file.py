@@ -1,15 +1,13 @@
 """Add the documents of a file to an index: encode them, route them to leaves, publish a version."""
 
-import contextlib
 from pathlib import Path
 
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.incoming import batches
-from rayhier.index.pack import pack
+from rayhier.index.pack import packed
 from rayhier.search.index import open_leaf_map
 from rayhier.search.model import Model
-from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
@@ -31,8 +29,4 @@ def add_file(
     is_cosine = now.spec.encoder.similarity == "cosine"
     documents = batches(file, now.spec.corpus, id_column, model.encode, unit=is_cosine)
     put = change.upsert if upsert else change.add
-    added = put(leaf_map.root, assign, documents, now.spec.index.max_leaf_factor)
-    with contextlib.suppress(InputError, OSError):  # the documents are there; the next addition packs
-        while (packed := pack(leaf_map.root)) is not None:
-            added = packed
-    return added
+    return packed(put(leaf_map.root, assign, documents, now.spec.index.max_leaf_factor))

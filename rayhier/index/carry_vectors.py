@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats
-from rayhier.dataset.documents import document_texts
+from rayhier.dataset.documents import document_texts, language
 from rayhier.index.assign import Assigner, leaf_counts
 from rayhier.index.change import EMBEDDED_ROWS
 from rayhier.index.gather import RoutedParts
@@ -143,7 +143,8 @@ class Carrier:
     def _write(self, root: Location, moved: Carried, documents: pa.Table, encoded: Encoded) -> None:
         name = f"{EMBEDDED_ROWS}{len(moved.encoded):05d}.parquet"
         rows = self._assign(documents, encoded)
-        moved.encoded.append(write_rows(root, name, rows, words=self._model.spec.index.words))
+        words = language(self._corpus) if self._model.spec.index.words else None
+        moved.encoded.append(write_rows(root, name, rows, words=words))
 
     def _route(self, moved: Carried, rows: pa.Table) -> None:
         name = f"{len(moved.parts.paths):05d}.parquet"

@@ -11,6 +11,7 @@ from rayhier.storage import files
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location
+from rayhier.storage.schemas import Language
 
 
 class RowSource(Protocol):
@@ -61,7 +62,14 @@ class GatherShard:
     """A Ray actor that writes the rows of ranges of leaves as shards below `root`, and notes each in a ledger."""
 
     def __init__(
-        self, root: Location, source: RowSource, counts: list[int], ledger: Location, made_of: str, *, words: bool
+        self,
+        root: Location,
+        source: RowSource,
+        counts: list[int],
+        ledger: Location,
+        made_of: str,
+        *,
+        words: Language | None,
     ) -> None:
         self.root, self.source, self.counts, self.made_of, self.words = root, source, counts, made_of, words
         self.ledger = Ledger(ledger, root)

@@ -5,6 +5,7 @@ not any more where its shard is as large as a build makes them. Files of removed
 act on the same shards.
 """
 
+import contextlib
 import math
 import uuid
 from bisect import bisect_left
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from rayhier.index.change import EMBEDDED_IDS, REMOVED_IDS, write_ids
 from rayhier.index.shards import SHARD_BYTES, write_rows
+from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, check_kept
@@ -49,6 +51,14 @@ def pack(root: Location) -> LeafMap | None:
             # A shard that was packed meanwhile may have the date of a version between the removals.
             return leaf_map.commit(root, _placed(base, [shard.file for shard in base.shards], "removed", few, [joined]))
         return None
+
+
+def packed(changed: LeafMap) -> LeafMap:
+    """Pack the files that a change has left too many of; returns the newest version that was published."""
+    with contextlib.suppress(InputError, OSError):  # the change is there; the next one packs
+        while (after := pack(changed.root)) is not None:
+            changed = after
+    return changed
 
 
 def small(manifest: Manifest) -> list[Shard]:

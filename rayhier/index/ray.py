@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from rayhier.dataset.documents import document_texts
+from rayhier.dataset.documents import document_texts, language
 from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.ray import tokenisers
@@ -37,6 +37,7 @@ from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Sha
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location, locate
 from rayhier.storage.pins import pinned, reading
+from rayhier.storage.schemas import Language
 
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
@@ -83,7 +84,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     documents = int(corpus.record.counts["rows"])
     routed = _route(spec, corpus, vectors, model, attempt, documents)
-    return _publish(spec, int(vectors.record.counts["dimension"]), model, attempt, documents, *routed)
+    return _publish(spec, int(vectors.record.counts["dimension"]), model, attempt, corpus, *routed)
 
 
 def build_carried(
@@ -96,8 +97,8 @@ def build_carried(
     spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     opened, fingerprint = Model.open(model, spec), model.record.fingerprint
     moved = Carrier(corpus, before, opened, fingerprint, attempt.scratch / ROUTED).carry(attempt.root)
-    documents, dimension = int(corpus.record.counts["rows"]), int(vectors.record.counts["dimension"])
-    output = _publish(spec, dimension, model, attempt, documents, moved.parts, moved.counts, moved)
+    dimension = int(vectors.record.counts["dimension"])
+    output = _publish(spec, dimension, model, attempt, corpus, moved.parts, moved.counts, moved)
     told = {"carried": moved.documents, "map": moved.kind, "cosine": moved.cosine}
     return Output({**output.counts, **told}, output.files)
 
@@ -107,7 +108,7 @@ def _publish(
     dimension: int,
     model: Artifact,
     attempt: Attempt,
-    documents: int,
+    corpus: Artifact,
     parts: RoutedParts,
     counts: list[int],
     moved_from: Carried | None = None,
@@ -118,7 +119,7 @@ def _publish(
     """
     parts, counts, moved = _cap(spec, model, attempt, parts, counts)
     size = sum(path.stat().st_size for path in parts.paths)
-    words = spec.index.words
+    documents, words = int(corpus.record.counts["rows"]), language(corpus) if spec.index.words else None
     shards = list[Shard]()
     if parts.paths:
         shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger", words=words)
@@ -138,6 +139,7 @@ def _publish(
         counts=counts,
         shards=shards,
         carried=0 if moved_from is None else moved_from.documents,
+        language=language(corpus),
     )
     described = _describe(spec, LeafMap(attempt.root, manifest), model, attempt)
     leaf_map.publish(attempt.root, manifest)
@@ -243,7 +245,7 @@ def _gather(
     name: str,
     folder: Location,
     *,
-    words: bool,
+    words: Language | None,
 ) -> list[Shard]:
     """Write the missing shards, named from `name`; returns all shards. `size` is the bytes of all rows.
 

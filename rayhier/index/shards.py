@@ -14,6 +14,7 @@ from rayhier.storage import files
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import Shard, Sidecar
 from rayhier.storage.paths import Location
+from rayhier.storage.schemas import Language
 
 GROUP_ROWS = 4096
 SHARD_BYTES = 256 << 20
@@ -36,11 +37,11 @@ def write_shard(
     counts: Sequence[int],
     since: int = 1,
     *,
-    words: bool = True,
+    words: Language | None = "english",
 ) -> Shard:
     """Write the rows of a range of leaves, in any order, to the shard `root/name`; `counts` are the rows of all leaves.
 
-    With `words`, the words of its documents are counted.
+    With `words`, the words of its documents are counted, as in this language.
 
     Raises RuntimeError where the tables do not have as many rows for a leaf as counted.
     """
@@ -53,10 +54,12 @@ def write_shard(
     return write_rows(root, name, table, since, words=words)
 
 
-def write_rows(root: Location, name: str, table: pa.Table, since: int = 1, *, words: bool = True) -> Shard:
+def write_rows(
+    root: Location, name: str, table: pa.Table, since: int = 1, *, words: Language | None = "english"
+) -> Shard:
     """Write rows of the leaf map, in any order, to the shard `root/name`, and sidecars' columns to their own files.
 
-    With `words`, the words of its documents are counted, in a file of their own.
+    With `words`, the words of its documents are counted, as in this language, in a file of their own.
     """
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
@@ -68,9 +71,9 @@ def write_rows(root: Location, name: str, table: pa.Table, since: int = 1, *, wo
 
     first, stem = table.filter(pc.equal(table["rank"], 0)), name.removesuffix(".parquet")
     counted = None
-    if words:
+    if words is not None:
         first_N = np.flatnonzero(table["rank"].to_numpy() == 0)
-        lists = postings(document_texts(first), first_N)
+        lists = postings(document_texts(first), first_N, words)
         counted = files.write_parquet(root, f"words/{Path(name).name}", [lists], lists.schema)
     return Shard(
         file=write(name, table.drop_columns(list(makers))),

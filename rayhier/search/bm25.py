@@ -6,26 +6,25 @@ import bm25s
 import numpy as np
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.words import words
+from rayhier.dataset.words import language_of, words
+from rayhier.storage.schemas import Language
 
 
 class Words:
-    """BM25 over texts, by bm25s with its defaults: Lucene's formula, k1 1.5, b 0.75.
+    """BM25 over texts, by bm25s with its defaults: Lucene's formula, k1 1.5, b 0.75."""
 
-    Words of one letter and English stop words are left out.
-    """
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.count = len(texts)
+    def __init__(self, texts: Sequence[str], language: Language | None = "english") -> None:
+        """Count the words of texts; with None the texts tell their language."""
+        self.count, self.language = len(texts), language or language_of(texts)
         self._index = bm25s.BM25()
-        tokens = [words(text) for text in texts]
+        tokens = [words(text, self.language) for text in texts]
         self._any = any(tokens)
         if self._any:
             self._index.index(tokens, show_progress=False)
 
     def scores(self, query: str) -> Floats:
         """Score all texts for a query: [n], 0 where a text shares no word with it."""
-        tokens = words(query)
+        tokens = words(query, self.language)
         if not self._any or not tokens:
             return np.zeros(self.count, np.float32)
         return np.asarray(self._index.get_scores(tokens), dtype=np.float32)
@@ -41,7 +40,7 @@ class Words:
             return np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1)
         weight_N = None if mask_N is None else mask_N.astype(np.float32)
         rows, scores = self._index.retrieve(
-            [words(query) for query in queries], k=k, show_progress=False, weight_mask=weight_N
+            [words(query, self.language) for query in queries], k=k, show_progress=False, weight_mask=weight_N
         )
         none = scores <= 0
         return np.where(none, -np.inf, scores).astype(np.float32), np.where(none, -1, rows.astype(np.int64))

@@ -54,7 +54,7 @@ class LiveReader:
     @classmethod
     def open(cls, reader: Reader, leaf_map: LeafMap, leaves: range | None = None) -> Self:
         """Make a reader of a version, by default of all leaves, whose tail is empty yet: `follow` reads the log."""
-        tail = Tail(leaf_map.manifest.log, counts_words=leaf_map.manifest.words)
+        tail = Tail(leaf_map.manifest.log, words=leaf_map.manifest.words)
         return cls(reader, tail) if leaves is None else cls(reader, tail, leaves)
 
     def follow(self, root: Location, number: int | None = None) -> int:

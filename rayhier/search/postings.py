@@ -131,7 +131,8 @@ def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
     whole = replace(leaf_map, manifest=leaf_map.manifest.model_copy(update={"removed": []}))
     rows = whole.read(shard, ["rank", "title", "text"])
     is_first_N = rows["rank"].to_numpy() == 0
-    return count_words(document_texts(rows.filter(pa.array(is_first_N))), np.flatnonzero(is_first_N))
+    texts = document_texts(rows.filter(pa.array(is_first_N)))
+    return count_words(texts, np.flatnonzero(is_first_N), leaf_map.manifest.language)
 
 
 def _write(folder: Path, table: pa.Table, rows: int, void_V: Ints, *, rarity_alone: bool) -> None:
@@ -265,7 +266,8 @@ class PostingLists:
 
     def _weighted(self, text: str, further: Further | None) -> tuple[Weighted, list[tuple[Ints, Ints]]]:
         """Weigh a text's words [t], 0 where no document has one; returns too what `find` returns of searched shards."""
-        hash_T, times_T = np.unique(word_hashes(words(text)), return_counts=True)
+        # Documents of an English index do not have the stop words of a query.
+        hash_T, times_T = np.unique(word_hashes(words(text, "other")), return_counts=True)
         places = [postings.find(hash_T) for postings in (*self._searched, *self._others)]
         frequency_T, documents = sum((has_T for _, has_T in places), np.zeros(len(hash_T))), self.documents
         if further is not None:

@@ -343,7 +343,7 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
         manifest.dimension,
         spec.encoder.similarity == "cosine",
         spec.search.by_codes(manifest.size),
-        manifest.words and spec.search.fuses,
+        manifest.words is not None and spec.search.fuses,
     )
 
 

@@ -28,6 +28,7 @@ from rayhier.spec.filter import Filter
 from rayhier.storage import columns
 from rayhier.storage.change_log import Change
 from rayhier.storage.leaf_map import key_of
+from rayhier.storage.schemas import Language
 
 NEVER = np.iinfo(np.int64).max
 """Number of the change that took a row away, where none did."""
@@ -42,9 +43,9 @@ CHUNKS = 64
 class Tail:
     """Documents of the changes after a version's last one, and the ids that these changes name."""
 
-    def __init__(self, first: int, *, counts_words: bool = True) -> None:
-        """Begin after change number `first`, without a document; `counts_words`: for searches by BM25 too."""
-        self.first, self.last, self._counts_words = first, first, counts_words
+    def __init__(self, first: int, *, words: Language | None = "english") -> None:
+        """Begin after change number `first`, without a document; `words`: as the index counts them."""
+        self.first, self.last, self._words = first, first, words
         self._lock = threading.Lock()
         self.rows_of = dict[str, list[int]]()
         """Id -> all rows of documents with this id, ascending."""
@@ -96,8 +97,8 @@ class Tail:
             rows_of.append(begin + place)
             results.append(rows_of[0])
         self.result.extend(np.array(results, np.int64))
-        if self._counts_words:
-            self._count_words(document_texts(table), begin)
+        if self._words is not None:
+            self._count_words(document_texts(table), begin, self._words)
         shown = [name for name in table.column_names if name not in INNER]
         rows = pa.table([table[key], table[DOC_ID], *(table[name] for name in shown)], [ID, DOC_ID, *shown])
         joined = rows if self.table is None else pa.concat_tables([self.table, rows])
@@ -107,8 +108,8 @@ class Tail:
         self.born.extend(np.full(len(table), number))  # last: a row counts from here on
         self.bytes += table.nbytes
 
-    def _count_words(self, texts: Sequence[str], begin: int) -> None:
-        distinct, text_T, word_T, length_N = occurrences(texts)
+    def _count_words(self, texts: Sequence[str], begin: int, language: Language) -> None:
+        distinct, text_T, word_T, length_N = occurrences(texts, language)
         pair_P, count_P = np.unique(text_T * max(1, len(distinct)) + word_T, return_counts=True)
         text_P, word_P = np.divmod(pair_P, max(1, len(distinct)))
         self.word_hash.extend(word_hashes(distinct)[word_P])

@@ -31,6 +31,7 @@ from rayhier.storage.cache import fetch
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
+from rayhier.storage.schemas import Language
 from rayhier.storage.seal import seal, unseal
 
 FORMAT = 2
@@ -205,6 +206,8 @@ class Manifest(BaseModel):
     """Idempotency key of the request that asked for the rollback; None: there was none."""
     rollbacks: list[Rollback] = []
     """Rollbacks with an idempotency key, of this version and those before, the newest last."""
+    language: Language = "english"
+    """Language of the documents of the build, by which all words are counted, those of later documents too."""
     undone: int = 0
     """Number of the last change of the change log that a rollback, of this version or one before, left behind."""
 
@@ -231,9 +234,9 @@ class Manifest(BaseModel):
         return len(self.counts) if self.revision is None else sum(count > 0 for count in self.counts)
 
     @property
-    def words(self) -> bool:
-        """True where the words of all documents are counted, so that searches can use BM25."""
-        return all(shard.postings is not None for shard in self.shards)
+    def words(self) -> Language | None:
+        """The language by which the words of all documents are counted; None: BM25 cannot be used."""
+        return self.language if all(shard.postings is not None for shard in self.shards) else None
 
     @property
     def size(self) -> IndexSize:

@@ -1,6 +1,7 @@
 """Schemas (names and types of columns) of all parquet files that rayhier writes."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import pyarrow as pa
 
@@ -70,6 +71,8 @@ POSTINGS = pa.schema(
 )
 """Columns of a shard's postings: a word, the shard's rows that are a document's first and have the word, and how often
 each has it. The number in the metadata is raised when texts are split into other words."""
+Language = Literal["english", "other"]
+"""Language of a corpus, by which words are counted: English stop words are left out of English documents."""
 IDS = pa.schema([("doc_id", pa.string())])
 """Column of the files of ids that a version of the leaf map removes."""
 WORDS = pa.list_(pa.string())

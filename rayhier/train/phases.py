@@ -88,7 +88,7 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
         run("encoder", phase)
         if spec.encoder.adopt == "always" or not is_changed(tower.module, before):
             return None
-        counts = (lambda: Words(document_texts(material.titled()))) if spec.index.words and is_judged else None
+        counts = (lambda: Words(document_texts(material.titled()), None)) if spec.index.words and is_judged else None
         searches = Searches(documents, counts, cosines=spec.encoder.similarity == "cosine")
         adoption = decide(phase, before, dev, searches, material.source, make, run)
         if material.sampled:  # among fewer documents other weights are best

@@ -171,6 +171,7 @@ def test_scifact(data, tmp_path, here):
     with (data("scifact") / "corpus.jsonl").open() as opened:
         assert documents["doc_id"].to_pylist() == [json.loads(line)["_id"] for line in opened]
     counts = artifact.record.counts
+    assert counts["language"] == "english"
     assert counts["documents"] == {"read": 5_183, "accepted": 5_183, "rejected": {}, "cut": 0}
     splits = counts["splits"]
     assert splits["train"]["queries"] + splits["dev"]["queries"] == 809
@@ -251,3 +252,4 @@ def test_passages_and_fields_reach_the_leaf_map(tiny_spec, tiny_corpus, tmp_path
             wanted.append(dict(zip(names, (doc_id, row["_id"], text, 1800 + n, bool(n % 2)), strict=True)))
     assert sorted(found, key=lambda row: row["doc_id"]) == sorted(wanted, key=lambda row: row["doc_id"])
     assert leaf_map.manifest.documents == 2 * len(documents)
+    assert leaf_map.manifest.words == "other"

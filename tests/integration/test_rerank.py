@@ -124,7 +124,8 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     here()
     work = tmp_path / "work"
     stages = [part for stage in ("train", "index", "cross_encoder", "calibrate") for part in ("--stage", stage)]
-    spec = reranked(cross_encoder=reads(tiny_model, head=head), scores="null", factors="null")
+    train = {"epochs": 12, "lr": 1e-2}  # enough that an epoch is better than none
+    spec = reranked(cross_encoder=reads(tiny_model, head=head, train=train), scores="null", factors="null")
     assert run.main([str(spec), *stages]) == 0
     published = artifact(work, "cross_encoder")
     assert published.record.counts["best"]["epoch"] >= 1

@@ -133,6 +133,14 @@ def test_an_addition_opens_the_model_no_second_time(damageable, monkeypatch):
         assert {hit.id for hit in index.search("zebra", 9, mode="bm25")} == {f"new{n}" for n in range(9)}
 
 
+def test_many_deletes_leave_few_files(damageable):
+    with rayhier.open(damageable) as index:
+        for n in range(40):
+            index.delete(f"d{n}")
+        assert len(index._searcher.manifest.removed) < 20
+        assert len(index) == N - 40
+
+
 def test_where_no_index_is(tmp_path):
     with pytest.raises(rayhier.InputError, match="no such file; build an index with rayhier run"):
         rayhier.open(tmp_path)

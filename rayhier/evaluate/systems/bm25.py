@@ -6,7 +6,7 @@ from typing import Self
 import pyarrow as pa
 
 from rayhier.arrays import Bools
-from rayhier.dataset.documents import result_ids, result_numbers
+from rayhier.dataset.documents import language, result_ids, result_numbers
 from rayhier.dataset.ranking import Ranking, whole_scan
 from rayhier.search.bm25 import Words
 from rayhier.search.exact import best_results
@@ -20,12 +20,10 @@ from rayhier.storage.paths import locate
 class Bm25:
     """BM25 over the documents of a corpus, or its passages, whose best one gives a document's score."""
 
-    def __init__(
-        self, doc_ids: pa.Array, result_ids: pa.Array, texts: Sequence[str], match_N: Bools | None = None
-    ) -> None:
-        """Count the words of all texts; only documents marked True in `match_N` [n] (None: all) are results."""
+    def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, words: Words, match_N: Bools | None = None) -> None:
+        """Take the words of all texts; only documents marked True in `match_N` [n] (None: all) are results."""
         self.result_ids, self.result_N = result_ids, result_numbers(doc_ids, result_ids)
-        self.words, self._match_N = Words(texts), match_N
+        self.words, self._match_N = words, match_N
 
     @classmethod
     def of_corpus(cls, corpus: str, where: Filter | None = None) -> Self:
@@ -41,7 +39,8 @@ class Bm25:
             f"{title} {text}" for title, text in zip(*(table[n].to_pylist() for n in ("title", "text")), strict=True)
         ]
         match_N = None if where is None else matching(table, where)
-        return cls(table["doc_id"].combine_chunks(), table["result_id"].combine_chunks(), texts, match_N)
+        words = Words(texts, language(artifact))
+        return cls(table["doc_id"].combine_chunks(), table["result_id"].combine_chunks(), words, match_N)
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:
         """Rank the best k results of each query; a result shares a word with the query's text."""

@@ -38,7 +38,7 @@ class Groups:
     def __init__(self, examples: Examples, documents: Documents, texts: list[str], spec: GroupsSpec, seed: int) -> None:
         """Find wrong documents for all pairs; `texts` has the text of each row of `documents`."""
         self.examples, self.texts, self.spec = examples, texts, spec
-        self.words, self.known = Words(texts), examples.known()
+        self.words, self.known = Words(texts, None), examples.known()
         self.query_P = examples.pair_P2[:, 0]
         self.base_PT = mine(self._nearest, self.query_P, self.known, spec.top)
         self.bm25_PT = mine(self._sharing, self.query_P, self.known, spec.top)

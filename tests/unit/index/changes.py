@@ -30,7 +30,7 @@ def gathered(root, shards=2):
         leaves = range(first, last)
         tables = VersionRows(base).rows(leaves)
         name = f"data/compacted-{base.manifest.version:06d}-{first:05d}.parquet"
-        made.append(write_shard(root, name, tables, leaves, base.manifest.counts))
+        made.append(write_shard(root, name, tables, leaves, base.manifest.counts, words=base.manifest.words))
     return base, made
 
 

@@ -132,7 +132,7 @@ def test_passages_that_were_encoded_do_not_come_back(folder, assign, write_map):
     vectors = unit(0, 40, M)
     write_map(folder, assign(passages.take(pa.array(range(0, 40, 2))), Encoded.of(vectors[::2])), L, 1)
     made = assign(passages.take(pa.array(range(1, 40, 2))), Encoded.of(vectors[1::2]))
-    encoded = write_rows(folder, f"{change.EMBEDDED_ROWS}00000.parquet", made, words=False)
+    encoded = write_rows(folder, f"{change.EMBEDDED_ROWS}00000.parquet", made, words=None)
 
     def marked(now):
         shards = [shard.model_copy(update={"carried": True}) for shard in now.manifest.shards]

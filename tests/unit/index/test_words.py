@@ -39,7 +39,7 @@ def check(root, parts=1):
     for shard in there.manifest.shards:
         for row in there.read(shard).to_pylist():
             texts[row["doc_id"]] = f"{row['title']} {row['text']}".strip()
-    names, plain = list(texts), Words(list(texts.values()))
+    names, plain = list(texts), Words(list(texts.values()), there.manifest.language)
     cuts = np.linspace(0, L, parts + 1).astype(int)
     score_of = [{} for _ in QUERIES]
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
@@ -56,9 +56,11 @@ def check(root, parts=1):
     return there
 
 
-@pytest.fixture
-def root(made):
-    """An index of 120 documents of few words, built by nobody but the change that added them."""
+@pytest.fixture(params=["english", "other"])
+def root(made, request):
+    """An index of 120 documents of few words, in a language, built by nobody but the change that added them."""
+    built = LeafMap.open(made.root).manifest
+    leaf_map.publish(made.root, built.model_copy(update={"version": 2, "parent": 1, "language": request.param}))
     change.upsert(made.root, made.assign, batch([f"d{n:03d}" for n in range(120)], 1), FACTOR)
     return made.root
 
@@ -76,15 +78,17 @@ def test_words_are_added_replaced_and_deleted_with_their_documents(root, made, p
     there = check(root, parts)
     assert there.manifest.words
     assert not there.manifest.removed
+    stop_words = [word for shard in there.manifest.shards for word in there.postings(shard)["word"].to_pylist()]
+    assert ("the" in stop_words) == (there.manifest.language == "other")
     assert verify(root) == leaf_map.versions(root)
-    change.rollback(root, 2)
+    change.rollback(root, 3)
     check(root, parts)
 
 
 def test_an_index_without_words_stays_without(made, assign):
     there = LeafMap.open(made.root)
     table = assign(documents(made.ids), Encoded.of(made.vectors))
-    shard = write_shard(made.root, "data/bare.parquet", [table], range(L), there.manifest.counts, words=False)
+    shard = write_shard(made.root, "data/bare.parquet", [table], range(L), there.manifest.counts, words=None)
     bare = there.manifest.model_copy(update={"shards": [shard], "version": 2, "parent": 1})
     leaf_map.publish(made.root, bare)
     change.add(made.root, made.assign, batch(["more"], 4), FACTOR)

@@ -220,6 +220,14 @@ def test_a_word_that_only_a_new_document_has_is_known(world):
     assert [name for name, _ in listed(lexical.ranking)[0]] == ["fresh"]
 
 
+@pytest.mark.parametrize("language", ["english", "other"])
+def test_a_tail_counts_words_as_its_index_does(world, language):
+    world.live = LiveReader(world.reader, Tail(0, words=language))
+    world.live.tail.add(Change(1, "put", world.rows([world.new("fresh") | {"text": "une bague en or"}])))
+    lexical = world.live.read(Words(["or"], world.unit(world.rng, 1, M), 5), 1)
+    assert [name for name, _ in listed(lexical.ranking)[0]] == ["fresh"] * (language == "other")
+
+
 def test_documents_by_their_ids(world):
     names = (*sorted(world.now)[:9], "none", *(name for name in world.stored if name not in world.now))
     for number in (0, 5, 40):
@@ -293,7 +301,7 @@ def test_scores_do_not_depend_on_what_else_is_compared(unit):
     rng = np.random.default_rng(5)
     vector_NM, query_QM = unit(rng, 700, 384), unit(rng, 40, 384)
     vector_NM[350:] = vector_NM[:350]  # every document twice
-    tail = Tail(0, counts_words=False)
+    tail = Tail(0, words=None)
     for number, begin in enumerate(range(0, 700, 100), 1):
         part = vector_NM[begin : begin + 100]
         ids = [f"d{(begin + place) * 7919 % 700:03d}" for place in range(100)]

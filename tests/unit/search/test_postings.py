@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rayhier.dataset.words import postings, word_hashes, words
+from rayhier.dataset.words import language_of, postings, word_hashes, words
 from rayhier.search.bm25 import Words
 from rayhier.search.hybrid import WordScan
 from rayhier.search.postings import PostingLists
@@ -58,7 +58,7 @@ def world(tmp_path, write_map, unit):
 def older_words(monkeypatch):
     """Postings of another tokenizer, as a release before this one wrote them."""
 
-    def others(texts, row_N):
+    def others(texts, row_N, _):
         return postings([f"older {text[:9]}" for text in texts], row_N).replace_schema_metadata(None)
 
     monkeypatch.setattr("rayhier.index.shards.postings", others)
@@ -198,6 +198,36 @@ def test_words_do_not_depend_on_how_a_text_is_composed(text):
 def test_every_word_of_a_query_is_found_in_the_text(query, text):
     assert words(query)
     assert set(words(query)) <= set(words(text))
+
+
+FRENCH = ["Le prix de l'or monte depuis un mois.", "On a vu la bague en or."] * 9 + ["The Beatles à Paris"]
+GERMAN = ["Die Bank will ein Haus an der Elbe.", "Er war in Rom, das war schön.", "So war es."]
+ENGLISH = ["the small tree", "a shrub with red berries and thorns", "act of giving", "of or like gold"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "language"),
+    [
+        (FRENCH, "other"),
+        (GERMAN, "other"),
+        (ENGLISH, "english"),
+        (9 * ENGLISH + FRENCH, "english"),
+        (ENGLISH + 9 * FRENCH, "other"),
+        (["如何打开压缩文件"], "other"),
+        ([], "other"),
+    ],
+)
+def test_texts_tell_their_language(texts, language):
+    assert language_of(texts) == language_of(texts[::-1]) == language
+
+
+def test_stop_words_are_counted_only_in_other_languages():
+    assert [words("or in die Mine", language) for language in ("english", "other")] == [
+        ["die", "mine"],
+        ["or", "in", "die", "mine"],
+    ]
+    assert Words(FRENCH, None).best(["or"], 9)[1].max() >= 0
+    assert Words(ENGLISH, None).best(["or"], 9)[1].max() < 0
 
 
 def test_hashes_are_blake2b():
