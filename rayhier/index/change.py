@@ -156,7 +156,7 @@ def restore(root: Location, version: int, model: str | None = None, key: str | N
 
     InputError where the version was made by another model than this one (None: any), or a file of it is gone.
     """
-    with pinned(root, version, writes=True):
+    with pinned(root, version), pinned(root, leaf_map.versions(root)[-1], writes=True):
         made_by = LeafMap.open(root, version).manifest.model
         if model is not None and made_by != model:
             raise InputError(f"version {version}: was made by model {made_by}; allowed: versions of {model}")

@@ -184,7 +184,8 @@ def test_folds_are_asked_of_heads_that_did_not_read_them(phase, make, named, pro
     searches = Searches(documents(problem))
     base_WQ, trained_WQ, _ = by_folds(tower, untrained(problem), shuffled, searches, make, carried_out)
     assert base_WQ.shape == trained_WQ.shape == (1, len(named.query_texts))
-    assert not Adoption.of("train queries in folds", at_best(base_WQ), at_best(trained_WQ)).adopted
+    told = Adoption.of("train queries in folds", at_best(base_WQ), at_best(trained_WQ))
+    assert abs(told.gain) < 2 * told.error  # by heart it would gain nearly everything
 
 
 @pytest.mark.parametrize("adopted", [True, False])
