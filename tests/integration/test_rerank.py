@@ -67,7 +67,7 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     report = Report.read(work / "report.json")
     row = report.systems["learned_ivf+axn"]
     assert row.calls == 12
-    assert row.visited == pytest.approx(report.systems["learned_ivf"].visited, abs=2e-6)
+    assert row.visited >= report.systems["learned_ivf"].visited - 2e-6  # documents that only words found count too
     assert "learned_ivf+axn" in (work / "report.md").read_text()
     assert list(artifact(work, "evaluate").names("runs/learned_ivf+axn"))
 
