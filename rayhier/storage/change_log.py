@@ -102,7 +102,7 @@ class Change:
 
 
 class FencedError(Exception):
-    """Another Writer with a later epoch has begun, so a change that was just put is in the log or not."""
+    """Another Writer with a later epoch has begun, so a change that was just tried is in the log or not."""
 
 
 class ChangeLog:
@@ -119,14 +119,13 @@ class ChangeLog:
             OSError: storage refused the change, which is in the log or not.
         """
         name, data = _name(change.number), change.packed()
-        if not files.create(self._folder / name, data):
-            return False
+        is_new = files.create(self._folder / name, data)
         later = files.names(self._folder, after=name)
-        if any(each[0].isdigit() for each in later) and not self._counts(change.number, data):
-            return False
+        if is_new and any(each[0].isdigit() for each in later):
+            is_new = self._counts(change.number, data)
         if change.epoch and max(map(epoch_of, later), default=0) != change.epoch:
             raise FencedError
-        return True
+        return is_new
 
     def _counts(self, number: int, data: bytes) -> bool:
         """Return True if the log has a change that was just put. Otherwise its number was free again: remove it."""
