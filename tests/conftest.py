@@ -94,9 +94,14 @@ def s3(bucket: str) -> str:
 
 
 @pytest.fixture(params=["local", "s3"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
-    """An empty place of the test's own, on this machine and in a bucket."""
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    """An empty place for one test alone, on this machine and in a bucket."""
     return locate(request.getfixturevalue("s3")) if request.param == "s3" else tmp_path
+
+
+@pytest.fixture
+def folder(anywhere: Location) -> Location:
+    return anywhere
 
 
 @pytest.fixture

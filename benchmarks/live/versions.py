@@ -2,8 +2,8 @@
 
     python -m benchmarks.live.versions WORKDIR CHECKOUT CHECKOUT
 
-The first checkout is what the others are compared with. Requests go to each server in turn, so that noise of the machine
-meets all alike.
+The first checkout is what the others are compared with. Requests go to each server in turn, so that noise of the
+machine meets all alike.
 """
 
 import contextlib

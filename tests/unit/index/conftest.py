@@ -20,6 +20,12 @@ N, M, L = 200, 8, 12
 LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """Storage on this machine: what buckets do differently is tested where the tests are about storage."""
+    return tmp_path
+
+
 def documents(ids):
     return pa.table([ids, [f"title {n}" for n in ids], [f"text {n}" for n in ids]], schema=schemas.DOCUMENTS)
 
@@ -46,7 +52,7 @@ def assign():
 
 @pytest.fixture
 def made(folder, assign, write_map):
-    """200 documents d000 to d199 in three shards, here and in a bucket."""
+    """200 documents d000 to d199 in three shards."""
     ids, vectors = [f"d{n:03d}" for n in range(N)], unit(0, N, M)
     write_map(folder, assign(documents(ids), Encoded.of(vectors)), L, 3, leaves_per_document=2)
     return Made(folder, assign, ids, vectors)

@@ -18,13 +18,18 @@ from .changes import FACTOR, batch, compacted, content
 from .conftest import L, N, documents, unit
 
 
+@pytest.fixture
+def folder(anywhere):
+    return anywhere
+
+
 def aged(root):
     """All files look two days old."""
     for name in files.below(root):
         os.utime(root / name, (time.time() - 172_800,) * 2)
 
 
-@pytest.mark.parametrize("folder", ["local"], indirect=True)  # objects of a bucket are as old as they are
+@pytest.mark.parametrize("anywhere", ["local"], indirect=True)  # objects of a bucket are as old as they are
 def test_what_a_writer_wrote_days_ago_stays_until_it_is_published(made):
     def slow():
         yield batch(["a"])[0]

@@ -1,12 +1,8 @@
 """Packing: few files stay, and nothing that a reader sees changes, whatever lands meanwhile."""
 
-import pytest
-
 from rayhier.index import change, pack
 from rayhier.index.vacuum import vacuum
 from rayhier.index.verify import verify
-from rayhier.spec import InputError
-from rayhier.storage import leaf_map
 from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
 
@@ -33,20 +29,6 @@ def test_sixteen_small_files_become_one(made):
     assert (after.manifest.documents, after.manifest.counts) == (before.manifest.documents, before.manifest.counts)
     assert pack.pack(made.root) is None
     verify(made.root)
-
-
-def test_a_rollback_during_packing_is_said(made, monkeypatch):
-    added(made, pack.WIDTH)
-    commit = leaf_map.commit
-
-    def late(root, changed):
-        monkeypatch.setattr(leaf_map, "commit", commit)
-        change.rollback(made.root, 3)
-        return commit(root, changed)
-
-    monkeypatch.setattr(leaf_map, "commit", late)
-    with pytest.raises(InputError, match=r"pack: version 18 \(rollback\) no longer has all files of version 17"):
-        pack.pack(made.root)
 
 
 def test_files_of_many_folds_are_few(made, monkeypatch):

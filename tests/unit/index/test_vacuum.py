@@ -17,6 +17,11 @@ from .conftest import N
 
 
 @pytest.fixture
+def folder(anywhere):
+    return anywhere
+
+
+@pytest.fixture
 def grown(made):
     """Versions 1 to 5: built, added to, deleted from, compacted, added to."""
     change.add(made.root, made.assign, batch(["a", "b"]), FACTOR)
