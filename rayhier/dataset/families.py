@@ -14,14 +14,17 @@ import unicodedata
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
 import numpy as np
+import regex
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from rayhier.arrays import Bools, Ints
 from rayhier.dataset.holdout import hash_ids
 
-CHUNK = 2_000
-"""Queries that are compared with all others at a time."""
+PAIRS = 1_000_000
+"""Pairs of queries, about, that are compared at a time."""
+AROUND = regex.compile(r"^[¿¡\s]+|[\p{Sentence_Terminal}\s]+$")
+"""Matches what begins or ends a sentence."""
 FEWEST_FAMILIES, LARGEST = 50, 0.1
 """Answers join queries to families if this many families remain and none has a larger share of the queries."""
 
@@ -38,16 +41,34 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
     if len(words) != len(answers):
         raise ValueError(f"words of {len(words)} queries and answers of {len(answers)}; allowed: of the same queries")
     word_QW, family_Q = incidence(words), connected(answers)
-    size_Q, row_Q = word_QW.sum(axis=1), np.arange(len(words))
-    for begin in range(0, len(words), CHUNK):
-        shared = (word_QW[begin : begin + CHUNK] @ word_QW.T).tocoo()
-        first_X, other_X = shared.row + begin, shared.col
+    rare_QW, size_Q, row_Q = _rarest(word_QW), word_QW.sum(axis=1), np.arange(len(words))
+    pairs_Q = np.cumsum(rare_QW @ rare_QW.sum(axis=0))
+    for part in np.split(row_Q, np.flatnonzero(np.diff(pairs_Q // PAIRS)) + 1):
+        alike = (rare_QW[part] @ rare_QW.T).tocoo()
+        first_X, other_X = part[alike.row], alike.col
+        first_X, other_X = first_X[first_X < other_X], other_X[first_X < other_X]
+        shared_X = word_QW[first_X].multiply(word_QW[other_X]).sum(axis=1)
         # |A∩B| / |A∪B| >= 1/2, in whole numbers.
-        near_X = 3 * shared.data >= size_Q[first_X] + size_Q[other_X]
+        near_X = 3 * shared_X >= size_Q[first_X] + size_Q[other_X]
         first_Q = np.unique(family_Q, return_index=True)[1][family_Q]  # joins each query to the first of its family
         edges = np.append(first_X[near_X], row_Q), np.append(other_X[near_X], first_Q)
         family_Q = _components(*edges, len(words))
     return family_Q
+
+
+def _rarest(word_QW: csr_array) -> csr_array:
+    """Keep the rarest words of each query: one more than half of its words, without a remainder.
+
+    Two queries whose Jaccard similarity is ½ or more share one of these words, since at least half of the words of each
+    are shared. Frequent words relate too many queries to compare them all.
+    """
+    size_Q, count_W, every = word_QW.sum(axis=1), word_QW.sum(axis=0), word_QW.tocoo()
+    order_X = np.lexsort((every.col, count_W[every.col], every.row))
+    row_X, column_X = every.row[order_X], every.col[order_X]
+    place_X = np.arange(len(row_X)) - np.repeat(np.cumsum(size_Q) - size_Q, size_Q)
+    is_rare_X = place_X <= size_Q[row_X] // 2
+    ones = np.ones(int(is_rare_X.sum()), np.int64)
+    return csr_array((ones, (row_X[is_rare_X], column_X[is_rare_X])), shape=word_QW.shape)
 
 
 def connected(members: Sequence[Collection[Hashable]]) -> Ints:
@@ -76,13 +97,14 @@ def alike(texts: Sequence[str], answers: Sequence[Collection[str]]) -> tuple[Int
 
 
 def normal(text: str) -> str:
-    """Return a text without case, extra blanks, final full stops and question marks, by which queries are compared.
+    """Return a text without case, extra blanks, invisible characters, and marks around a sentence, to compare queries.
 
     >>> normal("Where  is the Ｆox ?")
     'where is the fox'
     """
-    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return plain.rstrip(" .?!。") or plain
+    written = "".join(one for one in unicodedata.normalize("NFKC", text) if unicodedata.category(one) != "Cf")
+    plain = " ".join(written.casefold().split())
+    return AROUND.sub("", plain) or plain
 
 
 def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:

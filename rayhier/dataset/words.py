@@ -30,17 +30,18 @@ UNSPACED = (
 """Scripts without blanks between words, and Hangul, whose words end in particles."""
 LETTER = rf"[\w--[{UNSPACED}\p{{M}}]]"
 WORD = regex.compile(
-    rf"{LETTER}[\w--[{UNSPACED}]]+|(?<!['’]){LETTER}(?!['’])|[{UNSPACED}][{UNSPACED}\p{{M}}]*", regex.V1
+    rf"{LETTER}[\w--[{UNSPACED}]]+|(?<!\w['’]){LETTER}(?!['’]\w)|[{UNSPACED}][{UNSPACED}\p{{M}}]*", regex.V1
 )
 """Matches two letters or more, a letter that no apostrophe cuts off (`don't`), or a run in a script without blanks."""
-ASCII = re.compile(r"\w\w+|(?<!')\w(?!')", re.ASCII)
+ASCII = re.compile(r"\w\w+|(?<!\w')\w(?!'\w)", re.ASCII)
 """The same words in a text of ASCII, which are found faster."""
 RUN = regex.compile(f"[{UNSPACED}]", regex.V1)
 CHARACTER = regex.compile(r"\X")
 UNWRITTEN = regex.compile(
-    r"[\u00ad\u200c\u200d\u0640\u064b-\u0652\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]"
+    r"[\u00ad\u200c\u200d\u0640\u064b-\u0652\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    r"\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-"""What writers leave out at will: soft hyphens, joiners, and the vowel signs of Arabic and Hebrew."""
+"""What writers leave out at will: soft hyphens, joiners, the vowel signs of Arabic and Hebrew, and variants of glyphs."""
 STOP_WORDS: dict[Language, frozenset[str]] = {"english": frozenset((*STOPWORDS_EN, "i")), "other": frozenset()}
 """Words that say little and are not counted."""
 ENGLISH, RARE, SOME = ("the", "and", "with", "that", "this"), 50, 10_000

@@ -51,7 +51,7 @@ class Difference(BaseModel):
     def doubt(self) -> str:
         """Why the difference may be chance, as the end of a sentence. Empty if the interval tells that it is not."""
         if self.low == self.high == 0:
-            return "; no query's measure changed"
+            return "; no family of queries gained or lost on average"
         if self.families < FEWEST:
             return (
                 f"; {self.families} famil{'y' if self.families == 1 else 'ies'} of queries cannot tell this from chance"

@@ -44,7 +44,8 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
     the last change that it holds. Fields that only the newer index declares are null. InputError where a server writes
     to the index, a file is damaged, or one of the two indexes is cut into passages.
     """
-    layout = DocumentLayout.of(model.spec.corpus)
+    layout, opened = DocumentLayout.of(model.spec.corpus), LeafMap.open(index.root)
+    taken = opened.manifest.taken
     with reading(before.root) as old:
         log = ChangeLog(before.root)
         tail = list(log.after(old.manifest.log))
@@ -54,11 +55,13 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
             layout.check_cut(old.columns(shard))
         last = tail[-1].number if tail else old.manifest.log
         logged = {name for made in log.there() for name in made.ids.to_pylist()}
+        is_undone = old.manifest.undone_in > taken
+        if is_undone and taken in leaf_map.versions(before.root):  # what the shell changed, and a rollback undid
+            logged |= _named(LeafMap.open(before.root, taken), before, layout.key)
         names = pa.array(sorted(logged | _named(old, before, layout.key)), pa.string())
         older = _documents(old, tail, names, layout)
     built = _rows(_corpus(before, layout.schema.names), names, layout)
     wanted = {name: rows for name, rows in older.items() if name in logged or rows != built.get(name)}
-    opened = LeafMap.open(index.root)
     revised = opened.router()
     router = model.trained if revised is None else model.with_router(revised).trained
     assign, factor = Assigner(router, model.spec, opened.manifest.model), model.spec.index.max_leaf_factor
@@ -70,11 +73,12 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
         change.upsert(index.root, assign, _batches(written, layout, model), factor)
     if gone:
         change.delete(index.root, gone)
-    if not written and not gone and last <= opened.manifest.log:
+    if not written and not gone and last <= opened.manifest.log and not is_undone:
         return Carried(0, 0, opened.manifest.log)
 
     def numbered(now: LeafMap) -> Manifest:
         update = {"change": "carry", "at": leaf_map.now(), "log": max(last, now.manifest.log)}
+        update["taken"] = old.manifest.version
         return now.manifest.model_copy(update=update)
 
     return Carried(len(written), len(gone), leaf_map.commit(index.root, numbered).manifest.log)

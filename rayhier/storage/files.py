@@ -54,12 +54,13 @@ def create(path: Location, data: bytes) -> bool:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            if temporary.stat().st_nlink < 2:  # else NFS sent the link twice, and the first one took the name
-                return False
+            is_new = temporary.stat().st_nlink > 1  # NFS sent the link twice, and the first one took the name
+        else:
+            is_new = True
     finally:
         temporary.unlink(missing_ok=True)
-    _flush_folder(path.parent)
-    return True
+    _flush_folder(path.parent)  # if the name exists too: the flush may have failed when it was made
+    return is_new
 
 
 def replace(path: Location, data: bytes, *, durable: bool = True) -> None:

@@ -210,6 +210,10 @@ class Manifest(BaseModel):
     """Language of the documents of the build. The words of all documents, later ones too, are counted in it."""
     undone: int = 0
     """Number of the last change of the change log that a rollback, of this version or one before, left behind."""
+    undone_in: int = 0
+    """Number of the newest version, this one or one before, that a rollback published."""
+    taken: int = 0
+    """Number of the newest version of the index before this one whose changes were carried to this one."""
 
     @property
     def files(self) -> list[File]:
@@ -494,8 +498,9 @@ def republish(root: Location, version: int, log: int = 0, key: str | None = None
         manifest = _after(numbers[-1], older.model_copy(update=update))
         told = {"model": older.model, "version": manifest.version, "log": manifest.log, "documents": older.documents}
         made = [] if key is None else [Rollback(key=key, restored=version, **told)]
-        update = {"restored": version, "key": key, "undone": manifest.log}
-        manifest = manifest.model_copy(update={**update, "rollbacks": [*newest.rollbacks, *made][-ROLLBACKS:]})
+        update = {"restored": version, "key": key, "undone": manifest.log, "undone_in": manifest.version}
+        update |= {"taken": newest.taken, "rollbacks": [*newest.rollbacks, *made][-ROLLBACKS:]}
+        manifest = manifest.model_copy(update=update)
         _check_there(root, manifest, set(), "take another version")
         if publish(root, manifest):
             return LeafMap(root, manifest)

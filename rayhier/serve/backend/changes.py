@@ -233,14 +233,16 @@ class ChangeQueue:
             there.update({name: written[name] - there[name] for name in each.ids})
             keys |= set() if each.key is None else {each.key}
         while nexts:
-            appended = await self.append([each.change for each in nexts])
-            if not appended:
+            appended, refused = await self.append([each.change for each in nexts])
+            if not appended and refused is None:
                 await self.catch_up()
                 return
             for entry in nexts[:appended]:
                 self._follower.apply(entry.change, entry.before)
             if not self._end_appended(nexts[:appended]):
                 return
+            if refused is not None:  # not tried again: the log may have the change, so that it would run twice
+                raise refused
             nexts = nexts[appended:]
 
     def _end_appended(self, appended: Sequence[_Next]) -> bool:
@@ -279,18 +281,18 @@ class ChangeQueue:
         epoch = self._lease.epoch
         return Change(number, waiting.kind, table, waiting.key, waiting.body, len(ids), replaced, router, epoch)
 
-    async def append(self, changes: Sequence[Change]) -> int:
-        """Make the first of some changes durable. Returns how many, or 0 if the number of the first is taken.
+    async def append(self, changes: Sequence[Change]) -> tuple[int, ApiError | None]:
+        """Make the first of some changes durable. Returns how many, and an ApiError 503 if storage refused the next.
 
-        Requests do not see them before the follower applies them. ApiError 503 if storage refuses the first change,
-        which is then in the log or not.
+        What storage refused is in the log or not. Requests see changes once the follower applies them. If there is
+        neither a change nor an error, the number of the first is taken.
         """
         appended, error = await run_in(self._append_thread, self._append, changes)
         if error is None:
-            return appended
+            return appended, None
         log.warning("the log cannot be written: %s", error)
         message = f"storage refuses changes: {error.strerror or error}; the change is there or not: send it again"
-        raise ApiError(503, "storage", message, RETRY)
+        return appended, ApiError(503, "storage", message, RETRY)
 
     def _append(self, changes: Sequence[Change]) -> tuple[int, OSError | None]:
         began = time.monotonic()
@@ -304,7 +306,7 @@ class ChangeQueue:
                 self._lease.lose()
                 return place, None
             except OSError as error:
-                return place, None if place else error  # the next call says it
+                return place, error
         return len(changes), None
 
     async def present(self, ids: Sequence[str], seen: Seen) -> Counter[str]:
@@ -336,11 +338,11 @@ class ChangeQueue:
         return await run_in(self._append_thread, self._beyond, other)
 
     def _beyond(self, other: Location) -> list[Change]:
-        taken, undone = self._follower.manifest.log, LeafMap.open(other).manifest.undone
-        if undone > taken:
-            mine = self._follower.root
+        mine, there = self._follower.manifest, LeafMap.open(other).manifest
+        if there.undone_in > mine.taken or there.undone > mine.log:
             raise InputError(
-                f"{other}: a rollback left changes up to {undone} behind; {mine} has changes up to {taken}"
+                f"{other}: a rollback made version {there.undone_in} and left changes up to {there.undone} behind; "
+                f"{self._follower.root} has what version {mine.taken} had, and changes up to {mine.log}"
             )
         return list(ChangeLog(other).after(self._follower.seen.log))
 

@@ -17,13 +17,16 @@ class WriteLease:
     """The lease of a Writer on its index, from its beginning until it is closed."""
 
     def __init__(self, root: Location, is_named: Callable[[], bool] = lambda: True) -> None:
-        """Take the lease on the index below `root`; InputError if another's holds.
+        """Take the lease on the index below `root`.
 
-        `is_named` tells if current.json still names the index. If not, the Writer of the index that it names has all
-        changes of this one, so that this one makes no more.
+        `is_named` tells if current.json names the index. If not, the Writer of the index that it names has all changes
+        of this one, so that this one makes no more.
+
+        Raises:
+            InputError: another Writer's lease holds, or current.json names another index.
         """
-        self._root, self._is_named, self._closing = root, is_named, contextlib.ExitStack()
-        self._held = self._closing.enter_context(leased(root))
+        self._root, self._is_named = root, is_named
+        self._take()
         self.has_caught_up = False
         """True once the Writer has seen all changes of earlier Writers. The Writer accepts changes only then."""
         self.moved = False
@@ -52,20 +55,27 @@ class WriteLease:
         self._held.lost.set()
 
     def take_again(self) -> bool:
-        """Take the lost lease again. Returns False while another Writer's lease holds, or if storage refuses.
+        """Take the lost lease again.
+
+        Returns False while another Writer's lease holds, if current.json names another index, or if storage refuses.
 
         Changes are refused until the Writer has caught up.
         """
         self.has_caught_up = False
-        self._closing.close()
+        self.close()
+        self.lose()
         try:
-            self._held = self._closing.enter_context(leased(self._root))
-            if self._is_named():  # to be read after the lease was taken
-                return True
+            self._take()
         except (InputError, OSError):
-            pass
-        self._closing.close()
-        return False
+            return False
+        return True
+
+    def _take(self) -> None:
+        with contextlib.ExitStack() as taking:
+            held = taking.enter_context(leased(self._root))
+            if not self._is_named():  # read after the lease was taken, as the Writer of the named index ends leases
+                raise InputError(f"{self._root}: current.json names another index; nothing was changed; start again")
+            self._held, self._closing = held, taking.pop_all()
 
     def check(self) -> None:
         """Raise ApiError 503 where another Writer may have taken over."""

@@ -51,6 +51,11 @@ class Writer:
         self.publisher = Publisher(follower, limits, self._lease, self._placement, self._changes, tasks)
         """Folds what was written, in the background, and publishes older versions again."""
 
+    @property
+    def root(self) -> Location:
+        """Folder of the index."""
+        return self._follower.root
+
     def _is_named(self) -> bool:
         version = self._follower.version
         return current.read(locate(version.workdir)).artifacts["index"] == version.now.artifacts["index"]
@@ -88,11 +93,11 @@ class Writer:
     async def begin(self, old: "Writer | None" = None) -> None:
         """Let requests see the newest version with the log's tail, and what the index before this one was told since.
 
-        If no Writer `old` of that index hands over to this one, no Writer may answer a change there any more.
+        Unless a Writer `old` of that index hands over to this one, no Writer may answer a change there any more.
         LostError where a shard group does not answer, InputError as in `take_over`.
         """
         before = self._follower.version.before()
-        if before is not None and old is None:
+        if before is not None and (old is None or old.root != before):
             await asyncio.to_thread(fence, before)
         for there in [*([] if before is None else [ChangeLog(before)]), self._follower.log]:
             await self._changes.remember_folded(there)
@@ -126,9 +131,11 @@ class Writer:
             for made in changes:
                 again = replace(made, epoch=self._lease.epoch)
                 anew = again if made.rows is None else replace(again, table=next(tables), router=router)
-                if not await self._changes.append([anew]):
-                    root = self._follower.root
-                    raise InputError(f"{root}: another process appends to its log; allowed: one writer at a time")
+                appended, refused = await self._changes.append([anew])
+                if refused is not None:
+                    raise refused
+                if not appended:
+                    raise InputError(f"{self.root}: another process appends to its log; allowed: one writer at a time")
                 names = ids[made.number]
                 self._follower.apply(anew, Counter({name: there[name] for name in names}))
                 written = written_of(anew)
@@ -141,11 +148,11 @@ class Writer:
         Unless the block fails, they are then refused with MovedError, and this Writer, which the block gets, changes
         nothing any more.
         """
-        await to.take_over(self._follower.root)
+        await to.take_over(self.root)
         async with self._follower.lock:
             if not self._lease.holds():  # another Writer may have taken over: it must not answer a change any more
-                await asyncio.to_thread(fence, self._follower.root)
-            await to.take_over(self._follower.root)
+                await asyncio.to_thread(fence, self.root)
+            await to.take_over(self.root)
             to.know(self._changes.keys)
             yield self
             self._lease.moved = True

@@ -211,6 +211,22 @@ def test_what_was_written_after_a_carry_is_carried_by_the_same_run_again(tmp_pat
     assert two.texts(OTHER_INDEX) == BUILT | {"last": "newest"}, "a rollback left the first two behind"
 
 
+def test_what_a_rollback_undid_after_a_carry_is_undone_by_the_next_carry(two):
+    two.add(INDEX, shell="oak shell", d5="five of the shell")
+    two.put(INDEX, 1, a="oak a", d7="seven")
+    change.fold(two.root(INDEX))
+    two.carry(INDEX, OTHER_INDEX)
+    two.add(OTHER_INDEX, mine="elm mine")
+    change.rollback(two.root(INDEX), 1)
+    two.carry(INDEX, OTHER_INDEX)
+    assert two.texts(INDEX) == BUILT
+    assert two.texts(OTHER_INDEX) == BUILT | {"mine": "elm mine"}
+    manifests = [LeafMap.open(two.root(index)).manifest for index in (INDEX, OTHER_INDEX)]
+    assert manifests[0].undone_in == manifests[0].version == manifests[1].taken
+    assert two.carry(INDEX, OTHER_INDEX).written == 0
+    assert LeafMap.open(two.root(OTHER_INDEX)).manifest == manifests[1]
+
+
 def test_fields_that_only_the_newer_index_declares_are_null(two):
     two.put(INDEX, 1, a="oak a")
     model = two.model(OTHER_INDEX)

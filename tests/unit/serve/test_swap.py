@@ -11,6 +11,7 @@ import pytest
 from rayhier.index import change, vacuum
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
+from rayhier.serve import embedded
 from rayhier.serve.backend.lease import MovedError
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writer, Writers
@@ -464,16 +465,23 @@ def test_a_start_that_would_leave_changes_behind_is_refused(open_server, work, t
     assert open_server().ids(OPEN, 2) == ["a", "b"]
 
 
-def test_a_rollback_of_the_index_before_is_not_undone(open_server, train_again, monkeypatch):
+@pytest.mark.parametrize("is_folded", [False, True])
+def test_a_rollback_of_the_index_before_is_not_undone(open_server, work, train_again, is_folded):
     server = open_server()
     server.put(doc("a"))
+    if is_folded:
+        server.fold()
     train_again()
+    if is_folded:  # as a run carries it
+        carried = {"change": "carry", "log": 1, "taken": 2}
+        root = Artifact.open(work / "index" / OTHER_INDEX).root
+        leaf_map.commit(root, lambda now: now.manifest.model_copy(update=carried))
     told = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
-    assert told.json()["version"] == 2
+    assert told.json()["version"] == 2 + is_folded
     look(server)
     shown = server.index()
     assert shown["model"] == MODEL
-    assert "a rollback left changes up to 1 behind" in shown["refused"]
+    assert f"a rollback made version {2 + is_folded}" in shown["refused"]
     assert "rayhier run SPEC" in shown["refused"]
     assert "a" not in server.all_ids()
 
@@ -542,11 +550,48 @@ def test_a_server_that_lost_its_lease_answers_no_change_to_an_index_whose_place_
     train_again()
     look(holder)
     assert holder.index()["model"] == OTHER_MODEL
-    standby.client.portal.call(standby.writer.publisher._go_on)
+    for _ in range(2):
+        standby.client.portal.call(standby.writer.publisher._go_on)
     look(standby)
     assert standby.put(doc("lost"), status=503)["error"]["code"] == "not_the_writer"
     holder.put(doc("c"))
     assert {"a", "b", "c"} <= set(holder.all_ids())
+
+
+def test_a_server_does_not_start_on_an_index_whose_place_another_takes_meanwhile(
+    open_server, work, train_again, monkeypatch
+):
+    server, before, plain = open_server(), current.read(work), embedded.check_index
+    server.put(doc("a"))
+    train_again()
+
+    def check_index(args, now=None):
+        checked = plain(args, now or before)
+        if now is None:
+            look(server)  # which takes the other index, and gives the lease on this one back
+        return checked
+
+    monkeypatch.setattr(embedded, "check_index", check_index)
+    with pytest.raises(InputError, match=r"current.json names another index.*start again"):
+        open_server()
+    assert server.index()["index"] == OTHER_INDEX
+
+
+def test_a_server_takes_no_index_while_another_writes_to_the_one_in_between(open_server, work, train_again):
+    third = "333333333333"
+    standby = open_server()
+    standby.put(doc("a"))
+    standby.writer.close()  # as if it slept
+    standby.writer._lease.lose()
+    train_again()
+    holder = open_server()
+    train_again(model="444444444444", index=third, before=OTHER_INDEX)
+    holder.put(doc("b"))
+    look(standby)
+    assert "a server writes to this index" in standby.index()["refused"]
+    look(holder)
+    assert holder.index()["index"] == third
+    assert {"a", "b"} <= set(holder.all_ids())
 
 
 def test_a_server_that_lost_its_lease_does_not_take_a_new_index(open_server, train_again, monkeypatch):

@@ -633,6 +633,23 @@ def test_a_change_is_not_refused_for_one_before_it_that_storage_refuses(server, 
     assert "d1" in server.all_ids()
 
 
+def test_a_change_that_is_in_the_log_though_storage_refused_it_does_not_run_twice(server, monkeypatch):
+    plain = ChangeLog.append
+
+    def refuse(log, made):
+        appended = plain(log, made)
+        if made.number == 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return appended
+
+    monkeypatch.setattr(ChangeLog, "append", refuse)
+    (first, second), _ = at_once(server, ("delete", ["d1"]), ("delete", ["d2"]))
+    assert (first.seen.log, second.code) == (2, "storage")
+    monkeypatch.setattr(ChangeLog, "append", plain)
+    assert server.put(doc("a"))["log"] == 4
+    assert {"d1", "d2"}.isdisjoint(server.all_ids())
+
+
 def test_of_changes_made_together_those_beyond_a_full_tail_are_refused(open_server):
     server = open_server(writes={"max_tail_documents": 3, "fold_documents": 100})
     (a, b, c), looked_up = at_once(server, *(("put", [doc(name)]) for name in "abc"))
