@@ -41,7 +41,7 @@ UNWRITTEN = regex.compile(
     r"[\u00ad\u200c\u200d\u0640\u064b-\u0652\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     r"\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-"""What writers leave out at will: soft hyphens, joiners, the vowel signs of Arabic and Hebrew, and variants of glyphs."""
+"""What writers leave out at will: soft hyphens, joiners, vowel signs of Arabic and Hebrew, and variants of glyphs."""
 STOP_WORDS: dict[Language, frozenset[str]] = {"english": frozenset((*STOPWORDS_EN, "i")), "other": frozenset()}
 """Words that say little and are not counted."""
 ENGLISH, RARE, SOME = ("the", "and", "with", "that", "this"), 50, 10_000

@@ -43,7 +43,8 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, says: str) -> argparse.ArgumentParser:
         parser = commands.add_parser(name, help=says, description=says, allow_abbrev=False)
-        parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
+        where = "folder, or s3:// or gs:// prefix, where a run built an index; for some commands http://… of a server"
+        parser.add_argument("workdir", help=where)
         return parser
 
     adding = command("add", "add documents, without training again")

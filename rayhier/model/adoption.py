@@ -83,5 +83,5 @@ class Adoption(Decision):
         told = f"{self.queries:,} {self.source} gain {gain} by {by}"
         if self.adopted:
             return f"the trained encoder is kept: {told}"
-        few = "one query tells nothing" if self.queries == 1 else told if self.queries else "no queries tell"
+        few = "one query tells nothing" if self.queries == 1 else told if self.queries else "too few queries to tell"
         return f"the trained encoder is not kept, the base encoder stays: {few}"

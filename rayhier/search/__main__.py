@@ -268,7 +268,7 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
         fusion = searcher.rules.search.hybrid
         how = "by ranks" if fusion.fuse == "rank" else f"weight {fusion.chosen:g}"
         added = f" (BM25, {how})" if request.mode == "hybrid" else ""
-        yield f"compared the words of all {searcher.manifest.documents:,} documents{matching}{added}"
+        yield f"compared the words of all {len(searcher):,} documents{matching}{added}"
     if request.where is not None and not answer.enough:
         visits_all = not visits_leaves or len(answer.leaves) == searcher.rules.leaves
         within = "" if visits_all else f" in the {len(answer.leaves):,} leaves that search.widest allows"

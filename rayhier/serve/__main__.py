@@ -35,7 +35,7 @@ def _embed(parsed: argparse.Namespace) -> None:
     files = {name: str(Path(file).absolute()) for name, file in named.items() if file is not None}
     args, host = read_args(parsed.set, workdir=absolute(parsed.target), **files), parsed.host
     port = PORT if parsed.port is None else parsed.port
-    if host not in LOOPBACK and args.token_file is None:
+    if host not in LOOPBACK and args.token_file is None and args.write_token_file is None:
         raise InputError(
             f"--host: got {host}, which other machines reach, without a token; allowed: with --token-file, or one of "
             f"{', '.join(LOOPBACK)}"
@@ -45,7 +45,8 @@ def _embed(parsed: argparse.Namespace) -> None:
     say(f"loading index {current.read(locate(args.workdir)).spec.name} from {parsed.target}")
     from rayhier.serve.embedded import serve  # imports torch, which takes seconds
 
-    serve(args, host, port, lambda: print(hint(url_of(host, port), args.token_file), flush=True))
+    token_file = args.token_file or args.write_token_file
+    serve(args, host, port, lambda: print(hint(url_of(host, port), token_file), flush=True))
 
 
 def _deploy(parsed: argparse.Namespace) -> None:
@@ -61,7 +62,7 @@ def _deploy(parsed: argparse.Namespace) -> None:
     local = checked(config)
     deploy(local)
     try:
-        print(hint(local.url, local.args.token_file), flush=True)
+        print(hint(local.url, local.args.token_file or local.args.write_token_file), flush=True)
         _stay()
     finally:
         _end()

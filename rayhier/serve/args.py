@@ -96,8 +96,8 @@ class ServeArgs(_Args):
     workdir: str
     """Folder where a run built an index: an absolute path, s3:// or gs://."""
     token_file: str | None = None
-    """File with one line, the token that requests must carry, read again when it changes; without it, requests need
-    none."""
+    """File with one line, the token that requests must carry, read again when it changes. Without it, requests need the
+    write token, or none if there is no write token."""
     write_token_file: str | None = None
     """File with one line, another token, which allows writing too; without it, nobody may write."""
     cors_origins: list[Origin] = []

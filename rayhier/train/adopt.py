@@ -189,7 +189,7 @@ def decide(
         source = "train queries in folds"
         base_WQ, trained_WQ, family_Q = by_folds(tower, before, examples, searches, make, run)
     else:
-        tells = isinstance(tower, HeadTower) or families >= ENOUGH or not is_judged
+        tells = isinstance(tower, HeadTower) or families >= ENOUGH
         asked_Q = some(family_Q, texts, MOST_ASKED) & tells
         base_WQ, trained_WQ, family_Q = _values(
             phase, "dev", np.flatnonzero(asked_Q), dev.some(asked_Q), family_Q[asked_Q], searches

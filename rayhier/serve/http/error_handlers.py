@@ -46,7 +46,6 @@ ALLOWED = {
     "list_type": "a list",
     "dict_type": "an object",
     "bool_type": "true or false",
-    "missing": "a value",
     "model_attributes_type": "an object",
     "model_type": "an object",
 }
@@ -95,6 +94,8 @@ def _line(problem: Mapping[str, Any]) -> str:
     """Format a problem on one line: its place, the value given, the values allowed."""
     where, *inside = problem["loc"] or ("body",)
     place = _path(inside if where in PLACES else [where, *inside]) or str(where)
+    if problem["type"] == "missing":
+        return f"{place}: is missing; this key is required"
     allowed = _allowed(problem["type"], problem.get("ctx") or {})
     if allowed is None:
         return f"{place}: {problem['msg'].removeprefix('Value error, ')}"

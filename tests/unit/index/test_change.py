@@ -117,13 +117,6 @@ def test_unknown_ids_are_refused(made, ids, said):
     assert files.below(made.root) == before
 
 
-def test_a_deleted_document_can_come_back(made):
-    change.delete(made.root, ["d003"])
-    after = change.add(made.root, made.assign, batch(["d003"]), FACTOR)
-    assert vectors_of(after)["d003"] == tuple(unit(9, 1, M)[0].tolist())
-    assert after.manifest.documents == N
-
-
 def test_upsert_replaces_and_adds(made):
     after = change.upsert(made.root, made.assign, batch(["d003", "new"]), FACTOR)
     fresh = unit(9, 2, M)

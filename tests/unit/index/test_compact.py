@@ -10,7 +10,7 @@ from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map
 from rayhier.storage.leaf_map import LeafMap, ranges
 
-from .changes import FACTOR, batch, compacted, content, gathered
+from .changes import FACTOR, batch, compacted, content
 
 
 def test_compaction_changes_nothing_a_reader_sees(made):
@@ -54,17 +54,6 @@ def test_what_lands_during_a_compaction_stays(made, first):
     verify(made.root)
     with pytest.raises(InputError, match=r"compact: version 4 \(compact\) no longer has all files of version"):
         leaf_map.commit(made.root, replace_shards(base.manifest, shards))
-
-
-def test_what_a_rollback_removes_again_is_not_brought_back_by_a_compaction(made):
-    change.delete(made.root, ["d007"])
-    change.rollback(made.root, 1)
-    base, shards = gathered(made.root)
-    change.rollback(made.root, 2)
-    with pytest.raises(InputError, match=r"compact: version 4 \(rollback\) no longer has all files of version"):
-        leaf_map.commit(made.root, replace_shards(base.manifest, shards))
-    assert ("d007", 0) not in content(LeafMap.open(made.root))
-    verify(made.root)
 
 
 def test_a_damaged_file_is_named_by_whoever_reads_it(made):

@@ -1154,6 +1154,16 @@ def refused(root):
     raise InputError("a server writes to this index")
 
 
+def test_a_served_version_does_not_restart_the_folds_clock(server, published):
+    server.put(doc("a"))
+    follower = server.embedded._served.follower
+    began = follower.tail.oldest
+    leaf_map.commit(root_of(published), lambda now: now.manifest)
+    server.client.portal.call(server.writer.publisher.serve_newest)
+    assert follower.manifest.version == 2
+    assert (follower.tail.documents, follower.tail.oldest) == (1, began)
+
+
 def test_a_fold_that_cannot_go_on_writes_nothing(server, published, monkeypatch):
     def damaged(*_):
         raise InputError("removed/0.parquet: damaged")

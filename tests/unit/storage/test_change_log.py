@@ -56,6 +56,36 @@ def test_a_number_is_one_writers(log):
     assert only.ids.to_pylist() == ["a"]
 
 
+def test_the_newest_change_stays_single(log):
+    for number in (1, 2):
+        log.append(change(number))
+    assert not log.gather(1, 2)
+    log.tidy(2)
+    assert not log.append(change(2, ["b"]))
+
+
+@pytest.mark.parametrize("read", ["there", "gather"])
+def test_what_was_gathered_while_singles_were_read_counts_in_place_of_them(folder, log, monkeypatch, read):
+    """A stale Writer puts change 1 again, under a number that gathering has freed, while another process reads it."""
+    for number in (1, 2, 3):
+        log.append(change(number))
+    stale = change(1, ["stale"]).packed()
+    once, plain = [], type(folder).read_bytes
+
+    def read_bytes(path):
+        if not once:
+            once.append(path)
+            ChangeLog(folder).gather(1, 2)
+            (folder / LOG / "000000000001.change").write_bytes(stale)
+        return plain(path)
+
+    monkeypatch.setattr(type(folder), "read_bytes", read_bytes)
+    if read == "there":
+        assert [made.ids.to_pylist() for made in log.there()] == [["a"]] * 3
+    else:
+        assert not log.gather(1, 1)
+
+
 def test_damage_is_named_and_what_came_before_is_read(folder, log):
     for number in (1, 2, 3):
         log.append(change(number))

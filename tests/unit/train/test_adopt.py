@@ -104,7 +104,7 @@ def test_a_query_that_is_asked_again_tells_nothing_new(gains, times):
 
 def test_one_query_and_none_are_named():
     assert "one query tells nothing" in Adoption.of("dev queries", np.array([0.1]), np.array([0.9])).sentence
-    assert "no queries tell" in Adoption.of("dev queries", np.zeros(0), np.zeros(0)).sentence
+    assert "too few queries to tell" in Adoption.of("dev queries", np.zeros(0), np.zeros(0)).sentence
 
 
 def test_folds_divide_the_queries_and_leak_no_pair(named, problem):
