@@ -302,7 +302,7 @@ def _training(spec: JobSpec, work: Work) -> float:
 
 
 def _folds(spec: JobSpec, work: Work) -> int:
-    """Number of folds on which the encoder trains again, so that train queries tell if the encoder is kept."""
+    """Count the folds without which the encoder is trained again, to decide by train queries if it is kept."""
     few = work.pairs > 0 and DEV * work.pairs < ENOUGH
     if not spec.trains_encoder_alone or spec.encoder.adopt == "always" or not few:
         return 0

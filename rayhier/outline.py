@@ -66,7 +66,7 @@ def notes(plan: Plan) -> list[str]:
 
 
 def _splits(plan: Plan) -> list[str]:
-    """Warnings about queries of two splits, counted in the source's files, or else as the stage test counted them."""
+    """Return warnings about queries in two splits, counted in the source's files, or else by the stage test."""
     if isinstance(plan.spec.corpus, FileCorpus):
         read = questions.read(sources.reader(plan.spec.corpus), None)
         return tables.notes({"asked_before": read.asked_before()})

@@ -59,7 +59,7 @@ def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.nd
 
 
 def quantizer(centroids_KM: Floats) -> Any:
-    """Make faiss's index of centroids, for those who search it often."""
+    """Make faiss's index of centroids, for callers that search the index often."""
     index = faiss.IndexFlatIP(centroids_KM.shape[1])
     index.add(centroids_KM)
     return index

@@ -70,7 +70,7 @@ class Docstrings:
 
 @dataclass(frozen=True)
 class DocstringReader:
-    """Queries of docstrings and their judgements. A hash says in which split a query is."""
+    """Queries of docstrings and their judgements. A hash chooses the split of each query."""
 
     docstrings: Docstrings
 

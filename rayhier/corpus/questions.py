@@ -36,7 +36,7 @@ class Questions:
     named: frozenset[str] | None
     """Ids of queries that train or dev judgements name, accepted or not; None where nothing is judged."""
     earlier: Mapping[str, str] = field(default_factory=dict)
-    """Text by id of the queries of splits that are left out here."""
+    """Text by id of the queries in splits that are not in `splits`."""
 
     @property
     def accepted_queries(self) -> list[Entry]:
@@ -69,9 +69,9 @@ class Questions:
         return {query.key: query.text for query in self.accepted_queries}
 
     def asked_before(self) -> dict[str, dict[str, int]]:
-        """Count dev queries that are also in train, and test queries that are in either: by id, or by text.
+        """Count dev queries that are also in train, and test queries that are also in train or dev.
 
-        A query that counts by id does not count by text.
+        Queries are the same by id or by text. A query that counts by id does not count by text.
         """
         texts, earlier = {**self.earlier, **self._texts}, dict(self.earlier)
         counted = {}

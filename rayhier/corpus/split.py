@@ -37,7 +37,7 @@ def assign(texts: Mapping[str, str]) -> dict[str, str]:
     """Choose the split of each query: 80% train, 10% dev, 10% test.
 
     `texts` holds the text of each query by id. If queries share their normalised text, the id of
-    the first one chooses the split of all.
+    the first query chooses the split of all these queries.
     """
     first: dict[str, str] = {}
     keys = [first.setdefault(normal(text), query) for query, text in texts.items()]

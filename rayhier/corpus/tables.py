@@ -32,7 +32,7 @@ def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[st
 
 
 def stored(root: Location, documents: Sequence[File], fields: Iterable[str]) -> dict[str, Any]:
-    """Count the rows in files of documents and the values of each declared field, and tell the language."""
+    """Count the rows in files of documents and the values of each declared field, and detect the language."""
     rows, filled, some = 0, dict.fromkeys(fields, 0), -(-SOME // max(1, len(documents)))
     read = (files.read_rows(root / file.name, ["title", "text"], 0, some) for file in documents)
     language = language_of(text for table in read for text in document_texts(table))
@@ -107,7 +107,7 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
 
 
 def notes(counts: Mapping[str, Any]) -> list[str]:
-    """Say how dev was cut out of train, and how many queries of each split are in splits before it."""
+    """Say how dev was cut out of train, and how many queries of each split are also in an earlier split."""
     before = counts["asked_before"].items()
     shared = [told_before(split, **row) for split, row in before if row["by_id"] + row["by_text"]]
     return [*([told_cut(**counts["cut"])] if "cut" in counts else []), *(f"warning: {told}" for told in shared)]

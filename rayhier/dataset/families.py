@@ -22,11 +22,11 @@ from rayhier.arrays import Bools, Ints
 from rayhier.dataset.holdout import hash_ids
 
 PAIRS = 1_000_000
-"""Pairs of queries, about, that are compared at a time."""
+"""About how many pairs of queries are compared at a time."""
 AROUND = regex.compile(r"^[¿¡\s]+|[\p{Sentence_Terminal}\s]+$")
 """Matches what begins or ends a sentence."""
 FEWEST_FAMILIES, LARGEST = 50, 0.1
-"""Answers join queries to families if this many families remain and none has a larger share of the queries."""
+"""A shared answer joins queries if at least this many families remain, and none has a larger share of the queries."""
 
 
 def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]]) -> Ints:
@@ -57,10 +57,10 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
 
 
 def _rarest(word_QW: csr_array) -> csr_array:
-    """Keep the rarest words of each query: one more than half of its words, without a remainder.
+    """Keep the rarest words of each query: half of its words, rounded down, and one more word.
 
-    Two queries whose Jaccard similarity is ½ or more share one of these words, since at least half of the words of each
-    are shared. Frequent words relate too many queries to compare them all.
+    Two queries whose Jaccard similarity is ½ or more share one of these words, because they share at least half of the
+    words of each query. Frequent words would relate too many queries to compare all pairs.
     """
     size_Q, count_W, every = word_QW.sum(axis=1), word_QW.sum(axis=0), word_QW.tocoo()
     order_X = np.lexsort((every.col, count_W[every.col], every.row))
@@ -85,8 +85,8 @@ def connected(members: Sequence[Collection[Hashable]]) -> Ints:
 def alike(texts: Sequence[str], answers: Sequence[Collection[str]]) -> tuple[Ints, str]:
     """Number the family [q] of each query, and say what the queries of a family share.
 
-    They share the normalised text. An answer joins queries too, if then at least 50 families remain, and none has more
-    than a tenth of the queries.
+    Queries of a family share the normalised text. A shared answer joins queries too, if at least 50 families then
+    remain and none of them has more than a tenth of the queries.
     """
     spelled = [[("text", normal(text))] for text in texts]
     family_Q = connected([[*own, *found] for own, found in zip(spelled, answers, strict=True)])
@@ -125,7 +125,7 @@ def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
 
 
 def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[Bools, Bools]:
-    """Mark the queries [q] whose id is among earlier queries, and the other queries [q] whose normalised text is.
+    """Mark the queries [q] whose id is an earlier query's, and other queries [q] whose normalised text is.
 
     Both arguments hold the text of each query by its id.
     """
@@ -135,7 +135,7 @@ def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[
 
 
 def told_before(split: str, queries: int, by_id: int, by_text: int) -> str:
-    """Say how many of the queries of a split `asked_before` marked."""
+    """Say how many queries of a split were marked by `asked_before`."""
     doing = "train" if split == "dev" else "train or choose"
     return f"{by_id + by_text:,} of {queries:,} {split} queries also {doing}: {by_id:,} by id, {by_text:,} by text"
 

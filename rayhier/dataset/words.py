@@ -41,16 +41,16 @@ UNWRITTEN = regex.compile(
     r"[\u00ad\u200c\u200d\u0640\u064b-\u0652\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     r"\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-"""What writers leave out at will: soft hyphens, joiners, vowel signs of Arabic and Hebrew, and variants of glyphs."""
+"""What writers may leave out: soft hyphens, joiners, vowel signs of Arabic and Hebrew, variants of glyphs."""
 STOP_WORDS: dict[Language, frozenset[str]] = {"english": frozenset((*STOPWORDS_EN, "i")), "other": frozenset()}
 """Words that say little and are not counted."""
 ENGLISH, RARE, SOME = ("the", "and", "with", "that", "this"), 50, 10_000
-"""ENGLISH: words that few texts of other languages have. If they make up more than one in RARE words of the first SOME
-texts, these are English."""
+"""ENGLISH: words that are rare in other languages. If they are more than one in RARE words of the first SOME texts, the
+texts are English."""
 
 
 def language_of(texts: Iterable[str]) -> Language:
-    """Tell in which language the words of texts are counted."""
+    """Detect the language in which the words of texts are counted."""
     count = Counter(word for text in islice(texts, SOME) for word in words(text, "other"))
     return "english" if RARE * sum(count[word] for word in ENGLISH) > count.total() else "other"
 

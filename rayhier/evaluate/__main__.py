@@ -118,7 +118,7 @@ def _measure(options: argparse.Namespace) -> list[str]:
 
 
 def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
-    """Count the texts that are judged train queries of the run, or return 0 if its corpus is gone."""
+    """Count the texts that are also judged train queries of a run. Returns 0 if the run's corpus is gone."""
     from rayhier.dataset.families import normal
     from rayhier.dataset.queries import load_texts
 

@@ -89,7 +89,7 @@ class SeedResult:
     best: dict[str, dict[str, float]] = field(default_factory=dict)
     """Phase of training -> metrics of the epoch whose weights it kept."""
     others: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures over the queries that neither train nor choose. Empty if all queries are such."""
+    """System -> measures over the queries that neither train nor choose. Empty if no query is left out."""
 
     def settled(self, spec: JobSpec) -> JobSpec:
         """Return the spec with the seed's own weight of BM25."""
@@ -111,7 +111,7 @@ class Evaluation:
     family_Q: Ints
     """Number [q] of each query's family: queries that share an answer or half of their words."""
     asked_before: dict[str, int]
-    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`. Empty if no query does."""
+    """Number of `queries`, and of queries that also train or choose, `by_id` or `by_text`. Empty if no query does."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched; None where a query visits leaves."""
     cut: dict[str, Any] | None = None

@@ -162,8 +162,8 @@ def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
 def trec(system: str, run: dict[str, dict[str, float]]) -> str:
     """Format a run (query -> document -> score) as a TREC run file; blanks and % in an id are percent-encoded.
 
-    Scores are written to the last bit of a float32. If scores are equal, each later score is lowered by such a bit.
-    So other programs keep the order of the run.
+    Scores are written with all bits of a float32. If scores are equal, each later score is lowered by the last bit,
+    so that other programs keep the order of the run.
     """
     lines = []
     for query, scores in run.items():

@@ -137,11 +137,11 @@ class Report(BaseModel):
     families: int = 0
     """Number of families of queries, which intervals resample."""
     asked_before: dict[str, int] = {}
-    """Numbers of `queries`, and of those that also train or choose, `by_id` or `by_text`. Empty if no query does."""
+    """Number of `queries`, and of queries that also train or choose, `by_id` or `by_text`. Empty if no query does."""
     cut: dict[str, Any] | None = None
     """Number of `families` that cut dev out of train, and what their queries `shared`. Absent if dev was not cut."""
     others: dict[str, dict[str, float]] = {}
-    """System -> measures over the queries that neither train nor choose. Empty if all queries are such."""
+    """System -> measures over the queries that neither train nor choose. Empty if no query is left out."""
     filter: dict[str, Any] | None = None
     """Filter that chose the documents to search; absent where all were searched, as are `corpus` and `left_out`."""
     corpus: int | None = None
@@ -172,7 +172,7 @@ class Report(BaseModel):
     """The decision for each seed whether the trained encoder is kept; empty where `encoder.adopt` keeps it always, or
     nothing trained."""
     began_best: bool = False
-    """True if training kept the weights that it began with, whatever the seed: no epoch was better on dev."""
+    """True if the training of every seed kept the weights that it began with, because no epoch was better on dev."""
     seconds: dict[str, float]
     seeds: list[int]
 

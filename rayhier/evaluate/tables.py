@@ -18,7 +18,7 @@ EXACT = {"faiss_ivf": "exact"}
 def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: a measure of each system at shares of the documents visited, interpolated.
 
-    Below each baseline: the router minus the baseline, and the interval of the difference. * if there is no `doubt`.
+    Rows below each baseline have the router minus the baseline, and the difference's interval. * means no `doubt`.
     """
     header = [measure, *(f"{share:.0%} visited" for share in visited)]
     rows = []

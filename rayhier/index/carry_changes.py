@@ -56,7 +56,7 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
         last = tail[-1].number if tail else old.manifest.log
         logged = {name for made in log.there() for name in made.ids.to_pylist()}
         is_undone = old.manifest.undone_in > taken
-        if is_undone and taken in leaf_map.versions(before.root):  # what the shell changed, and a rollback undid
+        if is_undone and taken in leaf_map.versions(before.root):  # a rollback undid what the shell changed
             logged |= _named(LeafMap.open(before.root, taken), before, layout.key)
         names = pa.array(sorted(logged | _named(old, before, layout.key)), pa.string())
         older = _documents(old, tail, names, layout)

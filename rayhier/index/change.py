@@ -35,7 +35,7 @@ Batch = tuple[pa.Table, Encoded]
 """Documents in the corpus's columns, and the trained encoder's output for their texts."""
 REMOVED_IDS = "removed/"
 EMBEDDED_ROWS, EMBEDDED_IDS = "data/embedded-", f"{REMOVED_IDS}embedded-"
-"""Beginnings of the names of files of rows that took the place of carried ones, and of these documents' ids."""
+"""How file names begin: of files with rows that replaced carried rows, and of files with the ids of these documents."""
 AGAIN = ("given more than once", "each id once")
 
 

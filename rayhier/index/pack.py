@@ -1,7 +1,7 @@
 """Pack: write the rows of many small shards, which folds and additions left, to one, so that few files stay.
 
-Of the shards of about a size, sixteen become one. A row is written again once for each sixteen times as many rows,
-until its shard is as large as a build makes them. Files of removed ids are packed in the same way, if they
+Sixteen shards of about the same size become one shard. A row is written again once for each sixteen times as many
+rows, until its shard is as large as a build makes shards. Files of removed ids are packed in the same way, if they
 act on the same shards.
 """
 
@@ -25,12 +25,12 @@ from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
 
 WIDTH = 16
-"""Number of files of about a size that become one, and the factor between two sizes."""
+"""Number of files of about the same size that become one file, and the factor between two sizes."""
 T = TypeVar("T")
 
 
 def pack(root: Location) -> LeafMap | None:
-    """Publish a version with packed small shards or files of removed ids, or return None if no sixteen are alike.
+    """Publish a version with packed small shards or files of removed ids, or None if no sixteen are about equal.
 
     Memory holds the rows of the new shard. InputError where a file is damaged, or was replaced in the meantime.
     """
@@ -54,8 +54,8 @@ def pack(root: Location) -> LeafMap | None:
 
 
 def packed(changed: LeafMap) -> LeafMap:
-    """Pack the files that a change has left too many of. Returns the newest version that was published."""
-    with contextlib.suppress(InputError, OSError):  # the change is there, and the next change packs
+    """Pack files if a change has left too many of them. Returns the newest version that was published."""
+    with contextlib.suppress(InputError, OSError):  # the change is published, and the next change packs
         while (after := pack(changed.root)) is not None:
             changed = after
     return changed
@@ -68,7 +68,7 @@ def small(manifest: Manifest) -> list[Shard]:
 
 
 def together(manifest: Manifest) -> list[Removal]:
-    """Choose the files of removed ids to pack: sixteen of about a size, if they act on the same shards."""
+    """Choose the files of removed ids to pack: sixteen of about the same size, if they act on the same shards."""
     sinces = sorted(shard.since for shard in manifest.shards)
     return _alike(
         manifest.removed,
@@ -77,7 +77,7 @@ def together(manifest: Manifest) -> list[Removal]:
 
 
 def _alike(files: Iterable[T], kind: Callable[[T], Any]) -> list[T]:
-    """Return the files of the first kind of which there are sixteen, or none if there is no such kind."""
+    """Return the files of the first kind that has sixteen files, or none if no kind has sixteen."""
     kinds = defaultdict[Any, list[T]](list)
     for file in files:
         kinds[kind(file)].append(file)
@@ -95,7 +95,7 @@ def _embedded(removal: Removal) -> bool:
 def _placed(
     base: Manifest, used: list[File], listed: str, gone: Sequence[Any], packed: Sequence[Any]
 ) -> Callable[[LeafMap], Manifest]:
-    """Return the change that replaces files of a version, in a list, by the packed files that were made of them."""
+    """Return the change that replaces some files in a list of a version by the files that were packed from them."""
 
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest

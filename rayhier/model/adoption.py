@@ -49,8 +49,9 @@ class Adoption(Decision):
     ) -> Self:
         """Decide by the measure of each query [q] with the base encoder and with the trained one.
 
-        The gain must be above 0 by more than a standard error. Queries of a family [q] (None: all differ) count as one,
-        because only families are independent. If there is one query, or no gain or loss, the base stays.
+        The gain must be above 0 by more than a standard error. Queries of a family [q] count as one query,
+        because only families are independent. None: each query is a family. If there is one query, or no gain or loss,
+        the base encoder stays.
 
         >>> import numpy as np
         >>> Adoption.of("dev queries", np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.3, 0.5])).adopted

@@ -27,7 +27,7 @@ DENSE = "2_Dense"
 """Subfolder of a trained head; the base encoder's own modules after pooling are in `base/`."""
 DENSE_WEIGHT = "linear.weight"
 LETTERS = 100
-"""Characters that are read for each token that a text may have. The rest of a long text is cut before tokenizing."""
+"""Characters that are read for each token that a text may have. A longer text is cut before it is tokenized."""
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 LAYERS = ("encoder.layer", "transformer.layer", "layers")
 """Names of the list of layers in models of `transformers`: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT."""

@@ -14,7 +14,7 @@ class Words:
     """BM25 over texts, by bm25s with its defaults: Lucene's formula, k1 1.5, b 0.75."""
 
     def __init__(self, texts: Sequence[str], language: Language | None = "english") -> None:
-        """Count the words of texts. If the language is None, the texts tell it."""
+        """Count the words of texts. If the language is None, it is detected from the texts."""
         self.count, self.language = len(texts), language or language_of(texts)
         self._index = bm25s.BM25()
         tokens = [words(text, self.language) for text in texts]

@@ -35,7 +35,7 @@ class Lexical:
     base_QK: Floats
     """Scores [q, k] of the ranking's documents by their vectors; -inf where it has no document."""
     leaf_QKR: Ints | None = None
-    """Leaves [q, k, 2] of these documents. -1 or None if every search by vectors compares them."""
+    """Leaves [q, k, 2] of these documents. -1 or None if every search by vectors compares the documents."""
 
 
 class WordScan:
@@ -131,7 +131,7 @@ def fused(
     """Fuse the ranking by vectors with BM25's results from the parts of an index: the best k results, ties by id.
 
     `sum`: score by vectors + weight · BM25 / the query's best BM25; BM25 is 0 for a document that is no result of it.
-    If scores by vectors are no `cosines`, the weight is multiplied by the best minus the least of these scores.
+    If vector scores are not `cosines`, the weight is multiplied by the best minus the lowest vector score.
     `rank`: 1 / (60 + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Of BM25's results in all
     parts together, only the best `listed` count; None: all. Documents count as visited in the search by vectors alone.
     """
@@ -160,7 +160,7 @@ def fused(
 
 
 def compared(parts: Sequence[Lexical], leaves_QB: Ints) -> Ints:
-    """Count the documents [q] that words found and vectors compared, though none of their leaves was visited."""
+    """Count the documents [q] that words found, whose vectors were compared, and of which no leaf was visited."""
     far_Q = np.zeros(len(leaves_QB), np.int64)
     for part in parts:
         if part.leaf_QKR is not None:

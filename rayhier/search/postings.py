@@ -127,7 +127,7 @@ def _counted(leaf_map: LeafMap, shard: Shard) -> pa.Table:
     table = leaf_map.postings(shard)
     if table.schema.metadata == schemas.POSTINGS.metadata:
         return table
-    log.warning("%s: words of an older rayhier; counted again, until rayhier index compact", shard.file.name)
+    log.warning("%s: an older rayhier split its words; counted again until rayhier index compact", shard.file.name)
     whole = replace(leaf_map, manifest=leaf_map.manifest.model_copy(update={"removed": []}))
     rows = whole.read(shard, ["rank", "title", "text"])
     is_first_N = rows["rank"].to_numpy() == 0

@@ -163,7 +163,7 @@ class CodeScan:
                 break
             fetch *= 2  # many rows belong to few results
         scored_Q = np.full(len(query_QM), scored, dtype=np.int64)
-        if scored < compared and self._leaves.holds_passages:  # codes may have found a lesser passage of a result
+        if scored < compared and self._leaves.holds_passages:  # codes may have found a worse passage of a result
             ranked = self._leaves.passages(query_QM, documents, row_QK)
             score_QK, row_QK, documents, _ = rows.results(ranked, k, needs=needs)
             scored_Q = scored_Q + (ranked.row_QT >= 0).sum(axis=1)

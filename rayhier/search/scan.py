@@ -182,7 +182,7 @@ class LeafScan:
             short_A = short_A[~more.whole_Q & lacks(row_AK, k)]
         leaves_Q, scanned_Q = (leaves_QB >= 0).sum(axis=1), first.scanned_Q
         table = documents if len(tables) == 1 else pa.concat_tables(tables)
-        if self.codec == "pq" and self.holds_passages:  # codes may have found a lesser passage of a result
+        if self.codec == "pq" and self.holds_passages:  # codes may have found a worse passage of a result
             ranked = self.passages(query_QM, table, row_QK, leaves_QB)
             score_QK, row_QK, table, _ = self.rows.results(ranked, k, needs=needs)
             scanned_Q = scanned_Q + (ranked.row_QT >= 0).sum(axis=1)

@@ -44,7 +44,7 @@ class Tail:
     """Documents of the changes after a version's last one, and the ids that these changes name."""
 
     def __init__(self, first: int, *, words: Language | None = "english") -> None:
-        """Begin after change number `first`, without a document. `words`: language of the index's words."""
+        """Begin empty, after change number `first`. `words`: language of the index's words."""
         self.first, self.last, self._words = first, first, words
         self._lock = threading.Lock()
         self.rows_of = dict[str, list[int]]()

@@ -42,8 +42,8 @@ class RequestLimits(_Args):
     queries have waited for a twentieth of a second or more, a query that would wait for longer than this is answered
     503."""
     max_requests: Count = 64
-    """Most requests, with bodies that have arrived, that an ingress works on or sends answers to at a time. Further
-    requests are answered 503. As many may wait for `min_log`."""
+    """Most requests at a time whose bodies have arrived, and that an ingress works on or answers. Further requests are
+    answered 503. The same number of requests may wait for `min_log`."""
     peer_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """Share of `max_requests`, `max_arriving_bytes` and `max_unsent_bytes` that one address may hold. Set 1 if all
     requests come through one proxy."""
@@ -103,8 +103,8 @@ class ServeArgs(_Args):
     cors_origins: list[Origin] = []
     """Origins whose pages may send requests from a browser, like https://search.example.org; `*` is every origin."""
     allowed_hosts: list[str] = []
-    """Names that the header Host of requests may have. Empty: any. A server of one process on loopback without a token
-    allows loopback's names and these."""
+    """Names that the header Host of requests may have. If empty, any name is allowed. If a server of one process is on
+    loopback without a token, it allows loopback's names and these names."""
     log_queries: bool = False
     """True: the log contains the texts of queries."""
     behind_front: bool = False

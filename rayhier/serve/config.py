@@ -63,7 +63,7 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
         raise InputError(
             f"{template}: http_options.host: got {host!r}, which other machines reach; Serve's own proxy has no "
             f"limit for the head of a request; allowed: with args.token_file, {HA_PROXY}=1, or args.behind_front: true "
-            f"where a proxy before it limits heads; or {', '.join(LOOPBACK)}"
+            f"if a proxy in front of it limits heads; or {', '.join(LOOPBACK)}"
         )
     if isinstance(host, str) and isinstance(number, int):  # otherwise Ray Serve's own check reports the mistake
         check_free(host, number)

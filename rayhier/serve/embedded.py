@@ -98,7 +98,7 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
 
 
 def allowed_hosts(args: ServeArgs, host: str) -> Sequence[str]:
-    """Return the names that requests to an address may have. A page could call a server on loopback without a token."""
+    """Return the names that requests may have in Host. A web page could call a server on loopback without a token."""
     is_open = args.token_file is None and args.write_token_file is None
     return [*LOOPBACK, *args.allowed_hosts] if host in LOOPBACK and is_open else args.allowed_hosts
 

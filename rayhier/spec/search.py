@@ -176,7 +176,7 @@ class HybridSpec(Section):
     """Rule of fusion. `sum`: score by vectors + weight · BM25 / the query's best BM25. `rank`: reciprocal rank fusion,
     which reads only the ranks."""
     weight: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
-    """Weight of BM25, for `fuse: sum` only. With similarity `dot` it is times the spread of the scores by vectors.
+    """Weight of BM25, for `fuse: sum` only. With similarity `dot` it is multiplied by the spread of the vector scores.
     `auto`: chosen for the trained model by dev queries, where they are few by train queries in folds too; 0 where BM25
     does not pay, .3 where there are no dev queries."""
     depth: Annotated[int, Field(ge=1, le=10_000)] = 100

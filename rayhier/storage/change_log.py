@@ -10,7 +10,7 @@ rules keep its change out of the log (ADR 21 has the proof):
 
 1. Every change up to the end of the newest gathered object is read from gathered objects only.
 2. The newest single object and the newest gathered object are never removed.
-3. A Writer lists the log after each put. If a later number is there, its own number may be one that was free again.
+3. A Writer lists the log after each put. If the list has a later number, the Writer's number may have been free again.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ LENGTH = 8
 KEPT = 100_000
 """Newest changes that stay in the log after leaf files hold them, with their idempotency keys."""
 EPOCH = "writer-"
-"""Beginning of the name of a Writer's lease, which its epoch follows. It sorts after the names of changes."""
+"""Beginning of the file name of a Writer's lease, before the epoch. Such names sort after the names of changes."""
 TOLD = ("key", "body", "documents", "replaced", "router", "epoch")
 """What a change's line of JSON says besides its number and kind."""
 
@@ -102,7 +102,7 @@ class Change:
 
 
 class FencedError(Exception):
-    """Another Writer with a later epoch has begun, so a change that was just tried is in the log or not."""
+    """Another Writer with a later epoch has begun, so the change just tried may or may not be in the log."""
 
 
 class ChangeLog:
@@ -115,8 +115,8 @@ class ChangeLog:
         """Make a change durable. Returns False if its number is taken.
 
         Raises:
-            FencedError: a Writer with a later epoch than the change's has begun, and removes the earlier lease.
-            OSError: storage refused the change, which is in the log or not.
+            FencedError: a Writer with a later epoch than the change's has begun. It removes the earlier lease.
+            OSError: storage refused the change. The change may or may not be in the log.
         """
         name, data = _name(change.number), change.packed()
         is_new = files.create(self._folder / name, data)
@@ -128,7 +128,7 @@ class ChangeLog:
         return is_new
 
     def _counts(self, number: int, data: bytes) -> bool:
-        """Return True if the log has a change that was just put. Otherwise its number was free again: remove it."""
+        """Return True if the log has the change just put. Otherwise its number was free again: remove the change."""
         _, gathered = self._listed()
         if number > _end(gathered):
             return True
@@ -167,7 +167,7 @@ class ChangeLog:
     def there(self, number: int = 0, last: int | None = None, *, with_table: bool = True) -> Iterator[Change]:
         """Yield the changes after a number that the log has, up to number `last`, over gaps; else with empty tables.
 
-        A log has a gap if another index was served for a while: the log of that index has those changes.
+        A log has a gap if another index was served for a while: the log of that index has the missing changes.
 
         Raises:
             InputError: an object is damaged. The changes before it were yielded.
@@ -202,9 +202,9 @@ class ChangeLog:
         return found, None
 
     def gather(self, first: int, last: int) -> bool:
-        """Gather the changes `first` to `last` into one object, then remove theirs. Returns False if it may not.
+        """Gather the changes `first` to `last` into one object, then remove their single objects.
 
-        It may not if some of these changes are not single objects, or one is the newest change.
+        Does nothing and returns False if some of the changes are not single objects, or one is the newest change.
         """
         singles, gathered = self._listed()
         numbers = range(first, last + 1)
@@ -224,7 +224,7 @@ class ChangeLog:
         return True
 
     def tidy(self, last: int) -> None:
-        """Gather the single objects of the changes up to `last`, and remove those that do not count.
+        """Gather the single objects of the changes up to `last`, and remove single objects that do not count.
 
         A Writer that died after it published a version, or while it gathered, leaves such objects.
         """

@@ -42,7 +42,7 @@ def create(path: Location, data: bytes) -> bool:
     Writers that may compete for a name must write different data.
 
     Raises:
-        OSError: storage refused the file, or cannot tell that the file survives a power cut. Others may see the file.
+        OSError: storage refused the file, or cannot ensure that it survives a power cut. Others may see the file.
     """
     if isinstance(path, Remote):
         return path.create(data)
@@ -59,7 +59,7 @@ def create(path: Location, data: bytes) -> bool:
             is_new = True
     finally:
         temporary.unlink(missing_ok=True)
-    _flush_folder(path.parent)  # if the name exists too: the flush may have failed when it was made
+    _flush_folder(path.parent)  # also if the name exists: the flush after its put may have failed
     return is_new
 
 
@@ -72,7 +72,7 @@ def replace(path: Location, data: bytes, *, durable: bool = True) -> None:
 
 
 def rewrite(path: Location, data: bytes) -> None:
-    """Write other bytes to a file that is there, not in one step. On this machine FileNotFoundError if it is gone."""
+    """Replace the bytes of an existing file, not in one step. FileNotFoundError if a file on this machine is gone."""
     if isinstance(path, Remote):
         path.write_bytes(data)
         return

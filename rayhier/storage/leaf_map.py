@@ -211,9 +211,9 @@ class Manifest(BaseModel):
     undone: int = 0
     """Number of the last change of the change log that a rollback, of this version or one before, left behind."""
     undone_in: int = 0
-    """Number of the newest version, this one or one before, that a rollback published."""
+    """Number of the newest version that a rollback published: this version or an earlier version."""
     taken: int = 0
-    """Number of the newest version of the index before this one whose changes were carried to this one."""
+    """Newest version of the previous index whose changes were carried to this index."""
 
     @property
     def files(self) -> list[File]:
@@ -485,8 +485,8 @@ def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -
 def republish(root: Location, version: int, log: int = 0, key: str | None = None) -> LeafMap:
     """Publish the content of an older version as the newest version (rollback), and open it.
 
-    Changes of the change log up to number `log` do not come after it. `key` is a request's idempotency key: if a
-    rollback had it, nothing is published, and the newest version is opened. InputError if the older version or a file
+    Changes of the log up to number `log` are left behind. If a rollback already had the request's `key`, nothing is
+    published, and the newest version is opened. InputError if the older version or a file
     of it is gone.
     """
     while True:

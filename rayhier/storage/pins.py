@@ -75,9 +75,9 @@ def held(root: Location) -> set[int]:
 
 
 def oldest_written(root: Location) -> float:
-    """Return the number of the oldest version of which a writer makes another now; infinity if there is none.
+    """Return the number of the oldest version from which a writer now makes another version. Infinity if there is none.
 
-    The numbers after it must not be free again, so that the writer learns if one is taken.
+    Later numbers must not be free again, so that the writer learns if the number that it wants was taken.
     """
     return min(
         (version for path, version in _every(root) if path.name.startswith(WRITES) and _holds(path)), default=math.inf

@@ -33,7 +33,7 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @dataclass(frozen=True)
 class Process:
-    """A process, as others on its machine can find it. A process id alone may be used again."""
+    """Identifies a process for others on its machine. The process id alone may be used again."""
 
     pid: int
     host: str
@@ -56,7 +56,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Lease:
-    """Who writes, and until when by the clock of everyday time."""
+    """Who writes, and until when by the wall clock."""
 
     number: int
     process: Process
@@ -66,14 +66,14 @@ class Lease:
     def holds(self) -> bool:
         """True while the lease counts: its time is not over, and its process has not ended.
 
-        A lease that is longer than leases are ever taken was written by a wrong clock, and does not count.
+        A lease that is longer than any lease may be was written by a wrong clock, and does not count.
         """
         return now() < self.until <= now() + 2 * SECONDS and not self.process.has_ended
 
 
 @dataclass
 class Held:
-    """The lease of this process. A call says if no other Writer can have taken over."""
+    """The lease of this process. A call returns True if no other Writer can have taken over."""
 
     epoch: int
     seconds: float
@@ -81,12 +81,12 @@ class Held:
     lost: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self) -> bool:
-        """Return True if nobody took over, and the lease was renewed in time by this process's own clock."""
+        """Return True if nobody took over, and this process renewed the lease in time by its own clock."""
         return not self.lost.is_set() and clock() < self.renewed + self.seconds
 
 
 class WrittenError(InputError):
-    """A Writer's lease on the index holds, which ends some time."""
+    """A Writer's lease on the index still holds. The lease will end."""
 
 
 def refuse_while_written(root: Location) -> None:
@@ -137,7 +137,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
     _refuse(root, before)
     held = Held(1 if before is None else before.number + 1, seconds)
     path = root / LOG / f"{EPOCH}{held.epoch:06d}.json"
-    # The name may be free again. Then a later lease was there first.
+    # The name may be free again. In this case a later lease exists already.
     if not files.create(path, _bytes(seconds)) or newest_epoch(root) > held.epoch:
         raise WrittenError(f"{path}: another writer took it at this moment; nothing was changed; start again")
     if before is not None:

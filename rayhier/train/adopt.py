@@ -1,4 +1,4 @@
-"""Decides if a trained encoder is kept: if queries that training did not read find more with it (ours).
+"""Decides if a trained encoder is kept. It is kept if queries that training did not read find more with it (ours).
 
 These queries are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the
 weight of BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
@@ -56,7 +56,7 @@ MOST_COUNTED = 200_000
 
 
 Asked = tuple[Values, Values, Ints]
-"""The measure [w, q] of queries by the base encoder, that by a trained one, and each query's family [q]."""
+"""Measures [w, q] of queries by the base encoder, their measures by a trained encoder, and each query's family [q]."""
 NOTHING_ASKED: Asked = np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(0, np.int64)
 
 
@@ -134,8 +134,8 @@ class Fold:
 def folds(examples: Examples, documents: Documents) -> Iterator[Fold]:
     """Divide judged train queries by families, and yield folds until ENOUGH families were yielded.
 
-    At most MOST_ASKED queries of a fold are asked. There are no folds of fewer than two families. Families are of equal
-    texts only: people ask for the same documents in other words again, and a training may gain by that.
+    At most MOST_ASKED queries of a fold are used. With fewer than two families there are no folds. Here a family has
+    queries of equal text only: people ask for the same documents in other words, and a training may gain by that.
     """
     query_P, yielded = examples.pair_P2[:, 0], 0
     grades = dict[int, dict[str, int]]()
@@ -178,7 +178,7 @@ def decide(
     """Decide, on every worker alike, if the encoder that a phase has trained is kept.
 
     `before` are the weights before training. `dev` are the dev queries, of the kind `source`, with base vectors. `make`
-    makes a training like the phase's of a tower on other examples, and `run` carries it out under a name.
+    makes a training of a tower on other examples, like the phase's training. `run` runs this training under a name.
     """
     tower, examples = phase.tower, phase.examples
     texts = list(dev.texts or dev.ids)

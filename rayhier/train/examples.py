@@ -9,7 +9,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Copies
 
 ROUNDED = 16_384
-"""Vectors that are rounded at a time, for memory."""
+"""Number of vectors that are rounded at a time, to limit memory."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Examples:
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
     def known(self) -> "KnownPositives":
-        """Index the pairs and the spared pairs, for looking up which documents are no negatives of a query.
+        """Index the pairs and the spared pairs, to look up which documents are no negatives of a query.
 
         Documents with the same vector count as one, so a copy of an answer is no negative, judged or not.
         """
@@ -84,7 +84,7 @@ class KnownPositives:
     """Index that says which documents are known answers of a query.
 
     `key_P` holds, in ascending order, query row x `documents` + document row for each known pair; `documents` is the
-    number of documents. Documents that are the same have the row `first_N` [n] of their first.
+    number of documents. Documents with the same vector have the row `first_N` [n] of the first of them.
     """
 
     key_P: Ints

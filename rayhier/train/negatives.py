@@ -18,7 +18,7 @@ Search = Callable[[slice, int], Ints]
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
     """Mine hard negatives: for each pair the `top` best documents that are no known answers of its query.
 
-    `query_P` are the rows of the pairs' queries. Of documents that are the same, the best is taken. Returns rows
+    `query_P` are the rows of the pairs' queries. Of documents with the same vector, the best is taken. Returns rows
     [p, top] in the order of the search, -1 where there are fewer.
     """
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)

@@ -284,8 +284,8 @@ class ChangeQueue:
     async def append(self, changes: Sequence[Change]) -> tuple[int, ApiError | None]:
         """Make the first of some changes durable. Returns how many, and an ApiError 503 if storage refused the next.
 
-        What storage refused is in the log or not. Requests see changes once the follower applies them. If there is
-        neither a change nor an error, the number of the first is taken.
+        What storage refused is in the log or not. Requests see changes once the follower applies them. Without a
+        change and without an error, the number of the first change is taken.
         """
         appended, error = await run_in(self._append_thread, self._append, changes)
         if error is None:
@@ -341,8 +341,8 @@ class ChangeQueue:
         mine, there = self._follower.manifest, LeafMap.open(other).manifest
         if there.undone_in > mine.taken or there.undone > mine.log:
             raise InputError(
-                f"{other}: a rollback made version {there.undone_in} and left changes up to {there.undone} behind; "
-                f"{self._follower.root} has what version {mine.taken} had, and changes up to {mine.log}"
+                f"{other}: a rollback made version {there.undone_in} and left behind changes up to {there.undone}; "
+                f"{self._follower.root} has the content of version {mine.taken}, and changes up to {mine.log}"
             )
         return list(ChangeLog(other).after(self._follower.seen.log))
 

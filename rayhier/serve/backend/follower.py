@@ -182,7 +182,7 @@ class Follower:
     async def move(self, number: int) -> None:
         """Let requests see another version, once all groups have opened it.
 
-        Changes nothing if requests see a newer version by then. Takes the lock itself. LostError if a shard group
+        Changes nothing if requests already see a newer version. Takes the lock. LostError if a shard group
         does not answer.
         """
         while True:
@@ -209,7 +209,7 @@ class Follower:
         last, before = changes[-1].number if changes else manifest.log, self.seen.log
         self._serve(opened, pins.pop_all(), Newest(replace(seen, log=last), documents))
         for made in changes:
-            if made.number > before:  # if changes before it cannot be read any more
+            if made.number > before:  # also if earlier changes cannot be read any more
                 self._count(made)
                 self.applied(made)
 

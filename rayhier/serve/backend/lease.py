@@ -19,8 +19,8 @@ class WriteLease:
     def __init__(self, root: Location, is_named: Callable[[], bool] = lambda: True) -> None:
         """Take the lease on the index below `root`.
 
-        `is_named` tells if current.json names the index. If not, the Writer of the index that it names has all changes
-        of this one, so that this one makes no more.
+        `is_named` tells if current.json names this index. If not, the Writer of the named index has all changes of this
+        index, so this Writer makes no more changes.
 
         Raises:
             InputError: another Writer's lease holds, or current.json names another index.
@@ -42,7 +42,7 @@ class WriteLease:
         return self._held.epoch
 
     def holds(self) -> bool:
-        """Return True while this Writer may change the index: no other can have taken over, and it has caught up."""
+        """Return True while this Writer may change the index: it has caught up, and no other can have taken over."""
         return self.has_caught_up and self._held()
 
     @property

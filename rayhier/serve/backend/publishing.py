@@ -94,7 +94,7 @@ class Publisher:
         """Fold the tail whenever it is large or old, and look whether a damaged log was mended.
 
         If another server wrote meanwhile and has ended, this server takes the lease again and goes on. Ends once the
-        Writer of another index took over.
+        Writer of another index has taken over.
         """
         seconds = AGAIN_SECONDS
         while not self._lease.moved:
@@ -125,7 +125,7 @@ class Publisher:
                 log.exception("the log's tail cannot be folded; it is tried again")
 
     async def _go_on(self) -> None:
-        """Take the lease again, and let requests see what another Writer did. Does nothing while that Writer writes.
+        """Take the lease again, and let requests see what another Writer did. Does nothing while it still writes.
 
         Changes are accepted only after this.
         """

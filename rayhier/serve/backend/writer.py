@@ -93,7 +93,7 @@ class Writer:
     async def begin(self, old: "Writer | None" = None) -> None:
         """Let requests see the newest version with the log's tail, and what the index before this one was told since.
 
-        Unless a Writer `old` of that index hands over to this one, no Writer may answer a change there any more.
+        If no Writer `old` of that index hands over, that index's Writers must be unable to answer a change any more.
         LostError where a shard group does not answer, InputError as in `take_over`.
         """
         before = self._follower.version.before()

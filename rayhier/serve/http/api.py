@@ -92,7 +92,7 @@ KEY_LENGTH = 200
 """Most characters of an idempotency key."""
 WAITED, LOOK_SECONDS = 2.0, 0.1
 """Most seconds that a request waits for a change of the log, and seconds between two looks at storage meanwhile. The
-server that made a change sees it at once. A request that waits longer names a change that is not there."""
+server that made a change sees it at once. If a request waits longer, it names a change that does not exist."""
 Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
 DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
@@ -137,7 +137,7 @@ class Backend(Models, Protocol):
         """The index as requests that begin now see it."""
 
     def changed(self) -> Awaitable[None]:
-        """Return once another view is seen."""
+        """Wait until requests see another view."""
 
 
 class Writes(Protocol):
@@ -188,8 +188,8 @@ def api(
 
     `nodes` returns the nodes of the tree and the version with their sizes, and `versions` some versions before a number
     (None: all), the newest first; both may read storage. Requests begin once `following` says so; `lifespan` runs
-    beside the application. `origins` are those whose pages may send requests too. Requests may name only `hosts`,
-    by default any. With `log_queries` the texts of queries are logged. Without a `writer` no request may write.
+    with the application. `origins` are those whose pages may send requests too. Requests may name only `hosts`, by
+    default any. With `log_queries` the texts of queries are logged. Without a `writer` no request may write.
     `recall` returns recall as served. With `follows` requests see changes that another server makes, without a Writer
     here too.
     """

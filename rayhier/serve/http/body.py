@@ -97,7 +97,7 @@ def json_route(
     """Make the class of routes whose bodies are JSON. Large bodies are parsed in a thread.
 
     A body has at most `most` values and keys. A body of PUT or DELETE has at most `most_written`. A route calls `check`
-    with its path, whatever path the guard saw.
+    with its own path, even if the guard saw another path.
     """
     thread = ThreadPoolExecutor(1, "parse")
 

@@ -33,12 +33,12 @@ PATHS = READING_POSTS | {"/v1/index", "/v1/documents", "/v1/nodes", "/v1/version
 READS = ("GET", "HEAD", "OPTIONS")
 """HTTP methods that need no token for writing. Every other method needs it, except POST to `READING_POSTS`."""
 SMALL = 64_000
-"""Most bytes of an answer that is not counted among those that wait for their readers."""
+"""Most bytes of a small answer. Small answers are not counted among the answers that clients have not read."""
 KNOWN = "known"
-"""Key in a scope's state of a request that had the token, if one is needed."""
+"""Key in the state of a scope. It is there if the request had the token, or if no token is needed."""
 Block = Callable[[], AbstractContextManager[None]]
 WITHOUT_SLOT: ContextVar[Block] = ContextVar("slot", default=contextlib.nullcontext)
-"""Makes a block in which the request that is answered holds no slot, because it only waits."""
+"""Makes a block in which the current request holds no slot, because the request only waits."""
 PORT = re.compile(rb":[0-9]*$")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that no path has. Only ids of documents may contain them."""
@@ -121,7 +121,7 @@ class Guard:
             raise ApiError(504, "timeout", f"no answer within {most:g} s, {name}") from None
 
     def _check_host(self, scope: Scope) -> None:
-        """Raise ApiError 421 unless a request names a host of this server. A page may give its own name our address."""
+        """Raise ApiError 421 unless a request names a host of this server. A web page's name may have our address."""
         named = [value for name, value in scope["headers"] if name == b"host"] or [b""]
         for host in named if self._hosts else ():
             if PORT.sub(b"", host.lower()).strip(b"[]") not in self._hosts:

@@ -233,7 +233,7 @@ class SeenBody(Body):
     version: int
     """Version of the index. For a rollback it is the new version."""
     log: int
-    """Number of the last change of the log: `min_log` of a request that must see it. A rollback leaves it behind."""
+    """Number of the log's last change. A request with this `min_log` sees the change. A rollback leaves it behind."""
 
 
 class WrittenResponse(SeenBody):

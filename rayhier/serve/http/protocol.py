@@ -33,8 +33,8 @@ LINGER_SECONDS = 2.0
 
 @lru_cache(1_000)
 def _tell(server: ServerState, peer: str, minute: int) -> None:  # noqa: ARG001  each is told once
-    """Log that a peer of a server sends what is no HTTP, once a minute."""
-    logging.getLogger("uvicorn.error").warning("%s sends what is no HTTP", peer)
+    """Log once a minute that a peer of a server sends data that is not HTTP."""
+    logging.getLogger("uvicorn.error").warning("%s sends data that is not HTTP", peer)
 
 
 class _Transport:
@@ -78,7 +78,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Rank of an idle connection. Those whose last request had no token come first, then the longest idle."""
+        """Rank of an idle connection. Connections whose last request had no token come first, then the longest idle."""
         return self.cycle is not None and KNOWN in self.cycle.scope.get("state", {}), self._idle_since
 
     @property

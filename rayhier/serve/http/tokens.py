@@ -16,7 +16,7 @@ from rayhier.serve.errors import ApiError
 from rayhier.spec import InputError
 
 SHORT = 16
-"""Characters below which a token is short."""
+"""A token with fewer characters is short."""
 AGAIN_SECONDS = 1.0
 """Least seconds between two reads of the files."""
 SAME = "write_token_file: holds the same token as token_file; allowed: two different tokens"
