@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -58,6 +59,8 @@ class Publisher:
     ) -> None:
         self._follower, self._root, self._limits, self._lease = follower, follower.root, limits, lease
         self._placement, self._changes, self._tasks = placement, changes, tasks
+        self.take_over: Callable[[], Awaitable[None]] = _nothing
+        """Function that appends what the log of the index before has beyond this one's."""
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
         self._maintenance = Maintenance(follower.root)
         self._embedding: Embedding | None = None
@@ -133,10 +136,12 @@ class Publisher:
             return
         async with self._publishing:
             await self.serve_newest()
-        await self._changes.remember_folded(self._follower.log)
         async with self._follower.lock:
             await self._changes.catch_up()
-            self._lease.has_caught_up = True
+            if self._follower.damage is None:
+                await self._changes.remember_folded(self._follower.log)
+                await self.take_over()
+                self._lease.has_caught_up = True
 
     async def fold(self) -> None:
         """Write the tail to leaf files as a new version, and let requests see that version; older ones end in time.
@@ -275,3 +280,7 @@ class Publisher:
                     if rollback.key == key:
                         return rollback
         return None
+
+
+async def _nothing() -> None:
+    pass

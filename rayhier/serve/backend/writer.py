@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -108,8 +109,10 @@ class Writer:
         await self.publisher.serve_newest()  # an earlier Writer may have published it before it gave the lease back
         await self.publisher.tidy_log()
         if before is not None:
-            await self.take_over(before)
-        self._lease.has_caught_up = True
+            self.publisher.take_over = partial(self.take_over, before)
+        if before is None or self._follower.damage is None:  # else once the log is mended
+            await self.publisher.take_over()
+            self._lease.has_caught_up = True
 
     async def take_over(self, before: Location) -> None:
         """Append what another index's log has beyond this one's, encoded anew, under the same numbers and keys.
@@ -122,6 +125,8 @@ class Writer:
             later = await self._changes.beyond(before)
         except InputError as error:
             raise InputError(f"{error}; {CARRY}") from None
+        if later and self._follower.damage is not None:
+            raise InputError(self._follower.damage)
         for begin in range(0, len(later), TOGETHER):
             changes = later[begin : begin + TOGETHER]
             tables = iter(await self._placement.encode_again(changes))

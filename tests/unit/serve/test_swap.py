@@ -449,6 +449,23 @@ def test_a_server_that_does_not_write_moves_to_versions_that_others_publish(open
     assert ids(server.search(TEXTS[3], 10)) == ids(first)
 
 
+def test_a_start_with_a_damaged_log_takes_over_once_the_log_is_mended(open_server, work, train_again):
+    server = open_server()
+    server.put(doc("a"))
+    train_again()
+    look(server)
+    server.close()
+    (damaged,) = (Artifact.open(work / "index" / OTHER_INDEX).root / "log").glob("*.change")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1])
+    again = open_server()
+    assert again.put(doc("b"), status=503)["error"]["code"] == "log_damaged"
+    damaged.write_bytes(whole)
+    again.client.portal.call(again.writer.publisher._go_on)
+    assert again.put(doc("b"))["log"] == 2
+    assert {"a", "b"} <= set(again.all_ids())
+
+
 def test_a_start_that_would_leave_changes_behind_is_refused(open_server, work, train_again):
     server = open_server()
     server.put(doc("a"))
