@@ -14,6 +14,11 @@ from rayhier.spec.filter import Bound
 from rayhier.spec.search import SearchSpec
 
 
+class Opened(SimpleNamespace):
+    def __len__(self):
+        return 10
+
+
 @pytest.fixture
 def printed(monkeypatch, capsys):
     """`printed(hits)`: the lines of an answer of these hits."""
@@ -30,12 +35,11 @@ def printed(monkeypatch, capsys):
                 asked.append(request)
             return [answer]
 
-        searcher = SimpleNamespace(
+        searcher = Opened(
             model=model,
             rules=Rules(SearchSpec(), 9, 10, fields, words=True),
             reader=SimpleNamespace(flat=None, codes=None),
             answer=answered,
-            manifest=SimpleNamespace(documents=10),
         )
         monkeypatch.setattr(Searcher, "open", lambda workdir: searcher)
         monkeypatch.setattr(shell, "published_rules", lambda workdir: searcher.rules)
