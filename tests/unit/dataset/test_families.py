@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.dataset.families import families, folds
+from rayhier.dataset.families import families, folds, normal
 from rayhier.dataset.words import words
 
 
@@ -49,7 +49,7 @@ def test_families_are_connected_through_answers_and_words(queries):
 
 
 def world(seed):
-    """Make 2,300 queries, more than are compared at a time, of 2 to 7 of 3,000 words, common ones more often."""
+    """Make 2,300 queries of 2 to 7 of 3,000 words, common ones more often."""
     generator = np.random.default_rng(seed)
     count = 2_300
     word = [
@@ -61,7 +61,8 @@ def world(seed):
     return list(zip(word, answer, strict=True))
 
 
-def test_folds_of_a_random_world_share_nothing():
+def test_folds_of_a_random_world_share_nothing(monkeypatch):
+    monkeypatch.setattr("rayhier.dataset.families.PAIRS", 10_000)  # so that queries are compared in several parts
     queries = world(0)
     family_Q = families(*map(list, zip(*queries, strict=True)))
     fold_Q = folds(family_Q, 5, seed=1)
@@ -113,3 +114,11 @@ def test_a_fold_alone_is_refused():
 def test_words_and_answers_are_of_the_same_queries():
     with pytest.raises(ValueError, match="words of 1 queries and answers of 2"):
         families([["a"]], [["x"], ["y"]])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("क्या है।", "क्या है"), ("ما هذا؟", "ما هذا"), ("¿Qué es?", "qué es"), ("e\u200bx", "Ex!"), ("ﬁne \ufeff?", "fine")],
+)
+def test_texts_that_differ_in_marks_alone_are_the_same(one, other):
+    assert normal(one) == normal(other)

@@ -193,6 +193,9 @@ def test_words_do_not_depend_on_how_a_text_is_composed(text):
         ("STRASSE", "die Straße"),
         ("vitamin b", "B-vitamin"),
         ("超", "B 超"),
+        ("x", "option 'x'"),
+        ("q", "press ’q’ to quit"),
+        ("葛城", "葛\U000e0100城市"),
     ],
 )
 def test_every_word_of_a_query_is_found_in_the_text(query, text):
