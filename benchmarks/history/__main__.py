@@ -68,14 +68,14 @@ def figures(told: Sequence[Told], seeds: str, clients: int, seconds: float) -> F
     """What docs/live.md says of histories."""
     counts: Counter[str] = sum((Counter(each.counts) for each in told), Counter())
     text = (
-        f"{counts['operations']:,} operations in histories that run at once, {clients} clients each (seed {seeds}), "
-        f"on indexes of {DOCUMENTS} documents in memory, killed by SIGKILL, which is not loss of power: "
-        f"{sum(each.violations for each in told)} violations in {seconds / 60:.1f} minutes "
-        f"([what is checked](../benchmarks/README.md#history)). Killed {counts['killed']} times, refused by the disk "
-        f"{counts['refuses']}, damaged in the log {counts['damaged']}, swapped to another model {counts['swap']}, "
-        f"paused {counts['paused']}, another server took over {counts['fail over'] + counts['fail back']}, rolled back "
-        f"{counts['rollbacks']} times while files were written; "
-        f"{counts['answers lost, change made']} changes were made whose answers a kill cut. {about()}."
+        f"{counts['operations']:,} operations in histories that ran at once (seeds {seeds}). Each history had "
+        f"{clients} clients and an index of {DOCUMENTS} documents in memory. Servers were killed by SIGKILL, which is not "
+        f"loss of power. **{sum(each.violations for each in told)} violations** in {seconds / 60:.1f} minutes "
+        f"([what is checked](../benchmarks/README.md#history)). A server was killed {counts['killed']} times. Its disk "
+        f"refused writes {counts['refuses']} times. The log was damaged {counts['damaged']} times, and the model was "
+        f"swapped {counts['swap']} times. A server was paused {counts['paused']} times, and another server took over "
+        f"{counts['fail over'] + counts['fail back']} times. {counts['rollbacks']} rollbacks came while files were "
+        f"written. A kill cut the answers of {counts['answers lost, change made']} changes that were made. {about()}."
     )
     made = [name.split(":")[0] for name in told[0].counts if name.endswith(": versions made")]
     head = ["versions by", *made]

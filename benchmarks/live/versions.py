@@ -1,55 +1,39 @@
-"""Time of a single change over HTTP: servers of several checkouts of rayhier, each over a copy of one workdir, in turn.
+"""Time of a single change over HTTP, by the code of several checkouts of rayhier, each with a copy of one workdir.
 
     python -m benchmarks.live.versions WORKDIR CHECKOUT CHECKOUT
 
-The first checkout is what the others are compared with. Requests go to each server in turn, so that noise of the
-machine meets all alike.
+The first checkout is the baseline. Requests go to each server in turn, because then noise of the machine slows all
+servers alike.
 """
 
 import contextlib
-import os
 import secrets
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
-
-from benchmarks.commands import Options, absolute
+from benchmarks.commands import Options, absolute, served
 from rayhier.serve.client import Client
 
 CHANGES, WARM = 400, 40
 
 
 @contextlib.contextmanager
-def served(checkout: Path, workdir: Path, folder: Path) -> Iterator[Client]:
-    """Serve a copy of a workdir by the code of a checkout."""
-    copy, tokens, port = shutil.copytree(workdir, folder / "work"), [], 21000 + secrets.randbelow(9000)
+def client_of(checkout: Path, workdir: Path, folder: Path) -> Iterator[Client]:
+    """Serve a copy of a workdir by the code of a checkout, and connect to the server."""
+    copy, options = shutil.copytree(workdir, folder / "work"), list[str]()
     for name in ("token", "write-token"):
         (folder / name).write_text(secrets.token_hex(16))
         (folder / name).chmod(0o600)
-        tokens += [f"--{name}-file", str(folder / name)]
-    command = [sys.executable, "-m", "rayhier", "serve", str(copy), "--port", str(port), *tokens]
-    environment = os.environ | {"PYTHONPATH": str(checkout)}
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=checkout, env=environment, stdout=log, stderr=log)
-    try:
-        url, token = f"http://127.0.0.1:{port}", (folder / "write-token").read_text()
-        for _ in range(600):
-            with contextlib.suppress(httpx2.TransportError):
-                if httpx2.get(f"{url}/readyz").is_success:
-                    break
-            time.sleep(0.1)
-        with Client(url, token) as client:
-            yield client
-    finally:
-        server.terminate()
-        server.wait()
+        options += [f"--{name}-file", str(folder / name)]
+    port = 21000 + secrets.randbelow(9000)
+    url = f"http://127.0.0.1:{port}"
+    command = ["rayhier", "serve", str(copy), "--port", str(port), *options]
+    with served(command, f"{url}/readyz", folder=checkout), Client(url, (folder / "write-token").read_text()) as client:
+        yield client
 
 
 def main() -> None:
@@ -63,7 +47,7 @@ def main() -> None:
         clients = list[Client]()
         for number, checkout in enumerate(options.checkouts):
             (scratch / str(number)).mkdir()
-            clients.append(closing.enter_context(served(checkout, options.workdir, scratch / str(number))))
+            clients.append(closing.enter_context(client_of(checkout, options.workdir, scratch / str(number))))
         taken: list[list[float]] = [[] for _ in clients]
         for change in range(CHANGES + WARM):
             for client, times in zip(clients, taken, strict=True):

@@ -486,8 +486,8 @@ def republish(root: Location, version: int, log: int = 0, key: str | None = None
     """Publish the content of an older version as the newest version (rollback), and open it.
 
     Changes of the log up to number `log` are left behind. If a rollback already had the request's `key`, nothing is
-    published, and the newest version is opened. InputError if the older version or a file
-    of it is gone.
+    published, and the newest version is opened. InputError if the older version or a file of
+    it is gone.
     """
     while True:
         older, numbers = LeafMap.open(root, version).manifest, versions(root)

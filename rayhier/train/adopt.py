@@ -8,7 +8,7 @@ Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard 
 therefore trained again without folds of the train queries. Each fold is searched for by the encoder that did not read
 it, until ENOUGH queries were used. Generated queries are not used. A transformer is kept by folds or by ENOUGH dev
 queries, never by fewer. Otherwise judged dev queries tell. If none are judged, pseudo-queries of held-out documents
-tell, by vectors alone, because they share their words with their documents.
+tell, by vectors alone, because they share their words with their documents. A transformer needs ENOUGH of them too.
 
 Queries that ask the same (`dataset.families.alike`) are in one fold and count as one query.
 

@@ -74,7 +74,7 @@ class WriteLease:
         with contextlib.ExitStack() as taking:
             held = taking.enter_context(leased(self._root))
             if not self._is_named():  # read after the lease was taken, as the Writer of the named index ends leases
-                raise InputError(f"{self._root}: current.json names another index; nothing was changed; start again")
+                raise InputError(f"{self._root}: current.json names another index, so nothing was changed: start again")
             self._held, self._closing = held, taking.pop_all()
 
     def check(self) -> None:

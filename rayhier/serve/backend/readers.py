@@ -39,7 +39,7 @@ class Readers:
         self._changed = asyncio.Event()
 
     async def wait(self, until: float) -> None:
-        """Wait until something changes; at most until a time of `writer_lease.clock`."""
+        """Wait until something changes, but at most until a time of `writer_lease.clock`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(until - clock()):
                 await self._changed.wait()
