@@ -69,8 +69,8 @@ def figures(told: Sequence[Told], seeds: str, clients: int, seconds: float) -> F
     counts: Counter[str] = sum((Counter(each.counts) for each in told), Counter())
     text = (
         f"{counts['operations']:,} operations in histories that ran at once (seeds {seeds}). Each history had "
-        f"{clients} clients and an index of {DOCUMENTS} documents in memory. Servers were killed by SIGKILL, which is not "
-        f"loss of power. **{sum(each.violations for each in told)} violations** in {seconds / 60:.1f} minutes "
+        f"{clients} clients and an index of {DOCUMENTS} documents in memory. Servers were killed by SIGKILL, which is "
+        f"not loss of power. **{sum(each.violations for each in told)} violations** in {seconds / 60:.1f} minutes "
         f"([what is checked](../benchmarks/README.md#history)). A server was killed {counts['killed']} times. Its disk "
         f"refused writes {counts['refuses']} times. The log was damaged {counts['damaged']} times, and the model was "
         f"swapped {counts['swap']} times. A server was paused {counts['paused']} times, and another server took over "
