@@ -13,9 +13,10 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -80,9 +81,10 @@ class Plan:
     """True: the disk is a tmpfs, if this process may mount one."""
 
 
-Death = Literal["kill", "kill twice", "torn", "truncated", "torn live", "swap", "swap and kill"]
+Death = Literal["kill", "kill twice", "torn", "truncated", "torn live"]
 Sleep = Literal["pause", "clock", "fail over", "fail back"]
-Kind = Refusal | Death | Sleep
+Swap = Literal["swap", "swap and kill", "swap and pause", "swap and fail over"]
+Kind = Refusal | Death | Sleep | Swap
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,8 @@ class Fault:
 def faults(plan: Plan) -> list[Fault]:
     """Draw the faults of a plan: of ten kills one damages the log, one comes during a start.
 
-    The disk fails too, the server is paused, its clock jumps, another server takes over, and models are swapped. Each
-    second swap comes with one more kill. Each second time the first server writes again afterwards.
+    The disk fails too, the server is paused, its clock jumps, another server takes over, and models are swapped. During
+    three of four swaps a kill, a pause or another server comes. The first server sometimes takes over again.
     """
     draw = random.Random(f"faults {plan.seed}")
     damages: list[Kind] = ["torn", "truncated", "torn live"]
@@ -111,7 +113,8 @@ def faults(plan: Plan) -> list[Fault]:
         if number % 10 == 4:
             kinds += ["pause", "clock"]
     kinds += ["fail back" if number % 2 else "fail over" for number in range(plan.failovers)]
-    kinds += ["swap and kill" if number % 2 else "swap" for number in range(plan.swaps)]
+    swaps: list[Kind] = ["swap", "swap and kill", "swap and pause", "swap and fail over"]
+    kinds += [swaps[number % len(swaps)] for number in range(plan.swaps)]
     draw.shuffle(kinds)
     places = sorted(draw.randint(plan.operations // 50, plan.operations * 97 // 100) for _ in kinds)
     return [Fault(place, kind) for place, kind in zip(places, kinds, strict=True)]
@@ -437,7 +440,9 @@ class Trouble:
                         break
                 except httpx2.HTTPError:
                     await asyncio.sleep(0.01)
-                if self._server.ended or time.monotonic() - began > START_SECONDS:
+                if self._server.ended:  # a start that meets a swap ends, and whoever watches the server starts another
+                    self._server.start()
+                if time.monotonic() - began > START_SECONDS:
                     raise RuntimeError("the server does not start: its output is in server-*.log")
         self._log.event("started")
         self._shared.url = self._server.url
@@ -467,10 +472,7 @@ class Trouble:
                 await self._refuse(kind)
                 return
             case "pause":
-                self._server.pause()
-                await asyncio.sleep(LEASE_SECONDS + self._draw.random())
-                self._server.resume()
-                self._log.event("paused")
+                await self._pause()
                 return
             case "clock":
                 await self._jump()
@@ -485,6 +487,12 @@ class Trouble:
                 await self._damage(kind)
             case "swap" | "swap and kill":
                 await self._swap(kills=kind == "swap and kill")
+                return
+            case "swap and pause":
+                await asyncio.gather(self._swap(kills=False), self._late(self._pause))
+                return
+            case "swap and fail over":
+                await asyncio.gather(self._swap(kills=False), self._late(partial(self._fail_over, back=False)))
                 return
         await self.start()
 
@@ -515,6 +523,18 @@ class Trouble:
             self._server.fails.value = 1
         else:
             self._disk.refuse(how)
+
+    async def _late(self, fault: Callable[[], Awaitable[None]]) -> None:
+        """Let something fail a moment later: while changes are carried, or once the server may look."""
+        await asyncio.sleep(2.5 * self._draw.random() ** 2)
+        await fault()
+
+    async def _pause(self) -> None:
+        """Pause the server for longer than its lease."""
+        self._server.pause()
+        await asyncio.sleep(LEASE_SECONDS + self._draw.random())
+        self._server.resume()
+        self._log.event("paused")
 
     async def _jump(self) -> None:
         """Let the server's clock jump, and jump back; each second time the server is killed meanwhile."""

@@ -28,5 +28,3 @@ def test_nothing_is_lost_doubled_or_mixed(tmp_path, plan):
     assert report.counts["swap"] == plan.swaps
     assert report.counts["changes"] > plan.operations / 20
     assert report.counts["fold: versions seen"] > 0
-    if plan is not SMALL:
-        assert report.counts["maintain: versions made"] > 0  # of so few, a kill may take each away before an answer
