@@ -10,6 +10,7 @@ import yaml
 
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.spec.corpus import Columns, Judgements
+from rayhier.spec.removed import REMOVED
 from rayhier.spec.search import NoRerank, SearchSpec
 
 SPECS = Path(__file__).parents[3] / "specs"
@@ -356,3 +357,11 @@ def test_a_key_of_another_type_is_refused_with_the_keys_of_this_one():
         load(Path(__file__).parents[3] / "specs" / "scifact.yaml", ["corpus.type=python_docs"])
     assert "corpus.path: got 'data/scifact'; allowed: type, limits, passages" in str(caught.value)
     assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("removed", sorted(REMOVED))
+def test_a_removed_key_or_value_says_what_to_write_instead(file, removed):
+    key, equals, value = removed.partition("=")
+    with pytest.raises(InputError) as error:
+        load(file(SMALLEST), [f"{key}={value if equals else 1}"])
+    assert f"allowed: removed; {REMOVED[removed]}" in str(error.value)
