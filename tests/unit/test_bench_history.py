@@ -338,7 +338,7 @@ def test_a_seed_gives_the_same_faults():
     assert faults(plan) == faults(plan)
     kinds = [fault.kind for fault in faults(plan)]
     swaps = [kind for kind in kinds if kind.startswith("swap")]
-    assert sorted(swaps) == ["swap", "swap", "swap and kill", "swap and kill"]
+    assert sorted(swaps) == ["swap", "swap and fail over", "swap and kill", "swap and pause"]
     others = {"full", "read-only", "fsync", "pause", "clock", "fail over", "fail back"}
     assert {"kill", "kill twice", "torn", "truncated", "torn live", *others, *swaps} == set(kinds)
     assert sum(kind not in (*others, *swaps) for kind in kinds) == plan.kills
