@@ -5,7 +5,8 @@ the documents (id -> text) that its index has at log 0; `swap`, after which anot
 `started`; `refuses` and `accepts` of storage; `damaged`, with the number of the log's object that was damaged, and
 `mended`; at the end each `version` of a model's index with the change that made it. An operation has a client, its
 number there, a kind, the times of its start and end, what was sent, an idempotency key or null, the status (0: the
-connection was cut), and the answer or the error. The log numbers of changes whose answers were lost are not in the
+connection was cut), the answer or the error, and the address of the server. A server sees at once what it answered, and
+in time what another server answered. The log numbers of changes whose answers were lost are not in the
 file: every number that no answered change has belongs to one of these, and the answers of reads must allow a choice.
 """
 
@@ -13,7 +14,7 @@ import bisect
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,8 @@ EXPECTED = (CUT, OK, 404, 422, 503, 504)
 CHANGES, READS = ("put", "delete"), ("get", "list", "search", "index")
 SCORE = 2e-5
 """Largest difference of two scores that are called equal: queries are encoded together with others."""
+FOLLOWS = 10.0
+"""Seconds after which a server has seen what another server wrote: it looks every second, if the machine has time."""
 WANTED = ("fold", "maintain")
 """Changes of leaf files that a history must show."""
 STEPS = 200_000
@@ -52,6 +55,8 @@ class Operation:
     status: int
     answer: dict[str, Any] | None
     error: dict[str, Any] | None
+    server: str = ""
+    """Address of the server that was asked."""
 
     @property
     def log(self) -> int:
@@ -221,21 +226,17 @@ class Bounds:
 
     def __init__(self, history: History, changes: list[Change]) -> None:
         answered = [operation for operation in history.operations if operation.status == OK]
-        self._damages = history.damages
-        by_end = sorted(answered, key=lambda operation: operation.end)
-        self._ends = [operation.end for operation in by_end]
-        self._before = list(itertools.accumulate((operation.log for operation in by_end), max))
-        self._proofs = list(itertools.accumulate(by_end, _of_larger_log))
-        after = [
-            (operation.start, operation.log)
-            for operation in answered
-            if operation.is_read and not self._damaged(operation)
-        ]
+        servers, self._damages = {operation.server for operation in history.operations}, history.damages
+        reads = [operation for operation in answered if operation.is_read and not self._damaged(operation)]
         # A change was not there before it began: what the log had by then has smaller numbers.
-        after += [(change.start, change.number - 1) for change in changes if change.number is not None]
-        after.sort()
-        self._starts = [start for start, _ in after]
-        self._after = list(itertools.accumulate((log for _, log in reversed(after)), min))[::-1]
+        begun = [(change.start, change.number - 1) for change in changes if change.number is not None]
+        self._known = {server: _Known(answered, server) for server in servers} | {None: _Known(answered)}
+        self._after = dict[str | None, tuple[list[float], list[int]]]()
+        for server in (*servers, None):
+            late = {other: 0.0 if other == server or len(servers) == 1 else FOLLOWS for other in servers}
+            after = sorted([(read.start - late[read.server], read.log) for read in reads] + begun)
+            least = list(itertools.accumulate((log for _, log in reversed(after)), min))[::-1]
+            self._after[server] = [time for time, _ in after], least
         self.top = max((operation.log for operation in answered), default=0)
         """Largest number that an answer names."""
 
@@ -243,21 +244,37 @@ class Bounds:
         return [damage for damage in self._damages if damage.meets(operation)]
 
     def low(self, start: float, operation: Operation | None = None) -> int:
-        """Return the least log number that an operation with this start sees."""
-        place = bisect.bisect_left(self._ends, start)
-        least = self._before[place - 1] if place else 0
+        """Return the least log number that an operation with this start sees; None: that the log has, on any server."""
+        proof = self.proof(start, operation)
+        least = proof[0].log if proof else 0
         damages = self._damaged(operation) if operation is not None else []
         return min([least, *(damage.number - 1 for damage in damages)])
 
-    def proof(self, start: float) -> tuple[Operation, ...]:
-        """Return the operation, ended before a time, that names the largest log number."""
-        place = bisect.bisect_left(self._ends, start)
-        return (self._proofs[place - 1],) if place else ()
+    def proof(self, start: float, operation: Operation | None = None) -> tuple[Operation, ...]:
+        """Return the operation that names the largest log number of those that were known at a time."""
+        return self._known[None if operation is None else operation.server].before(start)
 
-    def high(self, end: float) -> int:
-        """Return the largest log number that the log had at a time."""
-        place = bisect.bisect_right(self._starts, end)
-        return min(self._after[place], self.top) if place < len(self._after) else self.top
+    def high(self, end: float, operation: Operation | None = None) -> int:
+        """Return the largest log number that the operation's server, None: any server, knew at a time."""
+        times, least = self._after[None if operation is None else operation.server]
+        place = bisect.bisect_right(times, end)
+        return min(least[place], self.top) if place < len(least) else self.top
+
+
+class _Known:
+    """Answers in the order in which a server knows what they say: its answers at once, those of others in time."""
+
+    def __init__(self, answered: Sequence[Operation], server: str | None = None) -> None:
+        """Take answers; without a server, each counts at once."""
+        late = [0.0 if server in (None, operation.server) else FOLLOWS for operation in answered]
+        known = sorted(zip(answered, late, strict=True), key=lambda each: each[0].end + each[1])
+        self._times = [operation.end + late for operation, late in known]
+        self._largest = list(itertools.accumulate((operation for operation, _ in known), _of_larger_log))
+
+    def before(self, time: float) -> tuple[Operation, ...]:
+        """Return the operation known before a time that names the largest log number, if there is one."""
+        place = bisect.bisect_left(self._times, time)
+        return (self._largest[place - 1],) if place else ()
 
 
 def check(lines: Iterable[str]) -> Report:
@@ -357,33 +374,35 @@ def in_order(changes: Iterable[Change], bounds: Bounds) -> Iterator[Violation]:
 
 def never_back(history: History, bounds: Bounds) -> Iterator[Violation]:
     """A read sees all changes answered before it began, `min_log`, and of its model no version older than before it."""
-    newest = dict[str, Operation]()
-    for operation, ended in _by_start(operation for operation in history.operations if operation.status == OK):
+    newest = defaultdict[str, dict[str, Operation]](dict)
+    for operation, ended in _by_server(operation for operation in history.operations if operation.status == OK):
+        seen = newest[operation.server]
         for before in ended:
             model = before.good["model"]
-            if model not in newest or before.good["version"] > newest[model].good["version"]:
-                newest[model] = before
+            if model not in seen or before.good["version"] > seen[model].good["version"]:
+                seen[model] = before
         if not operation.is_read:
             continue
         if operation.log < (low := bounds.low(operation.start, operation)):
-            proof = (*bounds.proof(operation.start), operation)
+            proof = (*bounds.proof(operation.start, operation), operation)
             yield Violation("stale", f"a read saw log {operation.log}, after an answer of log {low}", proof)
         if operation.log < (operation.sent.get("min_log") or 0):
             yield Violation(
                 "min_log", f"a read saw log {operation.log}; min_log was {operation.sent['min_log']}", (operation,)
             )
-        version, last = operation.good["version"], newest.get(operation.good["model"])
+        version, last = operation.good["version"], seen.get(operation.good["model"])
         if last is not None and last.good["version"] > version:
             yield Violation("version", f"version {version} after version {last.good['version']}", (last, operation))
 
 
 def swapped(history: History) -> Iterator[Violation]:
     """Reads see one model after another in the order of the swaps, and each only once it was named."""
-    low, proof, swap_of = 0, tuple[Operation, ...](), dict[Operation, int]()
-    for operation, ended in _by_start(operation for operation in history.operations if operation.is_read):
+    newest, swap_of = defaultdict[str, tuple[int, tuple[Operation, ...]]](lambda: (0, ())), dict[Operation, int]()
+    for operation, ended in _by_server(operation for operation in history.operations if operation.is_read):
+        low, proof = newest[operation.server]
         for before in ended:
-            if swap_of[before] > low:
-                low, proof = swap_of[before], (before,)
+            if swap_of.get(before, 0) > low:
+                low, proof = newest[operation.server] = swap_of[before], (before,)
         model = operation.good["model"]
         for number, (time, named) in enumerate(history.swaps[low:], low):
             if named == model and time <= operation.end:
@@ -410,15 +429,22 @@ def unmixed(history: History) -> Iterator[Violation]:
                 break
 
 
-def _by_start(operations: Iterable[Operation]) -> Iterator[tuple[Operation, list[Operation]]]:
-    """Yield operations in the order of their starts, each with those that ended between the one before and it."""
+def _by_server(operations: Iterable[Operation]) -> Iterator[tuple[Operation, list[Operation]]]:
+    """Yield operations in the order of their starts, each with those that its server has come to know since the last.
+
+    A server knows its own operations once they ended, and those of other servers in time.
+    """
     by_start = sorted(operations, key=lambda operation: operation.start)
-    by_end, place = sorted(by_start, key=lambda operation: operation.end), 0
+    known, place = dict[str, list[tuple[float, Operation]]](), Counter[str]()
+    for server in {operation.server for operation in by_start}:
+        late = [(each.end + (0.0 if each.server == server else FOLLOWS), each) for each in by_start]
+        known[server] = sorted(late, key=lambda each: each[0])
     for operation in by_start:
-        first = place
-        while by_end[place].end < operation.start:
-            place += 1
-        yield operation, by_end[first:place]
+        first, last, those = place[operation.server], place[operation.server], known[operation.server]
+        while last < len(those) and those[last][0] < operation.start:
+            last += 1
+        place[operation.server] = last
+        yield operation, [each for _, each in those[first:last]]
 
 
 def statuses(history: History) -> Iterator[Violation]:
@@ -496,7 +522,7 @@ def facts(operation: Operation, bounds: Bounds, ids: list[str], words: "Words") 
     """What an answer says of documents; `ids` are those that it may speak of, in the order of their bytes."""
     if operation.status == 404 and operation.kind in ("get", "delete"):
         names = tuple([operation.sent["id"]] if operation.kind == "get" else operation.sent["ids"])
-        low, high = bounds.low(operation.start, operation), bounds.high(operation.end)
+        low, high = bounds.low(operation.start, operation), bounds.high(operation.end, operation)
         yield Fact(
             operation,
             low,

@@ -200,7 +200,7 @@ class Client:
 
     async def _read(self, kind: str) -> None:
         asked, sent = self._question(kind)
-        if self._draw.random() < 0.1 and not self._shared.is_damaged:
+        if asked != "index" and self._draw.random() < 0.1 and not self._shared.is_damaged:
             sent = sent | {"min_log": self._shared.newest}
         for _ in range(2 if self._draw.random() < 0.06 else 1):
             await self.send(asked, sent)
@@ -279,7 +279,8 @@ class Client:
         while True:
             if self._url is None:
                 await self._shared.up.wait()
-            request = self._request(kind, sent, key)
+            url = self._url or self._shared.url
+            request = self._request(url, kind, sent, key)
             number, start, answer, error = next(self._count), time.monotonic(), None, None
             try:
                 response = await self._http.send(request)
@@ -308,12 +309,13 @@ class Client:
                 "status": status,
                 "answer": answer,
                 "error": error,
+                "server": url,
             }
         )
         return status
 
-    def _request(self, kind: str, sent: Record, key: str | None) -> httpx2.Request:
-        headers, url = {} if key is None else {"Idempotency-Key": key}, f"{self._url or self._shared.url}/v1"
+    def _request(self, server: str, kind: str, sent: Record, key: str | None) -> httpx2.Request:
+        headers, url = {} if key is None else {"Idempotency-Key": key}, f"{server}/v1"
         more = {name: sent[name] for name in ("min_log",) if name in sent}
         match kind:
             case "put":

@@ -177,6 +177,11 @@ GOOD = {
         )
     ],
     "a partial answer may lack results": [search(1, "first", [], 0, told={"partial": True})],
+    "another server sees a change in time": [
+        put(1, "c", "x", 1, server="one"),
+        get(2, "a", "oak first", 0, server="two"),
+        get(20, "c", "x", 1, server="two"),
+    ],
 }
 if_one = [put(1, "c", "x", 1)]
 BAD = {
@@ -192,6 +197,14 @@ BAD = {
         [put(1, "c", "x", 1), get(1.1, "c", "x", 1, end=1.2), get(1.3, "a", "oak first", 0)],
     ),
     "min_log": (["min_log"], [get(1, "a", "oak first", 0, sent={"min_log": 1})]),
+    "another server never sees a change": (
+        ["stale"],
+        [put(1, "c", "x", 1, server="one"), get(20, "a", "oak first", 0, server="two")],
+    ),
+    "two servers give one number": (
+        ["one number", "order"],
+        [put(1, "c", "x", 1, server="one"), put(3, "d", "y", 1, server="two")],
+    ),
     "two changes of one number": (["one number"], [put(1, "c", "x", 1), put(1, "d", "y", 1)]),
     "a smaller number later": (["order"], [put(1, "c", "x", 2), put(2, "d", "y", 1)]),
     "a number without a change": (["no choice"], [put(1, "c", "x", 2)]),
@@ -325,7 +338,7 @@ def test_a_seed_gives_the_same_faults():
     assert faults(plan) == faults(plan)
     kinds = [fault.kind for fault in faults(plan)]
     swaps = [kind for kind in kinds if kind.startswith("swap")]
-    assert sorted(swaps) == ["swap", "swap", "swap and kill", "swap and kill"]
+    assert sorted(swaps) == ["swap", "swap and fail over", "swap and kill", "swap and pause"]
     others = {"full", "read-only", "fsync", "pause", "clock", "fail over", "fail back"}
     assert {"kill", "kill twice", "torn", "truncated", "torn live", *others, *swaps} == set(kinds)
     assert sum(kind not in (*others, *swaps) for kind in kinds) == plan.kills
