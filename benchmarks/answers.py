@@ -1,4 +1,4 @@
-"""What users get: the shipped search beside its parts and the untouched encoder: `make bench-answers`."""
+"""What users get: the shipped search compared with its parts and with the untouched encoder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -17,7 +17,7 @@ from benchmarks.collection import ROOT
 from benchmarks.commands import Options, count
 from benchmarks.machine import THREADS, Stages, set_threads, timed
 from benchmarks.pages import plot
-from benchmarks.synthetic import DIMENSION, K, centres, part, parts, publish, queries, synthetic
+from benchmarks.vectors import DIMENSION, K, centres, part, parts, publish, queries, synthetic
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.balance import balance
 from rayhier.evaluate.curve import beams

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.quality.view import DEPTH, Index, Places, Questions, Relevance, Row, View
-from benchmarks.training import encode
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.evaluate.curve import beams
@@ -22,8 +21,6 @@ from rayhier.search.coded_router import first_pass_before
 
 LISTS = {"faiss_ivf": 1, "faiss_ivf_same_encoder": 1, "faiss_ivf_spill": 2}
 """Lists of a document, by name of the system."""
-JOINT = {"ehi_warm": "kmeans", "ehi_cold": "none"}
-"""How the paper's training begins, by name of the system."""
 FARTHEST, LIBRARY_FARTHEST = 0.4, 0.125
 
 
@@ -80,8 +77,6 @@ def share(count_Q: Floats | Ints, documents: int) -> Floats:
 
 def build(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
     """A system by name: `tree_8x2` is a learned IVF of that shape."""
-    if name in JOINT:
-        return joint(view, name, leaves, questions)
     if name in ("hnsw", "scann"):
         return library(view, name, leaves, questions)
     if name in LISTS:
@@ -144,16 +139,3 @@ def library(view: View, name: str, leaves: int, questions: Questions) -> Candida
 
     exact_Q = view.relevance(questions).exact()
     return Candidate(steps, measure, exact_Q, np.zeros(0, np.int64), LIBRARY_FARTHEST)
-
-
-def joint(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
-    """The paper's training with an encoder of its own."""
-    trained = view.joint(leaves, JOINT[name])
-    now = trained.snapshot()
-    query_QM = encode(trained.tower.module, questions.vector_QM)
-    return in_leaves(
-        Places(now.leaves(now.document_NM, 1), now.router.n_leaves),
-        Relevance(questions, query_QM, now.document_NM),
-        lambda beam: now.leaves(query_QM, beam),
-        lambda beam: float(now.router.multiply_adds(beam) / query_QM.shape[1]),
-    )

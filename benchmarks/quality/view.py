@@ -23,10 +23,9 @@ from rayhier.evaluate.curve import Point
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
-from rayhier.spec.router import EhiRouting, LearnedIvfRouting
-from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
+from rayhier.spec.router import LearnedIvfRouting
+from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.train.data import judged_pairs
-from rayhier.train.ehi.joint import Joint
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
@@ -169,12 +168,6 @@ class View:
             train(phase, self.folder / "encoder.safetensors")
         return phase
 
-    def over(self, collection: Collection) -> "View":
-        """Other documents under this trained encoder."""
-        view = View(collection, collection.examples, self.seed, self.folder)
-        view.encoder = self.encoder
-        return view
-
     @cached_property
     def vectors(self) -> Floats:
         """Vectors of the documents [n, m]."""
@@ -227,10 +220,3 @@ class View:
         router = empty_router(own.model_copy(update={"rank": 0}), n, m, self.seed)
         router.begin(index.router.cells.centroid_LM)
         return Index(router, index.leaf_NR)
-
-    def joint(self, leaves: int, warm_start: str) -> Joint:
-        """The paper's training: encoder and router at once."""
-        router = EhiRouting.model_validate({"type": "ehi", "branching": leaves, "warm_start": warm_start})
-        joint = self.collection.joint(self.examples, router, EhiTraining(type="ehi"), self.seed)
-        train(joint, self.folder / f"joint-{warm_start}-{leaves}.safetensors")
-        return joint

@@ -14,11 +14,10 @@ import numpy as np
 
 from benchmarks.collection import BUILT, place, run
 from benchmarks.commands import Options, absolute, served
-from benchmarks.goals import Goal
 from benchmarks.pages import prose
-from benchmarks.serve import hostile
-from benchmarks.serve.goals import ASKED, PATH, K, asked, besieged, ended, overload, paired, same
+from benchmarks.serve.goals import ASKED, PATH, K, asked, ended, overload, paired, same
 from benchmarks.serve.load import TOKEN, at_a_time
+from benchmarks.tables import Goal
 from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
 
@@ -80,7 +79,6 @@ def measure(workdir: Path, seconds: float) -> Iterator[Goal]:
     with embedded():
         capacity = at_a_time(EMBEDDED, PATH, bodies["texts"] * 3, 8).rate
         yield from overload(EMBEDDED, PATH, bodies["texts"], capacity, seconds)
-        yield from besieged(EMBEDDED, "", _flooded)
 
 
 def equal(searcher: Searcher, texts: Sequence[str]) -> Goal:
@@ -93,11 +91,6 @@ def equal(searcher: Searcher, texts: Sequence[str]) -> Goal:
         )
         right.append(same(answer, wanted, K, 1e-5))
     return Goal("texts: share answered as offline search does", float(np.mean(right)), 0.99)
-
-
-def _flooded() -> Goal:
-    status = hostile.endless_head(EMBEDDED, 250_000_000)
-    return Goal("a head of 250 MB: status", status, 431, "most", "sent to its end or until the server ends it")
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ class Stats:
     def advice(self) -> list[str]:
         """Return lines that advise to compact, to maintain leaves or to train again, with reasons; none: all is well.
 
-        The limits lie between streams of changes that need something and those that do not (benchmarks/drift.py).
+        The limits lie between streams of changes that need something and those that do not (docs/growing.md).
         """
         lines = []
         if self.void > TOMBSTONES:

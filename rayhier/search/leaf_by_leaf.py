@@ -31,7 +31,7 @@ FEWEST = 16
 """Fewest queries that are scanned leaf by leaf."""
 PRODUCT, SCORE, PAIR, ROW, LIST, MERGED = 0.024, 2.0, 0.3, 0.5, 22_000.0, 60.0
 """Nanoseconds leaf by leaf: of each number of a score, of a score, of each number of a pair's query, of each number of
-a row that is read, of a list, and of a score that is kept (benchmarks/leaf_by_leaf.py)."""
+a row that is read, of a list, and of a score that is kept (docs/LOG.md)."""
 ALONE, VISIT = {2: 0.08, 4: 0.16}, 450.0
 """Nanoseconds query by query: of each number of a score, by the bytes in which it is stored, and of a pair."""
 

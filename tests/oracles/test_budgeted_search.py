@@ -6,7 +6,6 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.axn.tour import Tour
 from rayhier.scores.call_budget import Asked, Spending
 from rayhier.scores.estimators import Fixed, LeastSquares, Matching, Ridge
 
@@ -169,24 +168,6 @@ def test_adacur_is_least_squares_over_anchors_scores(seed):
     read_S = rng.choice(200, 30, replace=False)
     expected_P = score_P[read_S] @ np.linalg.pinv(anchor_AP[:, read_S], rcond=1e-6) @ anchor_AP
     np.testing.assert_allclose(LeastSquares(anchor_AP.T).estimate(read_S, score_P[read_S]), expected_P, atol=1e-8)
-
-
-@pytest.mark.parametrize("loss", ["kl", "mse"])
-def test_tour_follows_the_gradient(loss):
-    torch = pytest.importorskip("torch")
-    rng, vector_PM, query_QM = world(9)
-    read_S, score_S = np.arange(15), rng.normal(size=15)
-    fit, query_M = Tour(vector_PM, query_QM[0], 0.2, loss), query_QM[0]
-    for _ in range(2):  # a round each
-        query = torch.tensor(query_M, requires_grad=True)
-        own, target = torch.tensor(vector_PM[read_S]) @ query, torch.tensor(score_S)
-        if loss == "mse":
-            value = ((own - target) ** 2).mean()
-        else:
-            value = torch.nn.functional.kl_div(own.log_softmax(0), target.softmax(0), reduction="sum")
-        value.backward()
-        query_M = query_M - 0.2 * query.grad.numpy()
-        np.testing.assert_allclose(fit.estimate(read_S, score_S), vector_PM @ query_M, atol=1e-9)
 
 
 @given(SEEDS, st.integers(1, 250), st.integers(1, 7))

@@ -54,7 +54,7 @@ def test_encoding_is_two_flops_a_parameter_and_token(spec: Callable[..., JobSpec
 
 
 def test_a_very_small_encoder_is_as_slow_as_its_tokens(spec: Callable[..., JobSpec]) -> None:
-    """467,091 texts of 14 tokens, 22 by their bytes, took 80 s on two busy cores (make rehearsal): within twice."""
+    """467,091 texts of 14 tokens, 22 by their bytes, took 80 s on two busy cores (the rehearsal): within twice."""
     work = dataclasses.replace(SCIFACT, documents=467_091, document_bytes=80, queries=0, parameters=100_000)
     found = spec("cluster.embed.workers=2")
     assert 0.5 < seconds("embed", found, work) / 80 < 2
@@ -95,7 +95,7 @@ def test_very_many_leaves_take_as_long_as_they_took(spec: Callable[..., JobSpec]
 
 
 def test_a_curve_takes_as_long_as_it_took(spec: Callable[..., JobSpec]) -> None:
-    """Exact search twice and one curve, 500 queries for 1,000 results each, on two busy cores (make rehearsal)."""
+    """Exact search twice and one curve, 500 queries for 1,000 results each, on two busy cores (the rehearsal)."""
     lines = ("index.leaves_per_document=1", "evaluate.measures=[R@1000]", "evaluate.lists=auto")
     for documents, leaves, measured in ((17_684, 3_325, 50), (88_418, 7_434, 74), (442_091, 16_622, 175)):
         router = f"router={{type: learned_ivf, branching: {leaves}}}"
