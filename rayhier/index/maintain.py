@@ -231,7 +231,7 @@ class Region:
             chosen.append(near_C[score_AC.topk(chosen[0].shape[1], dim=1).indices])
         leaf_NC = np.empty((len(row_N), chosen[0].shape[1]), np.int64)
         leaf_NC[order_N] = torch.cat(chosen).numpy()
-        pick_NR = choose(self.router, self._unit_NM[row_N].numpy(), leaf_NC, count, self._spec.index.second_leaf)
+        pick_NR = choose(self.router, self._unit_NM[row_N].numpy(), leaf_NC, count)
         leaf_NR = np.take_along_axis(leaf_NC, pick_NR, axis=1)
         return np.stack([leaf_NR[:, 0], leaf_NR[:, -1]], axis=1)
 

@@ -44,11 +44,6 @@ class EncoderPhase(ABC):
         self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, epochs, seed, learner)
         self._documents: tuple[int, Floats] | None = None
 
-    @property
-    def patience(self) -> int | None:
-        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last epoch."""
-        return None
-
     @abstractmethod
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
         """Make the terms of a step's loss on the pairs numbered `rows`, but for the term that `anchors` makes."""

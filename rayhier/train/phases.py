@@ -119,7 +119,7 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
             hce = make_hce(tower, examples)
             if isinstance(router, HceRouting):  # its leaves are the nodes that were trained with the encoder
                 run("encoder", hce)
-                return Trained(node_router(hce, router))
+                return Trained(node_router(hce))
             adoption = adopted(hce, make_hce)
             return Trained(learned_ivf(hce, router), adoption)
         case RetreeverTraining() as training, RetreeverRouting() as router:

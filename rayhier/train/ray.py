@@ -26,6 +26,7 @@ from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
+from rayhier.spec.train.common import MOST_DOCUMENTS
 from rayhier.storage import arrow, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
@@ -169,7 +170,7 @@ def train_worker(config: dict[str, Any]) -> None:
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
     generated = None if config["generated"] is None else Artifact.open(locate(config["generated"]))
-    choice = sampled(corpus, spec.train.most_documents, generated)
+    choice = sampled(corpus, MOST_DOCUMENTS, generated)
     documents = load_documents(corpus, vectors, choice)
     examples = load_examples(spec.train, corpus, vectors, documents, generated)
     dev, spans = dev_and_spans(corpus, vectors, documents, generated)

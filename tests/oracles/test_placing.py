@@ -60,9 +60,9 @@ def test_the_leaf_map_is_what_was_taught(vectors, tmp_path, name, index):
     case = Case(job(ROUTERS[name], **index), vectors, tmp_path)
     taught = [list(dict.fromkeys(own)) for own in case.leaf_NR.tolist()]
     assert case.rows() == taught
-    assert np.array_equal(place(case.router, Encoded.of(vectors), 2, case.spec.index.second_leaf)[0], case.leaf_NR)
+    assert np.array_equal(place(case.router, Encoded.of(vectors), 2)[0], case.leaf_NR)
     two = np.mean([len(own) == 2 for own in taught])
-    assert two == pytest.approx(case.spec.index.spilled, abs=0.1)
+    assert two == pytest.approx(case.SPILLED, abs=0.1)
 
 
 def test_by_hand(vectors, tmp_path):
@@ -86,6 +86,6 @@ def test_by_hand(vectors, tmp_path):
 
 def test_a_document_is_placed_alone_as_among_all(vectors, tmp_path):
     case = Case(job(ROUTERS["flat"]), vectors, tmp_path)
-    alone = [place(case.router, Encoded.of(vectors[n : n + 1]), 2, "soar")[0][0].tolist() for n in range(100)]
+    alone = [place(case.router, Encoded.of(vectors[n : n + 1]), 2)[0][0].tolist() for n in range(100)]
     assert alone == case.leaf_NR[:100].tolist()
     assert not torch.equal(case.router.cells.price_L, torch.zeros_like(case.router.cells.price_L))

@@ -1,10 +1,13 @@
 """`train.generated`: pairs of a document and a query that a model wrote for it, to train on like judged pairs."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from rayhier.spec.base import Section
+
+READ_TOKENS, NEW_TOKENS = 512, 64
+"""Most tokens that the model reads, prompt and document together, and most tokens of a query that it writes."""
 
 
 class PairFile(Section):
@@ -27,24 +30,8 @@ class QueryModel(Section):
     """Text that is put before each document that the model reads."""
     per_document: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of queries for each document; fewer where the model repeats itself."""
-    max_length: Annotated[int, Field(ge=4, le=8192)] = 512
-    """Most tokens that the model reads, prompt and document together; further tokens are cut off."""
-    new_tokens: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Most tokens of a query that the model writes."""
     most: Annotated[int, Field(ge=1)] = 100_000
     """Most documents (passages, where documents are cut) to write queries for, drawn by a hash of the id."""
-    top_k: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Number of likeliest tokens from which each next token is drawn; 1: always the likeliest."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of the draws: of documents to write queries for, and of the queries' tokens."""
-    batch_size: Annotated[int, Field(ge=1, le=65536)] = 32
-    """Number of documents that the model reads in one forward pass."""
-
-    @model_validator(mode="after")
-    def _not_the_likeliest_twice(self) -> Self:
-        if self.top_k == 1 and self.per_document > 1:
-            raise ValueError("per_document 1 where top_k is 1, which writes the same query every time")
-        return self
 
 
 GeneratedSpec = Annotated[PairFile | QueryModel, Field(discriminator="type")]

@@ -39,8 +39,6 @@ class Reading:
     A pass is an epoch, or a part of a long one.
     """
 
-    patience = None
-
     def __init__(
         self,
         model: CrossEncoder,

@@ -116,8 +116,8 @@ def test_documents_settle_in_leaves(problem, router, leaves):
         best = np.sort(near, axis=1)
         gap, two = best[:, -1] - best[:, -2], leaf_NR[:, 0] != leaf_NR[:, 1]
         assert (two == (gap <= float(made.cells.border) + 1e-6)).mean() > 0.99
-        assert two.mean() == pytest.approx(spec.index.spilled, abs=0.1)
-    assert np.array_equal(place(made, Encoded.of(problem.documents), leaves, "soar")[0], leaf_NR)
+        assert two.mean() == pytest.approx(SPILLED, abs=0.1)
+    assert np.array_equal(place(made, Encoded.of(problem.documents), leaves)[0], leaf_NR)
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
@@ -150,7 +150,7 @@ def test_a_sample_spills_as_many_of_those_it_left_out():
     for sampled in (False, True):
         made = make_router(router, sample, 0, sampled=sampled)
         settle(made, sample, job(router), 0, sampled=sampled)
-        leaf_NR = place(made, Encoded.of(others), 2, "soar")[0]
+        leaf_NR = place(made, Encoded.of(others), 2)[0]
         share[sampled] = (leaf_NR[:, 0] != leaf_NR[:, 1]).mean()
     assert share[False] > 0.65
     assert share[True] == pytest.approx(0.5, abs=0.15)
@@ -163,7 +163,7 @@ def test_prices_even_out_a_crowd(problem, leaves):
     crowd = problem.documents[0] + 0.3 * rng.normal(size=problem.documents.shape).astype(np.float32)
     documents = np.concatenate([problem.documents, crowd / np.linalg.norm(crowd, axis=1, keepdims=True)])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, Encoded.of(documents), 1, "soar")[0]))["imbalance"]
+    before = balance(sizes(place(made, Encoded.of(documents), 1)[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=leaves), 0)))["imbalance"]
     assert before > 1.25
     assert after < 1 + 0.8 * (before - 1)
@@ -174,7 +174,7 @@ def test_copies_that_no_price_can_part_drive_nobody_far(problem):
     copies = np.repeat(problem.documents[:1], len(problem.documents) // 2, axis=0)
     documents = np.concatenate([problem.documents, copies])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, Encoded.of(documents), 1, "soar")[0]))["imbalance"]
+    before = balance(sizes(place(made, Encoded.of(documents), 1)[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=1), 0)))["imbalance"]
     assert after < before
     assert made.cells.price_L.abs().max() <= DEAREST
@@ -234,7 +234,7 @@ def test_it_learns(problem, router):
 def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
     """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
     router_phase = build(problem, epochs=20)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2)[0]
 
     def found(asked):
         leaves = route_all(router_phase.router, Encoded.of(problem.queries[asked]), 3)[0].numpy()
@@ -252,7 +252,7 @@ def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
 def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, router, leaves, at_once, monkeypatch):
     monkeypatch.setattr(phase_of_routers, "MEASURED", at_once)
     router_phase = build(problem, router, leaves_per_document=leaves)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), leaves, "soar")[0]
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), leaves)[0]
     held = [{row for row, own in enumerate(leaf_NR.tolist()) if leaf in own} for leaf in range(LEAVES)]
     held += [set()] * (router_phase.router.n_leaves - LEAVES)
     logits = router_phase.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))[-1]
@@ -272,7 +272,7 @@ def test_the_first_scale_makes_answers_most_probable(problem, router, off):
     router_phase = build(problem, router)
     made, examples = router_phase.router, problem.examples()
     targets = Targets.of(examples, examples.query_QM, problem.documents, router_phase.spec, 0)
-    leaf_NR = place(made, Encoded.of(problem.documents), 2, "soar")[0]
+    leaf_NR = place(made, Encoded.of(problem.documents), 2)[0]
     before = [W.detach().clone() for W in made.W]
     with torch.no_grad():
         for W in made.W:
@@ -306,7 +306,7 @@ def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     rows = np.array([7, 3, 150, 0])
     log_p = router_phase.router.log_probs(router_phase.vector_TM)[-1].detach().numpy()
     targets = Targets.of(problem.examples(), problem.queries[problem.train], problem.documents, router_phase.spec, 0)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2)[0]
     total = weight = 0.0
     for (target, document), own in zip(targets.pair_P2, targets.weight_P, strict=True):
         if target in rows:
@@ -349,11 +349,11 @@ def test_where_documents_lie_is_not_taught(problem):
     router_phase = build(problem)
     made = ("reach_T",)  # of what was taught
     fixed = [name for name, _ in router_phase.router.named_buffers() if name not in made]
-    before, leaves = state(router_phase), place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    before, leaves = state(router_phase), place(router_phase.router, Encoded.of(problem.documents), 2)[0]
     run(router_phase).restore_best()
     after = state(router_phase)
     assert all(torch.equal(before[name], after[name]) for name in fixed)
-    assert np.array_equal(place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0], leaves)
+    assert np.array_equal(place(router_phase.router, Encoded.of(problem.documents), 2)[0], leaves)
 
 
 def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
