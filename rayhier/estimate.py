@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers, TrainWorkers
+from rayhier.spec.cross_encoder import GROUPS, MOST_PAIRS
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.evaluate import LISTED
 from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, QueryModel, RetreeverTraining
 from rayhier.spec.train.common import MOST_DOCUMENTS, Mining
-from rayhier.spec.train.generated import NEW_TOKENS, READ_TOKENS
 from rayhier.storage import model_folder
 from rayhier.storage.model_layout import read_layout
 
@@ -188,8 +188,8 @@ def _reading_training(spec: JobSpec, work: Work) -> float:
     if reads is None or reads.train is None:
         return _reading(spec, work, measured, spec.cluster.train)
     held_out = 0 if spec.scores is None else spec.scores.judged
-    groups = min(max(0, work.pairs - work.generated - held_out), reads.train.most_pairs)
-    read = 3.0 * reads.train.epochs * groups * (1 + reads.train.groups.wrong) + measured
+    groups = min(max(0, work.pairs - work.generated - held_out), MOST_PAIRS)
+    read = 3.0 * reads.train.epochs * groups * (1 + GROUPS.wrong) + measured
     return _reading(spec, work, read, spec.cluster.train)
 
 
@@ -219,8 +219,8 @@ def _generating(spec: JobSpec, work: Work) -> float:
     model = spec.train.generation
     if not isinstance(model, QueryModel):
         return work.generated / ROWS_READ
-    token_count = work.generated / model.per_document * min(READ_TOKENS, 2 + work.document_bytes / BYTES_A_TOKEN)
-    return work.generator * (token_count + work.generated * NEW_TOKENS) / _plain_rate(spec.cluster.embed)
+    token_count = work.generated / model.per_document * min(model.max_length, 2 + work.document_bytes / BYTES_A_TOKEN)
+    return work.generator * (token_count + work.generated * model.new_tokens) / _plain_rate(spec.cluster.embed)
 
 
 def tokens(spec: JobSpec, mean_bytes: float) -> float:

@@ -293,7 +293,7 @@ class _Steps:
             base,
             sum(file.stat().st_size for file in folder.path.iterdir() if file.is_file()),
             weights=folder.files,
-            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "device", "batch_size", "beside", *unchanged),
+            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "beside", *unchanged),
             pairs=others,
             kept=kept if training is not None else 0,
         )

@@ -48,19 +48,18 @@ def test_a_dear_leaf_is_farther(found):
     assert (places != second_leaves(vectors, leaves, centroids)).any()
 
 
-@pytest.mark.parametrize("kind", ["soar", "next_best"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_only_documents_near_a_border_have_a_second_leaf(found, kind, share):
+def test_only_documents_near_a_border_have_a_second_leaf(found, share):
     vectors, centroids, leaves = found
     prices = np.random.default_rng(1).uniform(0, 0.05, L).astype(np.float32)
     n, own = np.arange(N), (vectors @ centroids.T - prices)
     gap = own[n, leaves[:, 0]] - own[n, leaves[:, 1]]
     border = np.quantile(gap, share) if share else gap.min() - 1
-    places = second_leaves(vectors, leaves, centroids, kind, prices, float(border) + 1e-6)
+    places = second_leaves(vectors, leaves, centroids, prices, float(border) + 1e-6)
     two = places > 0
     assert two.mean() == pytest.approx(share, abs=0.02)
     assert gap[two].max(initial=-1) <= gap[~two].min(initial=3) + 1e-5
-    assert places[two].tolist() == second_leaves(vectors, leaves, centroids, kind, prices)[two].tolist()
+    assert places[two].tolist() == second_leaves(vectors, leaves, centroids, prices)[two].tolist()
 
 
 @pytest.mark.parametrize("length", [0.5, 6.0])
@@ -72,11 +71,8 @@ def test_length_makes_no_difference(found, length):
 
 def test_a_second_leaf_is_another_one(found):
     vectors, centroids, leaves = found
-    for kind in ("soar", "next_best"):
-        places = second_leaves(vectors, leaves, centroids, kind)
-        n = np.arange(N)
-        assert (leaves[n, places] != leaves[:, 0]).all()
-    assert (second_leaves(vectors, leaves, centroids, "next_best") == 1).all()
+    places = second_leaves(vectors, leaves, centroids)
+    assert (leaves[np.arange(N), places] != leaves[:, 0]).all()
 
 
 def test_a_document_on_its_centroid_has_no_residual_to_avoid():

@@ -94,7 +94,6 @@ def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
     ("train", "router"),
     [
         (spec(refresh=3), ROUTER),
-        (spec(refresh=5, unit="steps"), ROUTER),
         (spec(source="positive_leaf"), ROUTER),
         (spec(), COLD),
         (spec(refresh=3), COLD_TALL),
@@ -224,11 +223,6 @@ def mining_epochs(problem, monkeypatch, train):
 def test_mining_is_refreshed_every_few_epochs(problem, monkeypatch):
     noted, _ = mining_epochs(problem, monkeypatch, spec(epochs=5, refresh=2))
     assert [epoch for epoch, _ in noted] == [0, 2, 4]
-
-
-def test_mining_is_refreshed_every_few_steps(problem, monkeypatch):
-    noted, each = mining_epochs(problem, monkeypatch, spec(epochs=3, refresh=5, unit="steps"))
-    assert [step for _, step in noted] == list(range(0, 3 * each, 5))
 
 
 def test_no_source_mines_nothing(problem, monkeypatch):

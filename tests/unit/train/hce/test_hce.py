@@ -147,11 +147,13 @@ def test_a_new_tree_is_that_of_the_vectors_just_measured_and_its_centroids_start
     assert hce.optimizer.state[hce.tower.module.weight]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
+@pytest.mark.parametrize("form", ["single", "paper"])
 @pytest.mark.parametrize("stop", [0, 1, 3])
 @pytest.mark.parametrize("judged", [True, False])
-def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, stop, judged, optimizer):
-    train = spec(tree={"recluster": "improved"}, optimizer=optimizer, patience=3)
+def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, stop, judged, form):
+    train = spec(
+        tree={"recluster": "improved"}, form=form, **({"hard_negatives": {"source": "none"}} if form == "paper" else {})
+    )
     whole = run(build(problem, train, judged=judged))
     assert whole.training_tree.version > 1
     run(build(problem, train, judged=judged), stop).save(tmp_path / "encoder.safetensors")
@@ -171,7 +173,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, st
 def test_nodes_are_leaves_visited_by_nearness(problem):
     hce = run(build(problem, spec(tree={"branching": 6, "levels": 3})))
     hce.restore_best()
-    router = node_router(hce.phase, HceRouting(type="hce", rounds=0))
+    router = node_router(hce.phase, HceRouting(type="hce"))
     assert router.n_leaves == 40
     centroid = torch.nn.functional.normalize(hce.phase.hierarchy.centroids[2].detach(), dim=1)
     queries = torch.from_numpy(problem.queries)

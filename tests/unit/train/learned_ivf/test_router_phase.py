@@ -14,7 +14,9 @@ from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter, reach_loss
 from rayhier.model.placing import place
 from rayhier.model.router import place_all, route_all
 from rayhier.spec import JobSpec
+from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
+from rayhier.spec.router.learned_ivf import Teaching
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import document_pairs
 from rayhier.train.learned_ivf import router_phase as phase_of_routers
@@ -31,11 +33,10 @@ TALL = LearnedIvfRouting(type="learned_ivf", branching=3, height=2, rank=4)
 KINDS = pytest.mark.parametrize("router", [FLAT, TALL], ids=["flat", "tall"])
 
 
-def job(router=FLAT, epochs=4, **index):
+def job(router=FLAT, **index):
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    teaching = {"epochs": epochs, "batch_size": 32, "lr": RATE}
-    train, taught = {"epochs": 2, "batch_size": 32, "encoder_lr": 0.01}, router.model_dump() | {"teaching": teaching}
-    return JobSpec.model_validate({**least, "router": taught, "train": train, "index": index})
+    train = {"epochs": 2, "batch_size": 32, "encoder_lr": 0.01}
+    return JobSpec.model_validate({**least, "router": router.model_dump(), "train": train, "index": index})
 
 
 def asked(problem):
@@ -45,12 +46,12 @@ def asked(problem):
 
 
 def build(problem, router=FLAT, epochs=4, **index):
-    spec = job(router, epochs, **index)
+    spec, teaching = job(router, **index), Teaching(epochs=epochs, batch_size=32, lr=RATE)
     made = make_router(router, problem.documents, 0)
     leaf_NR = settle(made, problem.documents, spec, 0)
     examples = problem.examples()
-    targets = Targets.of(examples, examples.query_QM, problem.documents, spec.router.teaching, 0)
-    return Driver(RouterPhase(made, leaf_NR, targets, asked(problem), spec.router.teaching, 0))
+    targets = Targets.of(examples, examples.query_QM, problem.documents, teaching, 0)
+    return Driver(RouterPhase(made, leaf_NR, targets, asked(problem), teaching, 0))
 
 
 def state(router_phase):
@@ -134,12 +135,6 @@ def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
         torch.testing.assert_close(tensor, whole.state_dict()[name])
 
 
-@pytest.mark.parametrize("share", [0.25, 1.0])
-def test_a_share_lies_in_two_leaves(problem, share):
-    leaf_NR = settle(make_router(FLAT, problem.documents, 0), problem.documents, job(spilled=share), 0)
-    assert (leaf_NR[:, 0] != leaf_NR[:, 1]).mean() == pytest.approx(share, abs=0.05)
-
-
 def test_a_sample_spills_as_many_of_those_it_left_out():
     """k-means lies nearer to what it saw: a border found there would have most others in two leaves."""
     rng, router = np.random.default_rng(0), LearnedIvfRouting(type="learned_ivf", branching=100, rank=0)
@@ -210,13 +205,6 @@ def test_documents_that_a_sample_left_out_of_its_leaves_do_not_count_for_prices(
     assert any(prices(documents, sampled=True))
     assert prices(documents, sampled=True) == prices(crowded, sampled=True)
     assert prices(documents, sampled=False) != prices(crowded, sampled=False)
-
-
-def test_the_next_best_leaf_is_the_second_nearest(problem):
-    made = make_router(FLAT, problem.documents, 0)
-    made.cells.border.fill_(2.0)
-    near = np.argsort(-(problem.documents @ made.cells.centroid_LM.numpy().T), axis=1)
-    assert place(made, Encoded.of(problem.documents), 2, "next_best")[0].tolist() == near[:, :2].tolist()
 
 
 # Targets
