@@ -25,7 +25,6 @@ class Assigner:
     """Routes documents to leaves by a trained router, with the spec's rule for second leaves and vector format."""
 
     def __init__(self, router: Router, spec: JobSpec, model: str = "") -> None:
-        """Take a trained router and the spec; `model` is the fingerprint of the router's model, which sidecars name."""
         self.model, self.tree = model, router if isinstance(router, RetreeverRouter) else None
         self.router, self.precision = router, spec.index.vectors
         self.leaves = spec.leaves_per_document

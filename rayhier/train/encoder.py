@@ -88,7 +88,6 @@ class EncoderPhase(ABC):
         return [Anchor(self.learner.group, row_N, base_NM, self.anchor)]
 
     def search(self) -> Search:
-        """Make the search for hard negatives: an exact search with the current encoder."""
         document_NM, query_QM = self.documents(), self.pairs.side("query")
         query_P = self.examples.pair_P2[:, 0]
         return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])

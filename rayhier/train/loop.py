@@ -57,7 +57,6 @@ class Learner:
         group: WorkerGroup | None = None,
         descent: Descent | None = None,
     ) -> None:
-        """Copy the first worker's weights to every worker; `rates` are the learning rates of the modules, in order."""
         self.modules, self.group, self.descent = dict(modules), group or WorkerGroup(), descent or Descent()
         self.parameters = list(self.learned().values())
         self.group.copy_from_first(self.parameters)

@@ -133,7 +133,6 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
 
 
 def _hce(tower: Tower, examples: Examples, spec: HceTraining, seed: int, material: Material, measure: Measure) -> Hce:
-    """Make HCE's training of a tower on examples, whitened at its start where the spec says so."""
     pseudo = pseudo_pairs(spec.pseudo_queries, tower, material.spans, material.titled)
     start_whitened(tower, spec, material.spans, measure)
     return Hce(tower, examples, pseudo, spec, seed, measure)

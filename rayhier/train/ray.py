@@ -205,7 +205,6 @@ class Run:
     def __init__(
         self, spec: JobSpec, workers: TrainWorkers, epochs: dict[str, int], config: dict[str, Any], stack: ExitStack
     ) -> None:
-        """Take what `run_workers` gave in `config`; what is open is closed with `stack`."""
         self.workers, self.epochs = workers, epochs
         self.progress: Queue = config["progress"]
         self.group = WorkerGroup()
@@ -254,7 +253,6 @@ class Run:
         return target
 
     def _save(self) -> None:
-        """Report to Ray from every worker; the first saves the checkpoint."""
         metrics = {"epoch": sum(loop.epoch for loop in self.loops.values())}
         if self.group.rank > 0:
             ray.train.report(metrics)

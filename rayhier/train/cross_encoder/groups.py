@@ -34,7 +34,6 @@ class Groups:
     """Draws groups of a query, its answer and wrong documents from a corpus with judged pairs."""
 
     def __init__(self, examples: Examples, texts: list[str], spec: GroupsSpec = GROUPS) -> None:
-        """Find wrong documents for all pairs; `texts` has the text of each row of the documents."""
         self.examples, self.texts, self.spec = examples, texts, spec
         self.words, self.known = Words(texts, None), examples.known()
         self.query_P = examples.pair_P2[:, 0]
@@ -89,6 +88,5 @@ def _fresh(
 
 
 def _some(candidate_X: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw distinct rows of many in random order, more than `count`."""
     drawn_X = candidate_X[generator.integers(len(candidate_X), size=10 * count + 100)]
     return np.asarray(drawn_X[np.sort(np.unique(drawn_X, return_index=True)[1])])

@@ -127,7 +127,6 @@ def _phase(
 
 
 def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Groups:
-    """Make the groups of a corpus to learn from, without queries whose text is in `apart`."""
     queries = train_queries(corpus, vectors, apart)
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     examples = judged_pairs(queries, documents)

@@ -94,7 +94,6 @@ class Hce(EncoderPhase):
     def _pseudo_batch(
         self, pseudo: PseudoPairs, document_N: Ints, weight: float, generator: np.random.Generator
     ) -> TreeBatch:
-        """Make the term of documents as the answers of their own pseudo-queries."""
         none_X, asked_N = np.empty(0, np.int64), pseudo.chosen(document_N, generator)
         pairs_N2 = np.stack([document_N, document_N], axis=1)
         pairs = PairBatch(
@@ -124,5 +123,4 @@ class Hce(EncoderPhase):
 
 
 def _some(row_D: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw `count` different rows, or all where there are fewer."""
     return np.asarray(generator.choice(row_D, min(count, len(row_D)), replace=False, shuffle=False))

@@ -153,8 +153,6 @@ def fit_scale(router: LearnedIvfRouter, targets: Targets, leaf_NR: Ints) -> None
 
 
 def _scale(loss: Callable[[Tensor], Tensor], score_TC: Tensor, prior_C: Tensor) -> float:
-    """Find the factor of the scores by which the loss of their log-probabilities is least."""
-
     def at(log_factor: float) -> float:
         return float(loss(F.log_softmax(math.exp(log_factor) * score_TC + prior_C, dim=1)))
 
@@ -166,7 +164,6 @@ def _scale(loss: Callable[[Tensor], Tensor], score_TC: Tensor, prior_C: Tensor) 
 
 
 def _pairs(begin_T: Ints, target_B: Ints) -> tuple[Tensor, Tensor]:
-    """List the pairs of the targets `target_B`: each pair's position of its target there, and its number."""
     begin, end = begin_T[target_B], begin_T[target_B + 1]
     return torch.from_numpy(np.repeat(np.arange(len(target_B)), end - begin)), torch.from_numpy(ranges(begin, end))
 
