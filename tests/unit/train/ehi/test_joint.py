@@ -13,7 +13,7 @@ from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.spec.train.ehi import Loss
 from rayhier.train.dev import Measured
-from rayhier.train.ehi.joint import Joint
+from rayhier.train.ehi.joint import MINING_BEAM, Joint
 from rayhier.train.loop import best_row
 from rayhier.train.tower import HeadTower
 
@@ -194,15 +194,14 @@ def test_hard_negatives_enter_the_semantic_loss_alone(problem):
 
 @pytest.mark.parametrize("source", ["query_leaves", "positive_leaf"])
 def test_where_hard_negatives_come_from(problem, source):
-    own = {"beam": 2} if source == "query_leaves" else {}
-    trainer = build(problem, spec(source=source, top=5, **own))
+    trainer = build(problem, spec(source=source, top=5))
     trainer.mine(trainer.search())
     now = trainer.snapshot()
     leaf_of = now.leaves(now.document_NM, 1)[:, 0]
     positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
     assert (trainer.mined >= 0).any(axis=1).mean() > 0.9
     for (query, document), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
-        leaves = now.leaves(trainer.side("query")[[query]], 2)[0]
+        leaves = now.leaves(trainer.side("query")[[query]], MINING_BEAM)[0]
         allowed = leaves if source == "query_leaves" else leaf_of[[document]]
         for row in mined[mined >= 0]:
             assert leaf_of[row] in allowed

@@ -372,7 +372,8 @@ def dev_pairs(problem):
     return np.stack([np.arange(len(problem.dev)), problem.dev], axis=1)
 
 
-def test_the_teacher_reads_trained_vectors(problem):
+def test_the_teacher_reads_trained_vectors(problem, monkeypatch):
+    monkeypatch.setattr(phase_of_routers, "TEACHING", Teaching(epochs=4, batch_size=32, lr=RATE))
     spec = job()
     first = contrast(problem, spec, problem.examples())
     first.start()
