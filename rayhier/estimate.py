@@ -11,11 +11,12 @@ from pathlib import Path
 
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers, TrainWorkers
+from rayhier.spec.cross_encoder import GROUPS, MOST_PAIRS
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.evaluate import LISTED
 from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, QueryModel, RetreeverTraining
-from rayhier.spec.train.common import Mining
+from rayhier.spec.train.common import MOST_DOCUMENTS, Mining
 from rayhier.storage import model_folder
 from rayhier.storage.model_layout import read_layout
 
@@ -187,8 +188,8 @@ def _reading_training(spec: JobSpec, work: Work) -> float:
     if reads is None or reads.train is None:
         return _reading(spec, work, measured, spec.cluster.train)
     held_out = 0 if spec.scores is None else spec.scores.judged
-    groups = min(max(0, work.pairs - work.generated - held_out), reads.train.most_pairs)
-    read = 3.0 * reads.train.epochs * groups * (1 + reads.train.groups.wrong) + measured
+    groups = min(max(0, work.pairs - work.generated - held_out), MOST_PAIRS)
+    read = 3.0 * reads.train.epochs * groups * (1 + GROUPS.wrong) + measured
     return _reading(spec, work, read, spec.cluster.train)
 
 
@@ -313,14 +314,14 @@ def _learning(spec: JobSpec, train: ContrastTraining | EhiTraining | HceTraining
     """Seconds to train the encoder, or encoder and router together, shared by all workers."""
     workers = spec.cluster.train
     routing, leaves = _router(spec, work, work.document_bytes), spec.leaves(work.documents)
-    work = _sample(spec, work)
+    work = _sample(work)
     pairs = work.pairs or (PAIRS_A_DOCUMENT if train.routes else 1) * work.documents
     epochs, batch = train.passes(pairs), train.batch_size
     m = work.dimension
     texts = 3 * pairs  # query, positive, hard negative
     routed, compared = (routing, m + leaves) if train.routes else (m * m, m)
     step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * compared)
-    measured, mined = epochs / train.between(epochs), epochs / _refresh(train.hard_negatives, pairs, epochs, batch)
+    measured, mined = epochs / train.between(epochs), epochs / _refresh(train.hard_negatives, epochs)
     snapshots = measured + mined
     placed = 2 * work.documents * (routing if train.routes else m * m)
     asked = measured * (DEV * work.pairs or NEIGHBOURS) + (
@@ -340,7 +341,7 @@ def _learning(spec: JobSpec, train: ContrastTraining | EhiTraining | HceTraining
 
 def _growing(spec: JobSpec, train: RetreeverTraining, work: Work) -> float:
     """Seconds to train ReTreever's tree and the adapter that it starts at, shared by all workers."""
-    workers, work, leaves = spec.cluster.train, _sample(spec, work), spec.leaves(work.documents)
+    workers, work, leaves = spec.cluster.train, _sample(work), spec.leaves(work.documents)
     asking = min(round(train.documents * work.pairs), work.documents)
     pairs = asking + (work.pairs or PAIRS_A_DOCUMENT * work.documents)
     phases = len({"adapter", "tree"} & set(spec.phases(work.pairs, work.documents)))
@@ -364,15 +365,15 @@ def _searched(documents: int, leaves: int) -> int:
     return min(documents, SEARCHED, NUMBERS // leaves)
 
 
-def _sample(spec: JobSpec, work: Work) -> Work:
-    """The work with at most `most_documents` documents, which training keeps."""
-    return replace(work, documents=min(work.documents, spec.train.most_documents))
+def _sample(work: Work) -> Work:
+    """The work with at most the documents that training keeps."""
+    return replace(work, documents=min(work.documents, MOST_DOCUMENTS))
 
 
 def _teaching(spec: JobSpec, work: Work) -> float:
     """FLOPs of teaching the router: k-means, exact neighbours of its training texts, and the training itself."""
     routing, leaves = _router(spec, work, work.document_bytes), spec.leaves(work.documents)
-    m, work = work.dimension, _sample(spec, work)
+    m, work = work.dimension, _sample(work)
     targets = spec.router.targets(work.pairs, work.documents)
     sample = min(work.documents, SAMPLE_A_LEAF * leaves)
     settled = 2 * SETTLING * sample * spec.router.placing(leaves, m)
@@ -383,11 +384,11 @@ def _teaching(spec: JobSpec, work: Work) -> float:
     return clustered + settled + near + 3 * 2 * epochs * targets * routing
 
 
-def _refresh(hard: Mining, pairs: int, epochs: int, batch: int) -> float:
+def _refresh(hard: Mining, epochs: int) -> float:
     """Epochs between two minings of hard negatives."""
     if hard.source == "none":
         return epochs
-    return hard.refresh if hard.unit == "epochs" else hard.refresh * batch / max(pairs, batch)
+    return hard.refresh
 
 
 def _train_memory(spec: JobSpec, work: Work) -> float:
@@ -396,7 +397,7 @@ def _train_memory(spec: JobSpec, work: Work) -> float:
     Texts count too where training encodes them again. So do scores at a tree's deepest level: of documents in the first
     fit of the tree, or of the documents that dev queries search, with two arrays to compare them, whichever is larger.
     """
-    extra, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
+    extra, work = 0.0, replace(_sample(work), queries=work.queries + work.generated)
     drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
     if spec.encodes_again:
         extra += work.documents * work.document_bytes + work.queries * work.query_bytes

@@ -260,7 +260,7 @@ class _Steps:
             "generate",
             {"corpus": corpus.fingerprint},
             round(self.work.generated * (self.work.query_bytes + BYTES_A_PAIR)),
-            generation=_fields(self.spec.train.generation, "path", "model", "batch_size"),
+            generation=_fields(self.spec.train.generation, "path", "model"),
             source=pairs.identity,
         )
 
@@ -293,7 +293,7 @@ class _Steps:
             base,
             sum(file.stat().st_size for file in folder.path.iterdir() if file.is_file()),
             weights=folder.files,
-            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "device", "batch_size", "beside", *unchanged),
+            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "beside", *unchanged),
             pairs=others,
             kept=kept if training is not None else 0,
         )
@@ -323,7 +323,7 @@ class _Steps:
             base,
             sum(file.stat().st_size for file in self.plan.model.path.iterdir() if file.is_file()),
             seed,
-            router=_fields(spec.router, "first_pass"),
+            router=_fields(spec.router),
             train=_fields(spec.train, "micro_batch", "generated"),
             leaves=self.leaves if spec.router.spills else [],
             what=spec.encoder.train,
@@ -339,7 +339,7 @@ class _Steps:
             inputs,
             round(work.documents * row * spec.rows_per_document + beside_rows(spec, work)),
             seed,
-            index=_fields(spec.index, "leaves_per_document", "second_leaf", "spilled"),
+            index=_fields(spec.index, "leaves_per_document"),
             leaves=self.leaves,
         )
 
@@ -348,19 +348,15 @@ class _Steps:
         search, most = self.spec.search, min(self.work.queries, MOST_QUERIES)
         parts, size = dict[str, object](), BYTES_A_QUERY
         if search.promise is not None:
-            parts, size = {"k": search.k, **self._codes()}, most * search.k * BYTES_A_FLOOR
+            parts, size = {"k": search.k}, most * search.k * BYTES_A_FLOOR
         if self.spec.chooses_weight:
             parts["depth"] = search.hybrid.depth
         if self.spec.chooses_beside:
             rerank = search.reranking
             beam = {} if search.promise is None else {"beam": "auto"}
-            parts |= {"searched": _fields(search, "codec", "cache_gb", "rerank") | beam, **self._codes()}
+            parts |= {"searched": _fields(search, "codec", "cache_gb", "rerank") | beam}
             parts["read"] = [] if rerank is None else [min(CHOSEN_DEPTH, rerank.budget), rerank.pool == "all"]
         return self._step("calibrate", inputs, size, seed, **parts)
-
-    def _codes(self) -> dict[str, Any]:
-        """Settings of the router's first pass, where it is not the default."""
-        return {"first_pass": "none"} if not self.spec.router.codes_first else {}
 
     def _evaluation(self, measured: dict[str, str]) -> Step:
         unfiltered = ("filter",) if self.spec.measured is None else ()
@@ -372,9 +368,7 @@ class _Steps:
         search = _fields(self.spec.search, "codec", "cache_gb", *unused)
         reads = self.spec.cross_encoder if self.spec.search.reranking is not None else None
         beside: dict[str, Any] = {} if reads is None else {"beside": reads.beside}
-        return self._step(
-            "evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **self._codes(), **beside
-        )
+        return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **beside)
 
     def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:
         kind, code = STAGES[stage].kind, STAGES[stage].code
@@ -400,10 +394,7 @@ def beside_rows(spec: JobSpec, work: Work) -> float:
 
 def _leaves(spec: JobSpec) -> list[object]:
     """Settings that place documents in leaves, for fingerprints of every index, and of models whose router spills."""
-    if spec.leaves_per_document == 1:
-        return [1]
-    spilled = [spec.index.spilled] if spec.router.spills else []
-    return [spec.leaves_per_document, spec.index.second_leaf, *spilled]
+    return [spec.leaves_per_document]
 
 
 def _work(plan: Plan) -> Work:

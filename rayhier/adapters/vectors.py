@@ -159,7 +159,6 @@ class VectorIndex:
         return number_QK
 
     def close(self) -> None:
-        """Remove the index."""
         self._searcher = None
         self._remove()
 

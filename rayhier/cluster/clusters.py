@@ -111,7 +111,6 @@ def _settle(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[In
 
 
 def _probing(vectors_NM: Floats, cells: list[Ints]) -> list[Ints]:
-    """Rows of the vectors that have each cell among their PROBES nearest ones."""
     mean_CM = np.stack([vectors_NM[row_R].mean(axis=0, dtype=np.float32) for row_R in cells])
     mean_CM /= np.maximum(np.linalg.norm(mean_CM, axis=1, keepdims=True), NO_LENGTH)
     parts = np.array_split(vectors_NM, -(-len(vectors_NM) // CAST_ROWS))

@@ -79,13 +79,11 @@ class HubReader:
     rules: Rules
 
     def documents(self) -> Stream[Entry]:
-        """Stream all documents, each checked."""
         named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
         rows = self._rows(self.spec.documents_config, named, self.rules.fields)
         return Stream(self.spec.documents_config, checked(rows, lambda row: check.document(row, self.rules)))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream all queries, each checked."""
         rows = self._rows(self.spec.queries_config, ("id", "text"), {})
         yield Stream(self.spec.queries_config, checked(rows, lambda row: check.query(row, self.rules)))
 

@@ -41,7 +41,6 @@ class ParquetReader:
         return ranges
 
     def documents(self, piece: Range) -> Rows[Entry]:
-        """Yield the checked documents in the row groups of a range."""
         names = self.rules.columns
         wanted = [names.id, names.title, names.text, *self.rules.fields]
         raw = read(Path(piece.path), wanted, range(piece.begin, piece.end))

@@ -37,7 +37,6 @@ class MakePart:
         self.reader, self.root, self.layout = reader, locate(root), layout
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the part of the range `row`; returns the number of its documents, or an error message as `wrong`."""
         piece = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
         try:
             part = parts.make(piece, self.reader.documents(piece), self.root, self.layout)
@@ -92,7 +91,6 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
 
 
 def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
-    """Read a source of files, range by range, on Ray's workers."""
     reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
     pieces = reader.ranges()
     checked = parts.settle(root, _parts(reader, pieces, layout, workers, root), layout)
@@ -105,7 +103,6 @@ def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
 def _parts(
     reader: RangeReader, pieces: Sequence[Range], layout: DocumentLayout, workers: GpuWorkers, root: Location
 ) -> list[PartFile]:
-    """Write the missing parts; returns the parts of all ranges, also those that an earlier run wrote."""
     missing = [piece for piece in pieces if parts.finished(piece, root) is None]
     arguments = {"reader": reader, "root": str(root), "layout": layout}
     documents = 0

@@ -107,7 +107,6 @@ def allowed(spec: CorpusSpec) -> str:
 
 
 def _key(spec: CorpusSpec) -> str:
-    """Key of the spec that names the documents, and its value."""
     match spec:
         case Beir():
             return f"path: {spec.path}/corpus.jsonl"

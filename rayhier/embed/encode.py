@@ -128,7 +128,6 @@ class TextEncoder:
         return Encoded(*(torch.cat(parts).cpu()[back] for parts in (vectors, scores)))
 
     def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
-        """Batches of texts, longest first, each as large as `batch_size` and `tokens` allow."""
         start = 0
         while start < len(tokens):
             size = min(self.batch_size, max(1, self.tokens // max(1, len(tokens[start]))))

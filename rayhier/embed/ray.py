@@ -109,7 +109,6 @@ class EmbedPart:
         return {"rows": len(texts), **self.clock.lap()}
 
     def _drawn(self, drawer: SpanDrawer, name: str) -> pa.Table:
-        """Draw and encode the pseudo-queries of one part of the corpus."""
         table = columns.read([self.corpus / name], ["doc_id", "title", "text"])
         rows, texts = drawer.draw(*(table[column].to_pylist() for column in table.column_names))
         with self.clock.working():

@@ -27,7 +27,6 @@ class SpanDrawer:
 
     @classmethod
     def of(cls, encoder: TextEncoder, spec: PseudoQueries) -> Self:
-        """Make the drawer of pseudo-queries for an encoder, whose tokens and limit it uses."""
         return cls(encoder.encoder.tokenizer, encoder.max_length, spec)
 
     def __post_init__(self) -> None:
@@ -63,7 +62,6 @@ class SpanDrawer:
         return bool(self.draw([""] * len(titles), titles, texts)[0])
 
     def _offsets(self, titles: Sequence[str], texts: Sequence[str]) -> list[Offsets]:
-        """Places of the tokens of each document's text that the encoder reads, without those of the title."""
         if not self.spec.has_spans or not len(texts):
             return [()] * len(texts)
         read: list[Offsets] = self.tokenizer(

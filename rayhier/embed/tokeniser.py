@@ -33,7 +33,6 @@ class Tokeniser:
         return cls(load_tokenizer(layout), layout.prompt, min(max_length, positions(transformer)))
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
-        """Return the token ids of each text, cut at `max_length` tokens."""
         tokens: Tokens = self.tokenizer(
             [self.prompt + text[: LETTERS * self.max_length] for text in texts],
             truncation=True,

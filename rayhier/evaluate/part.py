@@ -144,7 +144,7 @@ class Part:
         copies = None if result_N is None else Copies(result_N)
         if leaves > 1 and len(centroids_LM) > 1:
             n = np.arange(len(near_NC))
-            second_N = near_NC[n, second_leaves(vector_NM, near_NC, centroids_LM, "soar")]
+            second_N = near_NC[n, second_leaves(vector_NM, near_NC, centroids_LM)]
             lower_N1 = np.concatenate([np.full(len(n), -1), leaf_N])[:, None]
             copies = Copies(np.tile(n if result_N is None else result_N, 2), lower_N1)
             ids, vector_NM = pa.concat_arrays([ids, ids]), np.tile(vector_NM, (2, 1))

@@ -10,7 +10,7 @@ import torch
 from rayhier.corpus import tables
 from rayhier.dataset.documents import document_texts
 from rayhier.generate.draw import hashes, last_hash
-from rayhier.generate.generator import Generator
+from rayhier.generate.generator import SEED, Generator
 from rayhier.generate.pairs import Source, check_written, named_by, read_file, write
 from rayhier.model.precision import resolve_device
 from rayhier.progress import Bar, here, say
@@ -106,7 +106,7 @@ def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artif
         "root": str(attempt.root),
         "ledger": str(ledger.folder),
         "cpus": spec.cluster.embed.cpus,
-        "last": last_hash(corpus, model.most, model.seed),
+        "last": last_hash(corpus, model.most, SEED),
     }
     with Bar("generate", int(corpus.record.counts["rows"]), "documents") as bar:
         done = (ledger.done(ledger_key(name)) for name in names)

@@ -352,13 +352,11 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
 
 
 def write_ids(root: Location, ids: pa.Array, begins: str = REMOVED_IDS) -> files.File:
-    """Write the ids of documents that a version removes."""
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
     return files.write_parquet(root, f"{begins}{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
 
 
 def without_rows(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
-    """A manifest without the rows in the table `rows`; `file` has the ids that it removes."""
     removed = Removal(file=file, ids=ids, rows=rows.num_rows, since=manifest.version + 1)
     counts = np.array(manifest.counts) - per_leaf(rows, len(manifest.counts))
     documents = manifest.documents - int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
@@ -374,7 +372,6 @@ def without_rows(manifest: Manifest, rows: pa.Table, file: files.File, ids: int,
 
 
 def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, change: leaf_map.Change) -> Manifest:
-    """A manifest with more shards, added by `version`."""
     counts = np.array(manifest.counts)
     for shard in shards:
         counts[shard.leaves] += np.diff(shard.offsets)

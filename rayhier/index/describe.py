@@ -48,7 +48,6 @@ class Part:
 
 
 def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
-    """Write the description of a shard, by its number, below scratch; returns its number of documents."""
     shard = leaf_map.manifest.shards[number]
     rows = leaf_map.read(shard, READ, verify=False)
     first = rows.filter(pc.equal(rows["rank"], 0))
@@ -115,7 +114,6 @@ def table(tree: DisplayTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
 
 
 def _buckets(parts: Sequence[Part], count: int) -> Iterator[pa.Table]:
-    """Counts of the words of each bucket, from all parts."""
     for bucket in range(count):
         wanted = [("bucket", "==", bucket)]
         yield pa.concat_tables([files.read_table(part.words, COUNTS.names, wanted) for part in parts])

@@ -88,7 +88,6 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
 def _near(
     router: Router, table: pa.Table, row_A: Ints, document_A: Ints, rank_A: Ints
 ) -> Callable[[slice, int], tuple[Ints, Floats]]:
-    """Function that returns the best leaves of some rows, and their log-probabilities, by a sidecar or the router."""
     if NODES in table.column_names:
         first_D = np.zeros(document_A.max() + 1, dtype=np.int64)
         first_D[document_A[rank_A == 0]] = np.flatnonzero(rank_A == 0)

@@ -231,12 +231,11 @@ class Region:
             chosen.append(near_C[score_AC.topk(chosen[0].shape[1], dim=1).indices])
         leaf_NC = np.empty((len(row_N), chosen[0].shape[1]), np.int64)
         leaf_NC[order_N] = torch.cat(chosen).numpy()
-        pick_NR = choose(self.router, self._unit_NM[row_N].numpy(), leaf_NC, count, self._spec.index.second_leaf)
+        pick_NR = choose(self.router, self._unit_NM[row_N].numpy(), leaf_NC, count)
         leaf_NR = np.take_along_axis(leaf_NC, pick_NR, axis=1)
         return np.stack([leaf_NR[:, 0], leaf_NR[:, -1]], axis=1)
 
     def _near(self, leaves: Ints, count: int) -> Ints:
-        """Return the leaves in use that are nearest to the centroids of some leaves."""
         return np.unique(self._nearest(leaves, count).numpy())
 
     def _nearest(self, leaves: Ints, count: int) -> Tensor:
@@ -319,7 +318,6 @@ def _with_vectors(table: pa.Table, segment: MappedSegment, row_A: Ints) -> pa.Ta
 
 
 def _all_rows(leaves: pa.ListArray) -> pa.Table:
-    """List the `leaf` and the `rank` of each row of documents, from their column `leaves`."""
     begin_N, size_N = (
         leaves.offsets.to_numpy()[:-1] - leaves.offsets[0].as_py(),
         pc.list_value_length(leaves).to_numpy(),
@@ -329,7 +327,6 @@ def _all_rows(leaves: pa.ListArray) -> pa.Table:
 
 
 def _rows(leaf_N2: Ints) -> tuple[Tensor, Tensor]:
-    """List the document and the leaf of each row."""
     two_N = leaf_N2[:, 0] != leaf_N2[:, 1]
     row_A = np.concatenate([np.arange(len(leaf_N2)), np.flatnonzero(two_N)])
     return torch.from_numpy(row_A), torch.from_numpy(np.concatenate([leaf_N2[:, 0], leaf_N2[two_N, 1]]))
@@ -370,7 +367,6 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
 
 
 def _written(root: Location, folder: str, router: LearnedIvfRouter) -> list[File]:
-    """Write a router below a folder of an index."""
     written = []
     with tempfile.TemporaryDirectory() as temporary:
         save_router(router, Path(temporary))

@@ -77,7 +77,6 @@ def together(manifest: Manifest) -> list[Removal]:
 
 
 def _alike(files: Iterable[T], kind: Callable[[T], Any]) -> list[T]:
-    """Return the files of the first kind that has sixteen files, or none if no kind has sixteen."""
     kinds = defaultdict[Any, list[T]](list)
     for file in files:
         kinds[kind(file)].append(file)
@@ -95,8 +94,6 @@ def _embedded(removal: Removal) -> bool:
 def _placed(
     base: Manifest, used: list[File], listed: str, gone: Sequence[Any], packed: Sequence[Any]
 ) -> Callable[[LeafMap], Manifest]:
-    """Return the change that replaces some files in a list of a version by the files that were packed from them."""
-
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest
         check_kept("pack", base, used, now)

@@ -180,7 +180,6 @@ def compact(spec: JobSpec, root: Location) -> LeafMap:
 def _route(
     spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt, documents: int
 ) -> tuple[RoutedParts, list[int]]:
-    """Route the parts that are not routed yet; returns all routed parts and the number of rows of every leaf."""
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
     arguments = {

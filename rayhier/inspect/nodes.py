@@ -89,7 +89,6 @@ class Inspection:
         raise InputError(f"--node: got {name!r}, which this tree has not; allowed: {allowed}")
 
     def children(self, node: Node) -> list[Node]:
-        """List the children of a node that have documents, the largest first."""
         if node.level == len(self.levels):
             return []
         below = self._below[node.level].get(node.number, [])
@@ -194,7 +193,6 @@ class Inspection:
 
     @cached_property
     def queries(self) -> list[list[list[str]]]:
-        """Texts of the representative queries of each node: level by level, node by node."""
         return by_node(*self._asked, self.tree.paths(), self.tree.counts)
 
     def asked(self, texts: Sequence[str]) -> dict[str, list[Step]]:

@@ -62,7 +62,6 @@ def _node(node: Node, queries: list[str]) -> dict[str, Any]:
 
 
 def _paths(tree: Inspection, nodes: list[Node], queries: list[list[list[str]]]) -> dict[str, dict[str, Any]]:
-    """Paths of documents and queries that stand at nodes, the nearest to the root first: text -> node, probability."""
     documents = [*dict.fromkeys(name for node in nodes for name in node.documents)][:MOST_PATHS]
     texts = [*dict.fromkeys(text for node in nodes for text in queries[node.level - 1][node.number])][:MOST_PATHS]
     paths = {"documents": tree.documents(documents), "queries": tree.asked(texts)}

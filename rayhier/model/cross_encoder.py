@@ -48,7 +48,6 @@ class Pairs:
     segment_NT: Tensor
 
     def to(self, device: torch.device) -> "Pairs":
-        """Copy the pairs to a device."""
         return Pairs(*(part.to(device) for part in (self.ids_NT, self.mask_NT, self.type_NT, self.segment_NT)))
 
 

@@ -153,7 +153,6 @@ POOL = {"mean": mean, "cls": first}
 
 
 def load_tokenizer(layout: Layout) -> Any:
-    """Load the tokenizer of an encoder's folder, which `layout` describes."""
     from transformers import AutoTokenizer  # takes a second, which workers without texts save
 
     tokenizer = AutoTokenizer.from_pretrained(layout.transformer, **LOCAL)

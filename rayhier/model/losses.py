@@ -92,14 +92,11 @@ def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: fl
 def intra_leaf_loss(batch: Batch, spec: Loss) -> Tensor:
     """Compute the mean loss of documents that are less similar than τ (`spec.unlike`) but lie in the same leaf.
 
-    `product` (Eq. 5): 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-).
-    `triplet` (Algorithm 1, our reading): the same gate on [T(d+)·T(d-) - T(q)·T(d+) + γ]_+.
+    Eq. 5: 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-).
     """
     with torch.no_grad():
         cosine_ND = F.normalize(batch.positive_NM, dim=-1) @ F.normalize(batch.document_DM, dim=-1).T
     shared_ND = batch.positive_NT @ batch.document_DT.T
-    if spec.intra_leaf_form == "triplet":
-        shared_ND = F.relu(shared_ND - _rowwise(batch.query_NT, batch.positive_NT) + spec.margin)
     return (shared_ND * (cosine_ND < spec.unlike) * batch.negative_ND).sum() / batch.pairs.clamp(min=1)
 
 

@@ -12,7 +12,6 @@ class WrappedRouter:
     """A learned IVF router without its `route`, which the classes that stand around it define."""
 
     def __init__(self, router: LearnedIvfRouter) -> None:
-        """Take the router that stands inside."""
         self.router = router
 
     @property

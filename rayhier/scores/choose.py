@@ -101,9 +101,9 @@ def choose_pairs(spec: ScoresSpec, query_QM: Floats, vectors: Artifact) -> Itera
     if spec.count == "all":
         yield from (_every(name, len(query_QM), vectors) for name in files)
     elif spec.per == "item":
-        yield from (_of_items(name, spec.count, spec.draw, query_QM, vectors) for name in files)
+        yield from (_of_items(name, spec.count, query_QM, vectors) for name in files)
     else:
-        yield from _of_queries(files, spec.count, spec.draw, query_QM, vectors)
+        yield from _of_queries(files, spec.count, query_QM, vectors)
 
 
 def _every(name: str, queries: int, vectors: Artifact) -> Chosen:
@@ -111,32 +111,25 @@ def _every(name: str, queries: int, vectors: Artifact) -> Chosen:
     return Chosen(name, np.repeat(np.arange(queries), rows), np.tile(np.arange(rows), queries))
 
 
-def _keys(name: str, draw: str, query_QM: Floats, vectors: Artifact) -> Values:
-    """Compute the keys [q, n] that order pairs of queries and a file's documents: base scores, or random numbers.
-
-    Random numbers follow from the documents' ids.
-    """
-    table = columns.read([vectors.path(name)], ["doc_id", "vector"])
-    if draw == "base":
-        return np.asarray(query_QM @ columns.matrix(table["vector"]).T, dtype=np.float64)
-    seeds = hash_ids(table["doc_id"].to_pylist())
-    drawn = [np.random.default_rng(int(seed)).random(len(query_QM)) for seed in seeds]
-    return np.asarray(drawn, dtype=np.float64).reshape(-1, len(query_QM)).T
+def _keys(name: str, query_QM: Floats, vectors: Artifact) -> Values:
+    """Compute base scores [q, n] of queries and a file's documents, which order the pairs."""
+    table = columns.read([vectors.path(name)], ["vector"])
+    return np.asarray(query_QM @ columns.matrix(table["vector"]).T, dtype=np.float64)
 
 
-def _of_items(name: str, count: int, draw: str, query_QM: Floats, vectors: Artifact) -> Chosen:
-    key_QN = _keys(name, draw, query_QM, vectors)
+def _of_items(name: str, count: int, query_QM: Floats, vectors: Artifact) -> Chosen:
+    key_QN = _keys(name, query_QM, vectors)
     best_CN = np.argsort(-key_QN, axis=0, kind="stable")[:count]
     row_CN = np.broadcast_to(np.arange(key_QN.shape[1]), best_CN.shape)
     order = np.lexsort((row_CN.reshape(-1), best_CN.reshape(-1)))
     return Chosen(name, best_CN.reshape(-1)[order], row_CN.reshape(-1)[order])
 
 
-def _of_queries(files: Sequence[str], count: int, draw: str, query_QM: Floats, vectors: Artifact) -> Iterable[Chosen]:
+def _of_queries(files: Sequence[str], count: int, query_QM: Floats, vectors: Artifact) -> Iterable[Chosen]:
     """Choose the best documents of each query over all files; yields the pairs file by file."""
     key_QK, file_QK, row_QK = np.zeros((len(query_QM), 0)), *np.zeros((2, len(query_QM), 0), np.int64)
     for number, name in enumerate(files):
-        file_key_QN = _keys(name, draw, query_QM, vectors)
+        file_key_QN = _keys(name, query_QM, vectors)
         key_QK = np.concatenate([key_QK, file_key_QN], axis=1)
         file_QK = np.concatenate([file_QK, np.full(file_key_QN.shape, number)], axis=1)
         row_QK = np.concatenate([row_QK, np.broadcast_to(np.arange(file_key_QN.shape[1]), file_key_QN.shape)], axis=1)

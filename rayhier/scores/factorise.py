@@ -24,6 +24,7 @@ OWN_LINE = 10
 """Least number of scores with which a query has a line of its own: intercept and slope of scores on base scores."""
 MATCHED = 100
 """Number of queries by whose scores the map from scores to the range of base scores is fitted."""
+SCORES_A_STEP = 256
 GATE = -5.0
 """Start of w in an inductive map, so low that the map begins almost as the identity."""
 
@@ -170,7 +171,7 @@ def _learn(
     target = torch.from_numpy(target_X.astype(np.float32))
     for epoch in range(spec.passes(len(matrix))):
         order = np.random.default_rng([seed, epoch]).permutation(len(matrix))
-        for rows in np.array_split(order, -(-len(order) // spec.batch_size)):
+        for rows in np.array_split(order, -(-len(order) // SCORES_A_STEP)):
             chosen = torch.from_numpy(rows)
             query_XM, item_XM = sides(chosen)
             loss = ((query_XM * item_XM).sum(1) - target[chosen]).square().mean()

@@ -164,7 +164,7 @@ def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, r
         slope=slope,
         alpha=matching.alpha,
         beta=matching.beta,
-        biased=factors_spec.bias,
+        biased=True,
     )
     count_N = np.bincount(matrix.item_X, minlength=len(ids))
     scored_S = np.flatnonzero(count_N)

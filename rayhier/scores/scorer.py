@@ -17,6 +17,8 @@ from rayhier.spec.encoder import Device, Precision
 
 CPU_TOKENS = 4_096
 """Most tokens in a CPU's batch, padding included: larger batches outgrow its caches."""
+PAIRS_AT_ONCE = 64
+"""Most pairs in one forward pass."""
 CHUNK = 4_096
 """Pairs that are tokenised and sorted by length together."""
 KEPT = 65_536
@@ -31,11 +33,11 @@ ARITHMETICS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
 
 
 class PairScorer:
-    """A cross-encoder, loaded from a folder, that scores pairs of texts; `device` overrides the spec's."""
+    """A cross-encoder, loaded from a folder, that scores pairs of texts; on CUDA if there is such a device."""
 
     def __init__(self, folder: Path, spec: CrossEncoderSpec, device: Device | None = None) -> None:
         """Load the cross-encoder; with precision `auto` it is in float32 until the first pairs decide the precision."""
-        self.folder, self.spec, self.device = folder, spec, resolve_device(device or spec.device)
+        self.folder, self.spec, self.device = folder, spec, resolve_device(device or "auto")
         self.precision: Precision = spec.precision
         self.model = self._load("float32" if spec.precision == "auto" else spec.precision)
         self._kept: OrderedDict[Pair, float] = OrderedDict()
@@ -85,12 +87,12 @@ def read_pairs(model: CrossEncoder, pairs: Sequence[Pair], spec: CrossEncoderSpe
     if not pairs:
         return np.zeros(0, np.float32)
     device = next(model.parameters()).device
-    most = CPU_TOKENS if device.type == "cpu" else spec.batch_size * spec.max_length
+    most = CPU_TOKENS if device.type == "cpu" else PAIRS_AT_ONCE * spec.max_length
     tokens = model.tokenise([query for query, _ in pairs], [item for _, item in pairs], spec.max_length)
     order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row][0]))
     parts, start = [], 0
     while start < len(order):
-        size = min(spec.batch_size, max(1, most // len(tokens[order[start]][0])))
+        size = min(PAIRS_AT_ONCE, max(1, most // len(tokens[order[start]][0])))
         batch = model.padded([tokens[row] for row in order[start : start + size]])
         parts.append(model(batch.to(device)))
         start += size

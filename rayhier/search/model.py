@@ -246,4 +246,4 @@ def map_vectors(head: ResidualHead, base_NM: Floats) -> Floats:
 
 def _is_coded(spec: JobSpec) -> bool:
     """Return True where searches find leaves by codes of these, if there are many."""
-    return spec.router.codes_first and not isinstance(spec.search.beam, MassBeam)
+    return not isinstance(spec.search.beam, MassBeam)

@@ -190,7 +190,6 @@ class ServedIndex:
         )
 
     def _describe(self) -> IndexResponse:
-        """Describe the index that requests see which begin now."""
         refused = self.refused or self.follower.refused
         return describe(self.engine.view, self._args, None if refused is None else without_folders(refused))
 

@@ -255,7 +255,6 @@ class Embedded:
         draining.add_done_callback(self._draining.discard)
 
     def _opened(self, opening: contextlib.ExitStack, now: Current) -> tuple[OpenedIndex, list[LocalShards]]:
-        """Open a model and index beside those that are served; `opening` closes them."""
         _check_fits(self._now, now)
         version, manifest, ranges = check_index(self._args, now)
         served = self._served.opened.view.rules

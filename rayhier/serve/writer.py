@@ -110,7 +110,6 @@ class WriterReplica:
         return self._begun
 
     async def _answered(self, change: Callable[[Writer], Awaitable[T]]) -> T | Refusal:
-        """Make a change, and return its outcome once all readers see it; a Refusal where it is refused."""
         writer, readers = self._writing()
         try:
             outcome = await change(writer)

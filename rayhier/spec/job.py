@@ -13,7 +13,7 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import LISTED, UNFILTERED, Baseline, EvaluateSpec
 from rayhier.spec.filter import YAML_WORDS, Filter, parse
-from rayhier.spec.index import IndexSpec
+from rayhier.spec.index import SPILLED, IndexSpec
 from rayhier.spec.index_size import IndexSize
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
@@ -123,11 +123,6 @@ class JobSpec(Section):
                     f"encoder.train: got {self.encoder.train!r} with train.objective documents, by which no encoder "
                     "learns here; allowed: head, none"
                 )
-            if self.train.reads == "trained" and self.encoder.train == "none":
-                raise InputError(
-                    "train.reads: got 'trained' with encoder.train none, where nothing trains; allowed: auto, base, or "
-                    "encoder.train head, last_layer, all"
-                )
         elif self.encoder.train == "none":
             raise InputError(
                 f"encoder.train: got 'none' with train.type {train}, which trains it; allowed: head, last_layer, all, "
@@ -230,15 +225,10 @@ class JobSpec(Section):
         if self.train.objective == "documents":
             untaught = "where train.objective is not documents, by which the router is not taught"
             if self.router.calibrates:
-                _refuse("router", self.router, "teaching", "rank", where=untaught)
+                _refuse("router", self.router, "rank", where=untaught)
             if self.train.needs_judgements:
                 untrained = "where train.objective is not documents, which trains no encoder"
                 _refuse("encoder", self.encoder, "train", where=untrained)
-        if not self.router.spills:
-            where = f"where router.type is learned_ivf: {self.router.type} puts all documents into as many leaves"
-            _refuse("index", self.index, "spilled", where=where)
-        if self.leaves_per_document == 1:
-            _refuse("index", self.index, "second_leaf", "spilled", where="where documents may lie in two leaves")
         if self.leaves_per_document == 1 and not any(name in LISTED for name in self.evaluate.baselines):
             _refuse("evaluate", self.evaluate, "lists", where=f"with one of the baselines {', '.join(LISTED)}")
 
@@ -303,7 +293,7 @@ class JobSpec(Section):
     @property
     def rows_per_document(self) -> float:
         """Mean rows of a document in the leaf map."""
-        return 1 + (self.leaves_per_document - 1) * (self.index.spilled if self.router.spills else 1)
+        return 1 + (self.leaves_per_document - 1) * (SPILLED if self.router.spills else 1)
 
     def index_size(self, documents: int, dimension: int) -> IndexSize:
         """Estimate the size of an index over a number of documents, with vectors of size `dimension`."""

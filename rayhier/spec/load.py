@@ -22,7 +22,7 @@ MAX_SHOWN = 12
 """Most mistakes that one error message shows."""
 CLOSE = 0.75
 """Least similarity (difflib's ratio) of a key that a message suggests for an unknown key; a lower one would suggest
-`branching` for `teaching`."""
+keys that are not alike."""
 
 KeyPath = tuple[str | int, ...]
 

@@ -1,6 +1,40 @@
 """Keys and values of older specs that went, each with what to write instead."""
 
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "cross_encoder.batch_size": "leave the key out: a forward pass reads at most 64 pairs",
+    "cross_encoder.device": "leave the key out: CUDA is used if there is such a device",
+    "cross_encoder.train.batch_size": "leave the key out: a step reads 16 groups",
+    "cross_encoder.train.groups": "leave the section out: its values are constants",
+    "cross_encoder.train.lr": "leave the key out: the rate is 1e-4",
+    "cross_encoder.train.most_pairs": "leave the key out: an epoch reads at most 100,000 pairs of a corpus",
+    "cross_encoder.train.seed": "leave the key out: the seed is 0",
+    "cross_encoder.train.teacher": "leave the key out: the weight is 0.5",
+    "factors.batch_size": "leave the key out: a step reads 256 scores",
+    "factors.bias": "leave the key out: each document has a bias",
+    "factors.epochs": "leave the key out: the number of scores decides",
+    "factors.lr": "leave the key out: the number of scores decides",
+    "index.second_leaf": "leave the key out: SOAR chooses second leaves",
+    "index.spilled": "leave the key out: half of the documents have a second leaf",
+    "router.first_pass": "leave the key out: codes of leaves go first if there are many leaves",
+    "router.residual": "leave the key out: each level has the layer of the paper",
+    "router.rounds": "leave the key out: three rounds of k-means move the centroids",
+    "router.teaching": "leave the section out: its values are constants",
+    "scores.draw": "leave the key out: the best pairs by the base encoder are scored",
+    "train.directions": "leave the key out, or write train.form: paper, which has both directions",
+    "train.generated.batch_size": "leave the key out",
+    "train.generated.seed": "leave the key out: the seed is 0",
+    "train.generated.top_k": "leave the key out: tokens are drawn from the ten likeliest",
+    "train.hard_negatives.beam": "leave the key out: a query visits four leaves",
+    "train.hard_negatives.unit": "leave the key out: refresh counts epochs",
+    "train.loss.intra_leaf_form": "leave the key out: the loss is the paper's Eq. 5",
+    "train.most_documents": "leave the key out: training keeps at most a million documents",
+    "train.most_scale": "leave the key out: the similarity decides",
+    "train.optimizer": "leave the key out, or write train.form: paper, which trains by Adafactor",
+    "train.patience": "leave the key out: training runs to its last epoch, and the best epoch counts",
+    "train.pseudo_weight": "leave the key out: the weight is 0.5",
+    "train.reads": "leave the key out, or write encoder.train: none in place of reads: base",
+    "train.scale": "leave the key out: the similarity decides",
+}
 """A dotted key, or KEY=VALUE, and what a message says after "removed; "."""
 
 

@@ -37,7 +37,6 @@ class Listing:
 
     @property
     def all(self) -> tuple[NamedFile, ...]:
-        """All files of the corpus, under distinct names."""
         return (*self.documents, *self.queries, *self.judgements.values())
 
 

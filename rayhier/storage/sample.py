@@ -44,7 +44,6 @@ def _texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Lines that are not blank and end within the first MOST_BYTES of a file."""
     with path.open("rb") as opened:
         lines = opened.read(MOST_BYTES).split(b"\n")
         if opened.read(1):

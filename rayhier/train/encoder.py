@@ -44,11 +44,6 @@ class EncoderPhase(ABC):
         self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, epochs, seed, learner)
         self._documents: tuple[int, Floats] | None = None
 
-    @property
-    def patience(self) -> int | None:
-        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last epoch."""
-        return None
-
     @abstractmethod
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
         """Make the terms of a step's loss on the pairs numbered `rows`, but for the term that `anchors` makes."""
@@ -93,7 +88,6 @@ class EncoderPhase(ABC):
         return [Anchor(self.learner.group, row_N, base_NM, self.anchor)]
 
     def search(self) -> Search:
-        """Make the search for hard negatives: an exact search with the current encoder."""
         document_NM, query_QM = self.documents(), self.pairs.side("query")
         query_P = self.examples.pair_P2[:, 0]
         return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])

@@ -16,8 +16,6 @@ from rayhier.arrays import Ints
 
 
 class WorkerGroup:
-    """The process group of this worker, or a group of one worker where no process group was started."""
-
     def __init__(self) -> None:
         started = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if started else 0
@@ -102,5 +100,4 @@ def _collect(x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def _device() -> torch.device:
-    """Return the device on which the process group exchanges tensors."""
     return torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")

@@ -57,7 +57,6 @@ class Learner:
         group: WorkerGroup | None = None,
         descent: Descent | None = None,
     ) -> None:
-        """Copy the first worker's weights to every worker; `rates` are the learning rates of the modules, in order."""
         self.modules, self.group, self.descent = dict(modules), group or WorkerGroup(), descent or Descent()
         self.parameters = list(self.learned().values())
         self.group.copy_from_first(self.parameters)
@@ -126,10 +125,6 @@ class Phase(Protocol):
     def measure_every(self) -> int:
         """Number of passes from one measurement to the next; the last pass is always measured."""
 
-    @property
-    def patience(self) -> int | None:
-        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last pass."""
-
     def run_pass(self, epoch: int) -> dict[str, float]:
         """Run one pass over the examples, on every worker; returns values for the history, such as losses."""
 
@@ -160,8 +155,7 @@ class Loop:
         """Losses and measures after each measured pass; kept on the first worker only, like `best`."""
         self.best: dict[str, Tensor] = {}
         self.stopped = False
-        """True where training ended early: no higher `dev` for as long as the phase's patience, or dev perfect at the
-        start."""
+        """True if dev was perfect before training, so that nothing was trained."""
 
     @property
     def ended(self) -> bool:
@@ -194,8 +188,6 @@ class Loop:
             self.history.append(row)
             if best_row(self.history) is row:
                 self.best = self.learner.state()
-        if self.phase.patience is not None:
-            self.stopped = self.group.agree(self._since_best() >= self.phase.patience)
         if self.epoch == 0:
             perfect = row is not None and row["dev"] >= self.enough and self._dev_queries() >= FEW_DEV
             self.stopped = self.group.agree(perfect)
@@ -205,11 +197,6 @@ class Loop:
         """Return the number of dev queries whose measures the phase keeps; 0 where it keeps none."""
         top = self.learner.kept.get("top")
         return 0 if top is None else top.numel()
-
-    def _since_best(self) -> int:
-        """Return the number of measurements after the best one."""
-        values = [row["dev"] for row in self.history]
-        return len(values) - 1 - values.index(max(values)) if values else 0
 
     def save(self, path: Path) -> None:
         """Write a checkpoint: all state that training changes, as one safetensors file."""

@@ -40,14 +40,12 @@ class Pairs:
         the first worker calls to find documents.
         """
         hard = self.hard
-        if hard.source != "none" and hard.unit == "epochs" and epoch % hard.refresh == 0:
+        if hard.source != "none" and epoch % hard.refresh == 0:
             self.mine(search())
         steps = batches(len(self.examples.pair_P2), self.batch_size, self.seed, epoch)
         generator = np.random.default_rng([self.seed, epoch, 1])
         for number, rows in enumerate(steps):
             done = epoch * len(steps) + number
-            if hard.source != "none" and hard.unit == "steps" and done % hard.refresh == 0:
-                self.mine(search())
             yield done / (self.epochs * len(steps)), rows, generator
 
     def drawn(self, rows: Ints, count: int, generator: np.random.Generator) -> Ints:

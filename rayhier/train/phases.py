@@ -119,7 +119,7 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
             hce = make_hce(tower, examples)
             if isinstance(router, HceRouting):  # its leaves are the nodes that were trained with the encoder
                 run("encoder", hce)
-                return Trained(node_router(hce, router))
+                return Trained(node_router(hce))
             adoption = adopted(hce, make_hce)
             return Trained(learned_ivf(hce, router), adoption)
         case RetreeverTraining() as training, RetreeverRouting() as router:
@@ -133,7 +133,6 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
 
 
 def _hce(tower: Tower, examples: Examples, spec: HceTraining, seed: int, material: Material, measure: Measure) -> Hce:
-    """Make HCE's training of a tower on examples, whitened at its start where the spec says so."""
     pseudo = pseudo_pairs(spec.pseudo_queries, tower, material.spans, material.titled)
     start_whitened(tower, spec, material.spans, measure)
     return Hce(tower, examples, pseudo, spec, seed, measure)

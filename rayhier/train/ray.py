@@ -26,6 +26,7 @@ from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
+from rayhier.spec.train.common import MOST_DOCUMENTS
 from rayhier.storage import arrow, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
@@ -169,7 +170,7 @@ def train_worker(config: dict[str, Any]) -> None:
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
     generated = None if config["generated"] is None else Artifact.open(locate(config["generated"]))
-    choice = sampled(corpus, spec.train.most_documents, generated)
+    choice = sampled(corpus, MOST_DOCUMENTS, generated)
     documents = load_documents(corpus, vectors, choice)
     examples = load_examples(spec.train, corpus, vectors, documents, generated)
     dev, spans = dev_and_spans(corpus, vectors, documents, generated)
@@ -204,7 +205,6 @@ class Run:
     def __init__(
         self, spec: JobSpec, workers: TrainWorkers, epochs: dict[str, int], config: dict[str, Any], stack: ExitStack
     ) -> None:
-        """Take what `run_workers` gave in `config`; what is open is closed with `stack`."""
         self.workers, self.epochs = workers, epochs
         self.progress: Queue = config["progress"]
         self.group = WorkerGroup()
@@ -253,7 +253,6 @@ class Run:
         return target
 
     def _save(self) -> None:
-        """Report to Ray from every worker; the first saves the checkpoint."""
         metrics = {"epoch": sum(loop.epoch for loop in self.loops.values())}
         if self.group.rank > 0:
             ray.train.report(metrics)

@@ -79,7 +79,6 @@ class HeadTower:
         return torch.cat(parts)
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
-        """Write the base encoder as a sentence-transformers folder, with the head where it trains."""
         save_encoder(base, self.module, max_length, folder, trained=self.module.weight.requires_grad)
 
 

@@ -348,10 +348,6 @@ def test_a_spoilt_sidecar_is_named(
             "train.start: got 'kmeans' with router.splits mlp; allowed: auto, random, mrl",
         ),
         ({"encoder": "none"}, "encoder.train: got 'none' with train.type contrast, which trains it; allowed: head"),
-        (
-            {"encoder": "none", "router": "{type: retreever}", "train": "{type: retreever, reads: trained}"},
-            "train.reads: got 'trained' with encoder.train none, where nothing trains; allowed: auto, base, or encoder",
-        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(

@@ -31,13 +31,12 @@ from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-TEACHING = "{epochs: 2, batch_size: 17, lr: 1e-2}"
 TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5, measure_every: 2}"
 SETTINGS = {
-    "learned_ivf": (TRAIN, f"{{type: learned_ivf, branching: 8, teaching: {TEACHING}}}"),
+    "learned_ivf": (TRAIN, "{type: learned_ivf, branching: 8}"),
     "hce": (TRAIN.replace("{", "{type: hce, objective: supervised, tree: {recluster: every}, "), "{type: hce}"),
 }
-PHASES = {"learned_ivf": {"encoder": [0, 2], "router": [0, 1, 2]}, "hce": {"encoder": [0, 2]}}
+PHASES = {"learned_ivf": {"encoder": [0, 2], "router": [0, 1, 2, 3, 4, 5]}, "hce": {"encoder": [0, 2]}}
 
 
 def model(work: Path) -> Artifact:

@@ -57,10 +57,8 @@ def spec(micro_batch, router):
     from rayhier.spec import JobSpec
 
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    teaching = {"epochs": 2, "batch_size": ROWS, "lr": 0.02, "most": 30}
     train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch}
-    own = {"teaching": teaching} if router["type"] == "learned_ivf" else {}
-    return JobSpec.model_validate({**least, "router": {**router, **own}, "train": train})
+    return JobSpec.model_validate({**least, "router": router, "train": train})
 
 
 def joint(micro_batch):
@@ -122,14 +120,14 @@ def contrast(micro_batch):
 
 
 def hce(micro_batch):
-    """HCE by judged pairs and pseudo-queries, both directions, a tree that grows anew after every epoch."""
-    return tree(micro_batch, {"directions": "both", "tree": {"branching": 3, "levels": 2, "recluster": "every"}})
+    """HCE by judged pairs and pseudo-queries, and a tree that grows again after every epoch."""
+    return tree(micro_batch, {"tree": {"branching": 3, "levels": 2, "recluster": "every"}})
 
 
 def paper(micro_batch):
     """HCE as the paper has it: a term of the contrast for each level below the first."""
-    published = {"form": "paper", "optimizer": "adafactor", "hard_negatives": {"source": "none"}}
-    return tree(micro_batch, {**published, "tree": {"branching": 4, "levels": 1}, "patience": 1})
+    published = {"form": "paper", "hard_negatives": {"source": "none"}}
+    return tree(micro_batch, {**published, "tree": {"branching": 4, "levels": 1}})
 
 
 def tree(micro_batch, settings):
@@ -230,11 +228,10 @@ def reading(micro_batch):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-    from rayhier.dataset.documents import Documents
     from rayhier.model.cross_encoder import CrossEncoder
-    from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
+    from rayhier.spec.cross_encoder import CrossEncoderSpec
     from rayhier.train.cross_encoder.groups import Groups
-    from rayhier.train.cross_encoder.phase import Reading
+    from rayhier.train.cross_encoder.phase import Reading, Recipe
 
     pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"w{n}" for n in range(60))]
     words = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
@@ -252,11 +249,10 @@ def reading(micro_batch):
         parameter.requires_grad_(not name.endswith(("key.bias", "classifier.bias", "scale")))
     examples = problem()
     examples = replace(examples, query_texts=[f"w{n}" for n in range(40)])
-    documents = Documents([f"d{n}" for n in range(60)], examples.document_NM)
-    training = CrossEncoderTraining(epochs=2, batch_size=ROWS, lr=1e-4)
+    training = Recipe(epochs=2, batch_size=ROWS, lr=1e-4)
     texts = [f"w{n} w{(n + 1) % 60}" for n in range(60)]
-    corpora = [Groups(examples, documents, texts, training.groups, seed) for seed in (0, 1)]
-    spec = CrossEncoderSpec(model="none", max_length=8, train=training)
+    corpora = [Groups(examples, texts) for _ in range(2)]
+    spec = CrossEncoderSpec(model="none", max_length=8, train={"epochs": 2})
 
     def measure(now):
         return {"dev": float(now.transformer.classifier.weight[0, 0].detach())}

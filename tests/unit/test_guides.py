@@ -72,7 +72,7 @@ NOTES = {
 }
 QUICK = """
 train: {epochs: 1}
-router: {type: learned_ivf, teaching: {epochs: 1}}
+router: {type: learned_ivf}
 evaluate: {baselines: [exact]}
 """
 LIBRARY = ("__future__", "imaplib", "zipfile")

@@ -49,7 +49,6 @@ class Audit:
     def __init__(
         self, engine: Engine, settings: Auditing, metrics: Metrics | None = None, seed: int | None = None
     ) -> None:
-        """Audit the searches of an engine, as many of them as the settings say."""
         self._engine, self._settings, self._metrics = engine, settings, metrics
         self._random = np.random.default_rng(seed)
         self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)

@@ -185,7 +185,6 @@ class ChangeQueue:
             self._is_changing = False
 
     def _taken(self) -> list[WaitingChange]:
-        """Take the first changes that wait, but for those whose requests ended."""
         taken, documents = list[WaitingChange](), 0
         while self._waiting and (not taken or documents + len(self._waiting[0].ids) <= TOGETHER):
             waiting = self._waiting.popleft()

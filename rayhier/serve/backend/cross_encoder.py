@@ -93,8 +93,6 @@ class CrossEncoderReplica:
 
 
 class LocalScorer:
-    """The cross-encoder, which scores pairs in a thread of this process."""
-
     def __init__(self, version: Version, threads: int) -> None:
         """Open the cross-encoder of an index's version; InputError where a file is not as published.
 

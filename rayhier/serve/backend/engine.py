@@ -266,7 +266,6 @@ class Engine:
         return [name for name, answering in zip(checks, replies, strict=True) if not answering]
 
     async def _routes(self, request: Request, model: Model) -> Routes:
-        """Encode and route a request's queries together with those of other requests to the same model."""
         key = model, isinstance(request.queries, np.ndarray), request.beam, request.own_beams
         item = model, request.queries, request.beam, request.own_beams
         routes, waited = await self._batches(item, len(request.queries), key)
@@ -288,7 +287,6 @@ class Engine:
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
     async def _encoded(self, requests: Sequence[tuple[Model, Sequence[str]]]) -> list[tuple[Floats, int]]:
-        """Encode several requests' texts by one model together."""
         (model, _), parts = requests[0], [texts for _, texts in requests]
 
         def encode() -> tuple[Floats, list[int]]:

@@ -127,7 +127,6 @@ class Follower:
 
     @property
     def tail(self) -> TailSize:
-        """Size of the tail of the version that requests read."""
         tail = [each for each in self._tail if each[0] > self.manifest.log]
         documents, sizes = sum(each[1] for each in tail), sum(each[2] for each in tail)
         return TailSize(documents, sizes, tail[0][3] if tail else time.monotonic())

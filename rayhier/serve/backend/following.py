@@ -26,8 +26,6 @@ log = logging.getLogger("ray.serve")
 
 
 class Following:
-    """Follows the Writer for a follower in another process."""
-
     def __init__(self, follower: Follower, writer: WriterHandle) -> None:
         """Follow once `run` runs; until the Writer has answered, storage counts."""
         self._follower, self._writer, self._name = follower, writer, uuid.uuid4().hex

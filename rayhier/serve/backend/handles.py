@@ -219,7 +219,6 @@ class ScorerHandle:
 
 
 async def _replies(method: DeploymentHandle, seconds: float) -> bool:
-    """Return True if a method of a deployment answers within `seconds`, or the deployment is too busy to answer."""
     try:
         async with asyncio.timeout(seconds):
             await _answer(method.remote())

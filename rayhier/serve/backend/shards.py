@@ -256,7 +256,6 @@ class ShardGroup:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._counted, work)
 
     def _counted(self, work: Callable[[], T]) -> T:
-        """Do work and count failures in a row."""
         try:
             done = work()
         except Exception:

@@ -180,7 +180,6 @@ class Writers:
         return await self._by(lambda writer: writer.put(documents if writer is first else texts, key, body))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
-        """Delete documents, as `Writer.delete` does."""
         return await self._by(lambda writer: writer.delete(ids, key, body))
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:

@@ -230,13 +230,11 @@ def _check_head(scope: Scope) -> None:
 
 
 def _writes(scope: Scope) -> bool:
-    """Return True if a request needs the token for writing."""
     method = scope.get("method")
     return method not in READS and not (method == "POST" and _path(scope) in READING_POSTS)
 
 
 def _counted(path: str) -> str:
-    """Return the name under which metrics count requests to a path."""
     if path.startswith("/v1/documents/"):
         return DOCUMENT
     if path in PAGE:

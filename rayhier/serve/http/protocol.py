@@ -33,7 +33,6 @@ LINGER_SECONDS = 2.0
 
 @lru_cache(1_000)
 def _tell(server: ServerState, peer: str, minute: int) -> None:  # noqa: ARG001  each is told once
-    """Log once a minute that a peer of a server sends data that is not HTTP."""
     logging.getLogger("uvicorn.error").warning("%s sends data that is not HTTP", peer)
 
 

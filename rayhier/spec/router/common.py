@@ -8,9 +8,6 @@ from rayhier.spec.base import Section
 Reads = Literal["vectors", "tokens"]
 """Part of an encoded text that routing needs: `vectors`, the text's vector; `tokens`, also its tokens' vectors."""
 
-FirstPass = Literal["auto", "none"]
-"""Comparison of a query with all leaves before the best are scored in full."""
-
 
 class Routing(Section):
     """Settings of a router: number of leaves, and how texts are routed to them."""
@@ -39,11 +36,6 @@ class Routing(Section):
     def dimensions(self) -> dict[str, int]:
         """Keys of the section that count dimensions -> values; none may exceed the size of the encoder's vectors."""
         return {}
-
-    @property
-    def codes_first(self) -> bool:
-        """Return True if a search first compares queries with codes of the leaves; by default False."""
-        return False
 
     def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  some routers are taught by judged pairs
         """Return the phases of training in which only the router trains, name -> epochs; none by default.

@@ -1,13 +1,12 @@
 """`router: {type: learned_ivf}` (our method): leaves by k-means; a router learns which ones hold a query's answers."""
 
 import math
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from rayhier.spec.base import Rate, Section, Weight
 from rayhier.spec.index_size import MOST_COMPARED
-from rayhier.spec.router.common import FirstPass
 from rayhier.spec.router.tree import TreeSpec
 
 DOCUMENTS_A_QUERY = 8
@@ -19,32 +18,24 @@ FEWEST_GROUPED, PROBES = 16_384, 16
 whose leaves a document is then compared."""
 
 
-class Teaching(Section):
+@dataclass(frozen=True)
+class Teaching:
     """Training of the router, after the encoder's: it learns which leaves hold a query's answers."""
 
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Number of passes over the queries, and documents as queries, that the router learns from."""
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 256
-    """Number of queries, and documents as queries, in a training step, of all workers together."""
-    lr: Rate = 1e-3
-    """First learning rate of AdamW; it falls to zero."""
-    neighbours: Annotated[int, Field(ge=0, le=100)] = 10
-    """Number of exact nearest documents of a query that count as answers, in addition to its judged answers."""
-    judged: Weight = 10.0
-    """Weight of a judged answer of a query in the loss; a nearest neighbour of the query has weight 1."""
-    documents: Weight = 0.1
-    """Weight, in the loss, of an answer of a document used as a query: the document itself or one of its neighbours; 0:
-    no documents are used as queries."""
-    most: Annotated[int, Field(ge=1)] = 20_000
+    epochs: int = 5
+    batch_size: int = 256
+    lr: float = 1e-3
+    neighbours: int = 10
+    """Exact nearest documents of a query that count as answers, in addition to its judged answers."""
+    judged: float = 10.0
+    """Weight of a judged answer in the loss; a nearest neighbour of the query has weight 1."""
+    documents: float = 0.1
+    """Weight of an answer of a document that is used as a query: the document itself or one of its neighbours."""
+    most: int = 20_000
     """Most documents that are used as queries."""
 
-    @model_validator(mode="after")
-    def _each_key_counts(self) -> Self:
-        if self.judged == self.neighbours == self.documents == 0:
-            raise ValueError("judged, neighbours or documents above 0: with none of them nothing is taught")
-        if self.documents == 0:
-            self.refuse("most", where="only where documents is above 0")
-        return self
+
+TEACHING = Teaching()
 
 
 class LearnedIvfRouting(TreeSpec):
@@ -54,21 +45,10 @@ class LearnedIvfRouting(TreeSpec):
     rank: Annotated[int, Field(ge=0, le=4096)] = 16
     """Rows of the matrix V in x + U ReLU(V x), the learned change of a query's vector x before it is compared with
     leaves; 0: no change."""
-    first_pass: FirstPass = "auto"
-    """Comparison of a query with all leaves before the best are scored in full. `auto`: by four-bit codes of the
-    leaves' weights, made when an index is opened, for height 1 from 624 leaves on; `none`: all leaves are scored in
-    full."""
-    teaching: Teaching = Teaching()
-    """Training of the router by judged queries, once the leaves exist."""
-
-    @property
-    def codes_first(self) -> bool:
-        """Return True if a search first compares queries with codes of the leaves, where there are many."""
-        return self.first_pass == "auto"
 
     @property
     def spills(self) -> bool:
-        """Return True: only documents near a border between leaves get a second leaf, the share `index.spilled`."""
+        """Return True: only documents near a border between leaves get a second leaf."""
         return True
 
     @property
@@ -78,11 +58,11 @@ class LearnedIvfRouting(TreeSpec):
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
         """Return the router's phase of training, name -> epochs; 0 epochs without judged queries (docs/LOG.md)."""
-        return {"router": self.teaching.epochs if supervised else 0}
+        return {"router": TEACHING.epochs if supervised else 0}
 
     def targets(self, queries: int, documents: int) -> int:
         """Estimate the number of texts that teach the router: judged queries, and documents used as queries."""
-        return queries + min(documents, self.teaching.most, DOCUMENTS_A_QUERY * queries)
+        return queries + min(documents, TEACHING.most, DOCUMENTS_A_QUERY * queries)
 
     def auto_leaves(self, documents: int) -> float:
         """Return the number of leaves where `branching` is auto: one for four documents, at most 25 √N for N documents.

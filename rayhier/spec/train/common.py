@@ -11,6 +11,9 @@ from rayhier.spec.train.pseudo_queries import PseudoQueries
 
 STEPS, FEWEST_EPOCHS = 300, 10
 """Where epochs are automatic: least number of training steps (STEPS), and least number of epochs (FEWEST_EPOCHS)."""
+MOST_DOCUMENTS = 1_000_000
+"""Most documents that training keeps in memory with their vectors: all documents of its pairs, and further ones up to
+this number, drawn by a hash of the id. The index still holds all documents."""
 MEASUREMENTS = 20
 """Number of measurements on dev where `measure_every` is auto."""
 
@@ -28,9 +31,6 @@ class Training(Section):
     micro_batch: Annotated[int, Field(ge=1)] | None = None
     """Most texts whose activations a worker keeps in memory at a time. Each text is then encoded twice and gradients
     are cached: gradients stay equal, and batch 4096 fits one GPU. null: a worker's share of a batch at once."""
-    most_documents: Annotated[int, Field(ge=1_000)] = 1_000_000
-    """Most documents that training keeps in memory with their vectors: all documents of its pairs, and further ones up
-    to this number, drawn by a hash of the id. The index still holds all documents."""
     measure_every: Annotated[int, Field(ge=1)] = 1
     """Epochs between two measurements on dev. A measurement encodes all documents, and with ehi routes them. The last
     epoch is always measured."""
@@ -75,14 +75,12 @@ class Mining(Section):
     top: Annotated[int, Field(ge=1, le=1000)] = 10
     """Number of a query's best wrong documents, from which its hard negatives are drawn at random."""
     refresh: Annotated[int, Field(ge=1)] = 5
-    """Epochs or steps (see `unit`) after which hard negatives are mined again."""
-    unit: Literal["epochs", "steps"] = "epochs"
-    """Unit of `refresh`: section 3.5 of the EHI paper names steps, its Table 8 seems to mean epochs."""
+    """Epochs after which hard negatives are mined again."""
 
     @model_validator(mode="after")
     def _mined_at_all(self) -> Self:
         if self.source == "none":
-            self.refuse("top", "refresh", "unit", where="only where source is not none")
+            self.refuse("top", "refresh", where="only where source is not none")
         return self
 
 

@@ -38,6 +38,5 @@ class Contrast(EncoderPhase):
         return [self.batch(rows, self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator))]
 
     def batch(self, rows: Ints, mined_X: Ints) -> PairBatch:
-        """Make the batch of the pairs numbered `rows`; the documents at rows `mined_X` are further negatives."""
         group, known = self.learner.group, self.pairs.known
         return PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)

@@ -22,7 +22,6 @@ class Rerank:
     """Dev queries with the base encoder's best documents, which a cross-encoder re-ranks."""
 
     def __init__(self, queries: Queries, base: Ranking, text_of: Callable[[Ints], list[str]]) -> None:
-        """Take the base encoder's ranking of the queries; `text_of` gives the texts of its documents by row."""
         self.judge, self.base = Judge(queries, (MEASURE,)), base
         self.asked_X, self.place_X = np.nonzero(base.row_QK >= 0)
         row_X = base.row_QK[self.asked_X, self.place_X]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from rayhier.arrays import Ints
 from rayhier.model.cross_encoder import CrossEncoder
-from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
+from rayhier.spec.cross_encoder import MOST_PAIRS, CrossEncoderSpec
 from rayhier.train.cross_encoder.groups import Group, Groups
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Descent, Learner
@@ -19,6 +20,22 @@ PASS = 1_000
 """Groups in a pass: a longer epoch is several passes, with checkpoints between them."""
 CPU_PAIRS = 64
 """Pairs whose activations are in memory at a time, on a CPU."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Numbers of a cross-encoder's training."""
+
+    epochs: int
+    batch_size: int = 16
+    """Groups in a training step, of all workers together."""
+    lr: float = 1e-4
+    """Highest learning rate: it rises in the first tenth of the steps, then falls to zero."""
+    teacher: float = 0.5
+    """Weight of the Kullback-Leibler divergence from the teacher."""
+    most_pairs: int = MOST_PAIRS
+    seed: int = 0
+
 
 Measure = Callable[[CrossEncoder], dict[str, float]]
 
@@ -39,14 +56,12 @@ class Reading:
     A pass is an epoch, or a part of a long one.
     """
 
-    patience = None
-
     def __init__(
         self,
         model: CrossEncoder,
         corpora: Sequence[Groups],
         spec: CrossEncoderSpec,
-        training: CrossEncoderTraining,
+        training: Recipe,
         measure: Measure,
         dtype: torch.dtype = torch.float32,
         group: WorkerGroup | None = None,

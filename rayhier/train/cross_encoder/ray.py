@@ -30,7 +30,7 @@ from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
 from rayhier.storage.paths import locate
 from rayhier.train.cross_encoder.dev import DEPTH, QUERIES, Rerank
 from rayhier.train.cross_encoder.groups import Groups
-from rayhier.train.cross_encoder.phase import Reading
+from rayhier.train.cross_encoder.phase import Reading, Recipe
 from rayhier.train.data import judged_pairs, sampled
 from rayhier.train.loop import best_row
 from rayhier.train.ray import METRICS, Run, run_workers
@@ -82,8 +82,8 @@ def train_worker(config: dict[str, Any]) -> None:
     torch.set_num_threads(workers.cpus)
     root, folder = locate(config["root"]), Path(config["model"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
-    device = resolve_device(reads.device)
-    seed = None if reads.train is None else reads.train.seed
+    device = resolve_device("auto")
+    seed = None if reads.train is None else 0
     model = load_cross_encoder(folder, reads.head, seed=seed, layers=reads.layers).to(device)
     dev = _dev(corpus, vectors)
     with ExitStack() as stack:
@@ -112,7 +112,7 @@ def _phase(
     reads = _cross(spec)
     others = [_published(place) for place in training.pairs]
     apart = kept_apart(corpus, vectors, spec)
-    corpora = [_groups(*pair, training, apart) for pair in ((corpus, vectors), *others)]
+    corpora = [_groups(*pair, apart) for pair in ((corpus, vectors), *others)]
     passed = 0
 
     def measure(model: CrossEncoder) -> dict[str, float]:
@@ -122,17 +122,16 @@ def _phase(
             return {"dev": float(passed)}  # the last epoch is kept
         return {"dev": dev.measured(dev.scores(lambda pairs: read_pairs(model, pairs, reads)))}
 
-    dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, resolve_device(reads.device))
-    return Reading(model, corpora, reads, training, measure, dtype)
+    dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, resolve_device("auto"))
+    return Reading(model, corpora, reads, Recipe(training.epochs), measure, dtype)
 
 
-def _groups(corpus: Artifact, vectors: Artifact, training: CrossEncoderTraining, apart: AbstractSet[str]) -> Groups:
-    """Make the groups of a corpus to learn from, without queries whose text is in `apart`."""
+def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Groups:
     queries = train_queries(corpus, vectors, apart)
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     examples = judged_pairs(queries, documents)
     texts = load_texts(corpus, documents.ids).to_pylist()
-    return Groups(examples, documents, texts, training.groups, training.seed)
+    return Groups(examples, texts)
 
 
 def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:

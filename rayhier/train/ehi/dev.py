@@ -19,7 +19,6 @@ class DevMeasure:
     """Measures an index on dev queries: recall where 5, 10 and 20% of the documents are visited."""
 
     def __init__(self, queries: Queries, result_ids: Sequence[str], answers: Collection[str] = ()) -> None:
-        """Measure by `queries`; `result_ids` are the documents' ids, `answers` those that answer train queries."""
         self.result_ids = pa.array(result_ids, pa.string())
         self.judge = DevJudge(queries, MEASURES, answers)
 

@@ -31,6 +31,8 @@ from rayhier.train.pairs import Pairs
 from rayhier.train.tower import Side, Tower
 
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
+MINING_BEAM = 4
+"""Leaves that a query visits to find hard negatives."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Joint:
         n, m = examples.document_NM.shape
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.router = EhiRouter(m, router.children(n), router.height, router.residual)
+            self.router = EhiRouter(m, router.children(n), router.height, "relu")
         if router.warm_start == "kmeans" and (group is None or group.rank == 0):
             warm_start(self.router, examples.document_NM, seed)
         self.router.to(tower.device)
@@ -78,7 +80,7 @@ class Joint:
         self.learner = Learner(modules, (spec.encoder_lr, spec.router_lr), group)
         self.learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
         self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, spec.epochs, seed, self.learner)
-        self.epochs, self.measure_every, self.patience = spec.epochs, spec.measure_every, None
+        self.epochs, self.measure_every = spec.epochs, spec.measure_every
         self._snapshot: tuple[int, Snapshot] | None = None
 
     def run_pass(self, epoch: int) -> dict[str, float]:
@@ -172,7 +174,7 @@ class Joint:
             if hard.source == "exact":
                 return np.asarray(nearest(vectors, now.document_NM, k)[0])
             if hard.source == "query_leaves":
-                leaves = now.leaves(vectors, hard.beam)
+                leaves = now.leaves(vectors, MINING_BEAM)
             else:
                 leaves = now.leaves(now.document_NM[document_P[part]], 1)
             return now.lists.scan(vectors, leaves, k)[1]

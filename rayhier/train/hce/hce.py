@@ -20,6 +20,9 @@ from rayhier.train.hce.training_tree import TrainingTree
 from rayhier.train.loop import Descent, Learner
 from rayhier.train.tower import Tower
 
+PSEUDO_WEIGHT = 0.5
+"""Weight of pseudo-queries in the loss, α, where judged pairs have weight 1."""
+
 
 class Hce(EncoderPhase):
     """The training phase of HCE: an encoder and the centroids of a tree of documents learn from pairs."""
@@ -39,17 +42,13 @@ class Hce(EncoderPhase):
         counts = spec.tree.counts(n)
         self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)
         modules = {"encoder": tower.module, "hierarchy": self.hierarchy}
-        learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), group, Descent(spec.optimizer))
+        descent = Descent("adafactor" if spec.form == "paper" else "adamw")
+        learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), group, descent)
         self.spec, self.pseudo, self.judged = spec, pseudo, len(examples.pair_P2) > 0
         units = len(examples.pair_P2) if self.judged or pseudo is None else len(pseudo.rows)
         super().__init__(tower, examples, spec, spec.passes(units), seed, measure, learner)
         self.own = own_answers(n, examples.copies)
         self.training_tree = TrainingTree(learner, self.hierarchy, counts, n)
-
-    @property
-    def patience(self) -> int | None:
-        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last epoch."""
-        return self.spec.patience
 
     @property
     def levels(self) -> list[int]:
@@ -81,9 +80,9 @@ class Hce(EncoderPhase):
             return [self._pseudo_batch(self.pseudo, self.pseudo.rows[rows], 1.0, generator)]
         mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
         parts: list[Part] = [self.batch(rows, mined_X)]
-        if self.pseudo is not None and self.spec.pseudo_weight:
+        if self.pseudo is not None:
             drawn = _some(self.pseudo.rows, len(rows), generator)
-            parts.append(self._pseudo_batch(self.pseudo, drawn, self.spec.pseudo_weight, generator))
+            parts.append(self._pseudo_batch(self.pseudo, drawn, PSEUDO_WEIGHT, generator))
         return parts
 
     def batch(self, rows: Ints, mined_X: Ints) -> TreeBatch:
@@ -95,7 +94,6 @@ class Hce(EncoderPhase):
     def _pseudo_batch(
         self, pseudo: PseudoPairs, document_N: Ints, weight: float, generator: np.random.Generator
     ) -> TreeBatch:
-        """Make the term of documents as the answers of their own pseudo-queries."""
         none_X, asked_N = np.empty(0, np.int64), pseudo.chosen(document_N, generator)
         pairs_N2 = np.stack([document_N, document_N], axis=1)
         pairs = PairBatch(
@@ -108,8 +106,7 @@ class Hce(EncoderPhase):
         spec = self.spec
         siblings = [below.siblings(pairs.query_N, pairs.document_N, pairs.known, spec.siblings) for below in self.below]
         paper = spec.form == "paper"
-        hierarchy, both = (1.0, True) if paper else (spec.hierarchy, spec.directions == "both")
-        return TreeBatch(pairs, self.training_tree, siblings, hierarchy, weight, both=both)
+        return TreeBatch(pairs, self.training_tree, siblings, 1.0 if paper else spec.hierarchy, weight, both=paper)
 
     def measure(self) -> dict[str, float]:
         """Measure exact search on dev; then build the tree, the first time and whenever a new tree is due."""
@@ -126,5 +123,4 @@ class Hce(EncoderPhase):
 
 
 def _some(row_D: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw `count` different rows, or all where there are fewer."""
     return np.asarray(generator.choice(row_D, min(count, len(row_D)), replace=False, shuffle=False))

@@ -42,7 +42,6 @@ class RedrawnPairs:
     """Pseudo-queries drawn anew from documents' texts at every use, for a transformer that trains."""
 
     def __init__(self, drawer: SpanDrawer, documents: pa.Table, drawn: Spans, tower: TextTower) -> None:
-        """Draw from documents (id, title, text); only documents with a pseudo-query in `drawn` are used."""
         self.drawer, self.documents, self.tower = drawer, documents, tower
         self.rows = np.unique(drawn.row_P)
 

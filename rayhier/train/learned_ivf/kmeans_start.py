@@ -19,8 +19,9 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.placing import choose, parts, place
 from rayhier.model.router import place_all
-from rayhier.model.spill import CANDIDATES, Spill
+from rayhier.model.spill import CANDIDATES
 from rayhier.spec import JobSpec
+from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.router.learned_ivf import FEWEST_GROUPED
 
@@ -76,7 +77,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
     leaves that were nearest before there were prices. Where the documents are a sample of the corpus (`sampled`), the
     border comes from those that neither k-means nor the prices have read.
     """
-    n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
+    n, leaves = len(document_NM), spec.leaves_per_document
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])
     sample_NM = document_NM if len(rows) == n else document_NM[rows]
     counted = rows % UNSEEN > 0 if sampled else slice(None)
@@ -86,8 +87,8 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
     for _ in range(AUCTIONS):
         if leaves > 1:
             gap_N = np.concatenate([batch.gaps(router.cells.price_L) for batch in border])
-            router.cells.border.fill_(float(np.quantile(gap_N, spec.index.spilled)))
-        leaf_NR = np.concatenate([batch.leaves(router, leaves, spill) for batch in bidders])
+            router.cells.border.fill_(float(np.quantile(gap_N, SPILLED)))
+        leaf_NR = np.concatenate([batch.leaves(router, leaves) for batch in bidders])
         sizes = leaf_sizes(leaf_NR[counted], router.n_leaves)
         if (imbalance := balance(sizes)["imbalance"]) < least:
             least, best = imbalance, (router.cells.price_L.clone(), router.cells.border.clone())
@@ -98,7 +99,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
         router.cells.price_L.clamp_(-DEAREST, DEAREST)
     for buffer, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
         buffer.copy_(value)
-    leaf_NR = place(router, Encoded.of(document_NM), leaves, spill)[0]
+    leaf_NR = place(router, Encoded.of(document_NM), leaves)[0]
     router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
     return leaf_NR
 
@@ -129,12 +130,12 @@ class _Bidders:
         best_N2 = self._after(price_L).topk(min(2, self.near_NC.shape[1]), dim=1).values
         return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
 
-    def leaves(self, router: LearnedIvfRouter, leaves: int, spill: Spill) -> Ints:
+    def leaves(self, router: LearnedIvfRouter, leaves: int) -> Ints:
         """Choose the leaves [n, r] of the documents at the router's prices."""
         count = 1 if leaves == 1 else min(CANDIDATES, self.near_NC.shape[1])
         place_NC = self._after(router.cells.price_L).topk(count, dim=1).indices
         leaf_NC = self.leaf_NC.gather(1, place_NC).numpy()
-        pick_NR = choose(router, self.document_NM.astype(np.float32), leaf_NC, leaves, spill)
+        pick_NR = choose(router, self.document_NM.astype(np.float32), leaf_NC, leaves)
         return np.asarray(np.take_along_axis(leaf_NC, pick_NR, axis=1))
 
     def _after(self, price_L: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from rayhier.arrays import Ints
 from rayhier.dataset.balance import balance
 from rayhier.model.learned_ivf import LearnedIvfRouter, reach_loss
 from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvfRouting, Teaching
+from rayhier.spec.router import LearnedIvfRouting
+from rayhier.spec.router.learned_ivf import TEACHING, Teaching
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples, batches, ranges
 from rayhier.train.group import WorkerGroup
@@ -64,7 +65,6 @@ class RouterPhase:
         begin_T = np.searchsorted(targets.pair_P2[:, 0], np.arange(len(targets.vector_TM) + 1))
         self.begin_T = self._hand(torch.from_numpy(begin_T), device).cpu().numpy()
         self.epochs, self.measure_every = spec.epochs if len(self.vector_TM) else 0, 1
-        self.patience = None
 
     def _hand(self, tensor: Tensor, device: torch.device) -> Tensor:
         """Return the first worker's tensor on every worker."""
@@ -153,8 +153,6 @@ def fit_scale(router: LearnedIvfRouter, targets: Targets, leaf_NR: Ints) -> None
 
 
 def _scale(loss: Callable[[Tensor], Tensor], score_TC: Tensor, prior_C: Tensor) -> float:
-    """Find the factor of the scores by which the loss of their log-probabilities is least."""
-
     def at(log_factor: float) -> float:
         return float(loss(F.log_softmax(math.exp(log_factor) * score_TC + prior_C, dim=1)))
 
@@ -166,7 +164,6 @@ def _scale(loss: Callable[[Tensor], Tensor], score_TC: Tensor, prior_C: Tensor) 
 
 
 def _pairs(begin_T: Ints, target_B: Ints) -> tuple[Tensor, Tensor]:
-    """List the pairs of the targets `target_B`: each pair's position of its target there, and its number."""
     begin, end = begin_T[target_B], begin_T[target_B + 1]
     return torch.from_numpy(np.repeat(np.arange(len(target_B)), end - begin)), torch.from_numpy(ranges(begin, end))
 
@@ -193,10 +190,10 @@ def build_router_phase(
     targets, dev, leaf_NR = Targets.none(m), Targets.none(m), np.zeros((0, 1), np.int64)
     if group.rank > 0:
         empty = empty_router(spec_router, n, m, seed).to(trained.tower.device)
-        return RouterPhase(empty, leaf_NR, targets, dev, router.teaching, seed, group)
+        return RouterPhase(empty, leaf_NR, targets, dev, TEACHING, seed, group)
     begun = make_router(spec_router, document_NM, seed, sampled=sampled).to(trained.tower.device)
     leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
     if not examples.same:
-        targets = Targets.of(examples, query_QM, document_NM, router.teaching, seed)
+        targets = Targets.of(examples, query_QM, document_NM, TEACHING, seed)
         fit_scale(begun, targets, leaf_NR)
-    return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), router.teaching, seed, group)
+    return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), TEACHING, seed, group)

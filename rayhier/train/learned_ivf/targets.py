@@ -66,7 +66,6 @@ def _judged(pair_P2: Ints, spec: Teaching) -> tuple[Ints, Floats]:
 
 
 def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> tuple[Ints, Floats]:
-    """Pair each vector with its `count` exact nearest documents; returns the pairs and their weights."""
     if count == 0:
         return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
     near = nearest(vector_TM, document_NM, min(count, len(document_NM)))[0]

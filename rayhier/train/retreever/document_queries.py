@@ -55,8 +55,6 @@ def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
 
 
 def reading(read: Read, queries: int, row_R: Ints) -> Read:
-    """Wrap `read` so that queries numbered `queries` and above are read as the documents `row_R`."""
-
     def read_either(side: Side, rows: Ints) -> tuple[Tensor, ...]:
         if side != "query" or not (is_document_X := rows >= queries).any():
             return read(side, rows)

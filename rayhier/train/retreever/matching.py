@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from rayhier.arrays import Floats, Ints
 from rayhier.model.retreever import NodeTree, Representations, similarities
 from rayhier.spec.train import RetreeverTraining
-from rayhier.spec.train.retreever import Schedule
+from rayhier.spec.train.retreever import Comparison, Schedule
 from rayhier.train.examples import Examples, batches
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Descent, Learner
@@ -34,6 +34,10 @@ def from_tower(tower: Tower) -> Read:
     return lambda side, rows: (tower.infer(side, rows),)
 
 
+SCALES: dict[Comparison, tuple[float, float]] = {"tv": (300.0, 10_000.0), "cosine": (20.0, 100.0)}
+"""First and greatest factor of a similarity before the softmax."""
+
+
 class Scale(nn.Module):
     """A learned factor of similarities before a softmax, from `start` to at most `most`."""
 
@@ -50,8 +54,6 @@ class Scale(nn.Module):
 
 class Matching:
     """The training phase of vectors of several sizes, such as a tree's levels, on the output of a frozen encoder."""
-
-    patience = None
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class Matching:
         self.read: Read = read or from_tower(tower)
         self.vectors: Read = vectors or self.read
         self.anchor, self.at_once = anchor, at_once
-        self.scale = Scale(*spec.scales(representations.similarity)).to(tower.device)
+        self.scale = Scale(*SCALES[representations.similarity]).to(tower.device)
         modules, rate = {"representations": representations, "scale": self.scale}, rate or spec.router_lr
         self.learner = Learner(modules, (rate, rate), group, DESCENT)
         self.epochs = spec.passes(len(examples.pair_P2))

@@ -76,13 +76,13 @@ def test_a_router_that_knows_no_sizes():
 
 
 @pytest.mark.parametrize(
-    ("leaves", "height", "first_pass", "coded"),
-    [(624, 1, "auto", True), (623, 1, "auto", False), (624, 1, "none", False), (30, 2, "auto", False)],
+    ("leaves", "height", "coded"),
+    [(624, 1, True), (623, 1, False), (30, 2, False)],
 )
-def test_many_leaves_are_coded_unless_the_spec_says_not(leaves, height, first_pass, coded):
+def test_many_leaves_are_coded(leaves, height, coded):
     router = LearnedIvfRouter(8, leaves, height, 0)
     router.begin(torch.randn(leaves**height, 8, generator=torch.Generator().manual_seed(1)))
-    opened = model(router, "learned_ivf", {"first_pass": first_pass})
+    opened = model(router, "learned_ivf")
     assert isinstance(opened.router, CodedRouter) == coded
     assert opened.trained is router
 

@@ -273,7 +273,7 @@ def test_inductive_maps_are_read_as_they_were_made(tmp_path, unit):
     rng = np.random.default_rng(2)
     matrix = Matrix(np.repeat(np.arange(4), 6), np.tile(np.arange(6), 4), rng.normal(size=24))
     query_QM, item_NM = unit(rng, 4, M), unit(rng, 6, M)
-    maps = inductive(matrix, matrix.score_X, query_QM, item_NM, FactorsSpec(vectors="inductive", epochs=30), 0)
+    maps = inductive(matrix, matrix.score_X, query_QM, item_NM, FactorsSpec(vectors="inductive"), 0)
 
     def write(root):
         values = {"model": "m", "slope": 1.0, "alpha": 0.0, "beta": 1.0, "biased": False}

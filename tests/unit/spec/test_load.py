@@ -359,9 +359,17 @@ def test_a_key_of_another_type_is_refused_with_the_keys_of_this_one():
     assert "did you mean" not in str(caught.value)
 
 
+SECTIONS = {
+    "train.generated.": "train={type: hce, generated: {type: model, model: m}}",
+    "train.loss.": "train={type: ehi}",
+}
+"""Beginnings of keys, and the sections that have such keys."""
+
+
 @pytest.mark.parametrize("removed", sorted(REMOVED))
 def test_a_removed_key_or_value_says_what_to_write_instead(file, removed):
     key, equals, value = removed.partition("=")
+    of = [section for name, section in SECTIONS.items() if key.startswith(name)]
     with pytest.raises(InputError) as error:
-        load(file(SMALLEST), [f"{key}={value if equals else 1}"])
+        load(file(SMALLEST), [*of, f"{key}={value if equals else 1}"])
     assert f"allowed: removed; {REMOVED[removed]}" in str(error.value)

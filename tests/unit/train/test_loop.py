@@ -15,12 +15,11 @@ TARGET = torch.tensor([3.0, -1.0])
 class Walk:
     """Two numbers that walk to a target; measured by what it is told, or by how near they are."""
 
-    def __init__(self, epochs=6, measure_every=1, devs=None, patience=None):
+    def __init__(self, epochs=6, measure_every=1, devs=None):
         module = nn.Linear(2, 1)
         nn.init.zeros_(module.weight)
         module.bias.requires_grad_(requires_grad=False)
         self.devs, self.epochs, self.measure_every, self.ends = devs, epochs, measure_every, 0
-        self.patience = patience
         self.passes = 0
         self.learner = Learner({"point": module}, (0.5,))
         self.learner.kept["kept"] = torch.tensor(0)
@@ -44,9 +43,9 @@ class Walk:
         self.ends += 1
 
 
-def walk(epochs=6, measure_every=1, devs=None, patience=None):
+def walk(epochs=6, measure_every=1, devs=None):
     """A loop over the walk."""
-    loop = Loop(Walk(epochs, measure_every, devs, patience))
+    loop = Loop(Walk(epochs, measure_every, devs))
     loop.phase.loop = loop
     return loop
 
@@ -78,28 +77,6 @@ def test_a_run_that_begins_with_enough_ends_at_once():
 @pytest.mark.parametrize(("epochs", "every", "noted"), [(5, 2, [0, 2, 4, 5]), (5, 9, [0, 5]), (4, 2, [0, 2, 4])])
 def test_the_last_epoch_is_always_measured(epochs, every, noted):
     assert [row["epoch"] for row in run(walk(epochs, every)).history] == noted
-
-
-@pytest.mark.parametrize(
-    ("devs", "patience", "ended"),
-    [
-        ([0, 1, 5, 2, 5, 1, 9], 2, 4),
-        ([0, 1, 5, 2, 5, 1, 9], 3, 5),
-        ([0, 1, 5, 2, 5, 1, 9], 4, 6),
-        ([3, 1, 1, 1, 9, 1, 1], 1, 1),
-        ([0, 1, 5, 2, 5, 1, 9], None, 6),
-    ],
-)
-def test_patience_ends_a_run_also_after_a_checkpoint(devs, patience, ended, tmp_path):
-    loop = walk(devs=devs, patience=patience)
-    loop.start()
-    while not loop.ended:
-        loop.run_epoch()
-    assert loop.epoch == ended
-    loop.save(tmp_path / "walk.safetensors")
-    again = walk(devs=devs, patience=patience)
-    again.load(tmp_path / "walk.safetensors")
-    assert again.ended
 
 
 @pytest.mark.parametrize(

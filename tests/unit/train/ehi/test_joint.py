@@ -13,7 +13,7 @@ from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.spec.train.ehi import Loss
 from rayhier.train.dev import Measured
-from rayhier.train.ehi.joint import Joint
+from rayhier.train.ehi.joint import MINING_BEAM, Joint
 from rayhier.train.loop import best_row
 from rayhier.train.tower import HeadTower
 
@@ -94,7 +94,6 @@ def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
     ("train", "router"),
     [
         (spec(refresh=3), ROUTER),
-        (spec(refresh=5, unit="steps"), ROUTER),
         (spec(source="positive_leaf"), ROUTER),
         (spec(), COLD),
         (spec(refresh=3), COLD_TALL),
@@ -195,15 +194,14 @@ def test_hard_negatives_enter_the_semantic_loss_alone(problem):
 
 @pytest.mark.parametrize("source", ["query_leaves", "positive_leaf"])
 def test_where_hard_negatives_come_from(problem, source):
-    own = {"beam": 2} if source == "query_leaves" else {}
-    trainer = build(problem, spec(source=source, top=5, **own))
+    trainer = build(problem, spec(source=source, top=5))
     trainer.mine(trainer.search())
     now = trainer.snapshot()
     leaf_of = now.leaves(now.document_NM, 1)[:, 0]
     positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
     assert (trainer.mined >= 0).any(axis=1).mean() > 0.9
     for (query, document), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
-        leaves = now.leaves(trainer.side("query")[[query]], 2)[0]
+        leaves = now.leaves(trainer.side("query")[[query]], MINING_BEAM)[0]
         allowed = leaves if source == "query_leaves" else leaf_of[[document]]
         for row in mined[mined >= 0]:
             assert leaf_of[row] in allowed
@@ -224,11 +222,6 @@ def mining_epochs(problem, monkeypatch, train):
 def test_mining_is_refreshed_every_few_epochs(problem, monkeypatch):
     noted, _ = mining_epochs(problem, monkeypatch, spec(epochs=5, refresh=2))
     assert [epoch for epoch, _ in noted] == [0, 2, 4]
-
-
-def test_mining_is_refreshed_every_few_steps(problem, monkeypatch):
-    noted, each = mining_epochs(problem, monkeypatch, spec(epochs=3, refresh=5, unit="steps"))
-    assert [step for _, step in noted] == list(range(0, 3 * each, 5))
 
 
 def test_no_source_mines_nothing(problem, monkeypatch):

@@ -11,10 +11,10 @@ from rayhier.embed.spans import SpanDrawer
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.spec.router import HceRouting
 from rayhier.spec.train import HceTraining, PseudoQueries
 from rayhier.train.dev import Measured
 from rayhier.train.examples import Examples
+from rayhier.train.hce import nodes
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.nodes import node_router
 from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs, own_answers
@@ -147,11 +147,13 @@ def test_a_new_tree_is_that_of_the_vectors_just_measured_and_its_centroids_start
     assert hce.optimizer.state[hce.tower.module.weight]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
+@pytest.mark.parametrize("form", ["single", "paper"])
 @pytest.mark.parametrize("stop", [0, 1, 3])
 @pytest.mark.parametrize("judged", [True, False])
-def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, stop, judged, optimizer):
-    train = spec(tree={"recluster": "improved"}, optimizer=optimizer, patience=3)
+def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, stop, judged, form):
+    train = spec(
+        tree={"recluster": "improved"}, form=form, **({"hard_negatives": {"source": "none"}} if form == "paper" else {})
+    )
     whole = run(build(problem, train, judged=judged))
     assert whole.training_tree.version > 1
     run(build(problem, train, judged=judged), stop).save(tmp_path / "encoder.safetensors")
@@ -168,10 +170,11 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, st
         assert torch.equal(resumed.learner.kept[name], value)
 
 
-def test_nodes_are_leaves_visited_by_nearness(problem):
+def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
+    monkeypatch.setattr(nodes, "ROUNDS", 0)
     hce = run(build(problem, spec(tree={"branching": 6, "levels": 3})))
     hce.restore_best()
-    router = node_router(hce.phase, HceRouting(type="hce", rounds=0))
+    router = node_router(hce.phase)
     assert router.n_leaves == 40
     centroid = torch.nn.functional.normalize(hce.phase.hierarchy.centroids[2].detach(), dim=1)
     queries = torch.from_numpy(problem.queries)
@@ -185,12 +188,13 @@ def test_nodes_are_leaves_visited_by_nearness(problem):
     torch.testing.assert_close(router.log_size_L, torch.log(sizes + 0.5))
 
 
-def test_rounds_of_k_means_bring_nodes_to_their_documents(problem):
+def test_rounds_of_k_means_bring_nodes_to_their_documents(problem, monkeypatch):
     hce = run(build(problem, spec(tree={"branching": 6, "levels": 3})))
     hce.restore_best()
 
     def cosine(rounds):
-        centroid = node_router(hce.phase, HceRouting(type="hce", rounds=rounds)).cells.centroid_LM
+        monkeypatch.setattr(nodes, "ROUNDS", rounds)
+        centroid = node_router(hce.phase).cells.centroid_LM
         assert centroid.shape == (40, problem.documents.shape[1])
         return (torch.from_numpy(hce.documents()) @ centroid.T).max(dim=1).values.mean()
 

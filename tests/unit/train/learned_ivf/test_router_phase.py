@@ -14,7 +14,9 @@ from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter, reach_loss
 from rayhier.model.placing import place
 from rayhier.model.router import place_all, route_all
 from rayhier.spec import JobSpec
+from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
+from rayhier.spec.router.learned_ivf import Teaching
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import document_pairs
 from rayhier.train.learned_ivf import router_phase as phase_of_routers
@@ -31,11 +33,10 @@ TALL = LearnedIvfRouting(type="learned_ivf", branching=3, height=2, rank=4)
 KINDS = pytest.mark.parametrize("router", [FLAT, TALL], ids=["flat", "tall"])
 
 
-def job(router=FLAT, epochs=4, **index):
+def job(router=FLAT, **index):
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    teaching = {"epochs": epochs, "batch_size": 32, "lr": RATE}
-    train, taught = {"epochs": 2, "batch_size": 32, "encoder_lr": 0.01}, router.model_dump() | {"teaching": teaching}
-    return JobSpec.model_validate({**least, "router": taught, "train": train, "index": index})
+    train = {"epochs": 2, "batch_size": 32, "encoder_lr": 0.01}
+    return JobSpec.model_validate({**least, "router": router.model_dump(), "train": train, "index": index})
 
 
 def asked(problem):
@@ -45,12 +46,12 @@ def asked(problem):
 
 
 def build(problem, router=FLAT, epochs=4, **index):
-    spec = job(router, epochs, **index)
+    spec, teaching = job(router, **index), Teaching(epochs=epochs, batch_size=32, lr=RATE)
     made = make_router(router, problem.documents, 0)
     leaf_NR = settle(made, problem.documents, spec, 0)
     examples = problem.examples()
-    targets = Targets.of(examples, examples.query_QM, problem.documents, spec.router.teaching, 0)
-    return Driver(RouterPhase(made, leaf_NR, targets, asked(problem), spec.router.teaching, 0))
+    targets = Targets.of(examples, examples.query_QM, problem.documents, teaching, 0)
+    return Driver(RouterPhase(made, leaf_NR, targets, asked(problem), teaching, 0))
 
 
 def state(router_phase):
@@ -116,8 +117,8 @@ def test_documents_settle_in_leaves(problem, router, leaves):
         best = np.sort(near, axis=1)
         gap, two = best[:, -1] - best[:, -2], leaf_NR[:, 0] != leaf_NR[:, 1]
         assert (two == (gap <= float(made.cells.border) + 1e-6)).mean() > 0.99
-        assert two.mean() == pytest.approx(spec.index.spilled, abs=0.1)
-    assert np.array_equal(place(made, Encoded.of(problem.documents), leaves, "soar")[0], leaf_NR)
+        assert two.mean() == pytest.approx(SPILLED, abs=0.1)
+    assert np.array_equal(place(made, Encoded.of(problem.documents), leaves)[0], leaf_NR)
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
@@ -134,12 +135,6 @@ def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
         torch.testing.assert_close(tensor, whole.state_dict()[name])
 
 
-@pytest.mark.parametrize("share", [0.25, 1.0])
-def test_a_share_lies_in_two_leaves(problem, share):
-    leaf_NR = settle(make_router(FLAT, problem.documents, 0), problem.documents, job(spilled=share), 0)
-    assert (leaf_NR[:, 0] != leaf_NR[:, 1]).mean() == pytest.approx(share, abs=0.05)
-
-
 def test_a_sample_spills_as_many_of_those_it_left_out():
     """k-means lies nearer to what it saw: a border found there would have most others in two leaves."""
     rng, router = np.random.default_rng(0), LearnedIvfRouting(type="learned_ivf", branching=100, rank=0)
@@ -150,7 +145,7 @@ def test_a_sample_spills_as_many_of_those_it_left_out():
     for sampled in (False, True):
         made = make_router(router, sample, 0, sampled=sampled)
         settle(made, sample, job(router), 0, sampled=sampled)
-        leaf_NR = place(made, Encoded.of(others), 2, "soar")[0]
+        leaf_NR = place(made, Encoded.of(others), 2)[0]
         share[sampled] = (leaf_NR[:, 0] != leaf_NR[:, 1]).mean()
     assert share[False] > 0.65
     assert share[True] == pytest.approx(0.5, abs=0.15)
@@ -163,7 +158,7 @@ def test_prices_even_out_a_crowd(problem, leaves):
     crowd = problem.documents[0] + 0.3 * rng.normal(size=problem.documents.shape).astype(np.float32)
     documents = np.concatenate([problem.documents, crowd / np.linalg.norm(crowd, axis=1, keepdims=True)])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, Encoded.of(documents), 1, "soar")[0]))["imbalance"]
+    before = balance(sizes(place(made, Encoded.of(documents), 1)[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=leaves), 0)))["imbalance"]
     assert before > 1.25
     assert after < 1 + 0.8 * (before - 1)
@@ -174,7 +169,7 @@ def test_copies_that_no_price_can_part_drive_nobody_far(problem):
     copies = np.repeat(problem.documents[:1], len(problem.documents) // 2, axis=0)
     documents = np.concatenate([problem.documents, copies])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, Encoded.of(documents), 1, "soar")[0]))["imbalance"]
+    before = balance(sizes(place(made, Encoded.of(documents), 1)[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=1), 0)))["imbalance"]
     assert after < before
     assert made.cells.price_L.abs().max() <= DEAREST
@@ -212,13 +207,6 @@ def test_documents_that_a_sample_left_out_of_its_leaves_do_not_count_for_prices(
     assert prices(documents, sampled=False) != prices(crowded, sampled=False)
 
 
-def test_the_next_best_leaf_is_the_second_nearest(problem):
-    made = make_router(FLAT, problem.documents, 0)
-    made.cells.border.fill_(2.0)
-    near = np.argsort(-(problem.documents @ made.cells.centroid_LM.numpy().T), axis=1)
-    assert place(made, Encoded.of(problem.documents), 2, "next_best")[0].tolist() == near[:, :2].tolist()
-
-
 # Targets
 
 
@@ -234,7 +222,7 @@ def test_it_learns(problem, router):
 def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
     """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
     router_phase = build(problem, epochs=20)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2)[0]
 
     def found(asked):
         leaves = route_all(router_phase.router, Encoded.of(problem.queries[asked]), 3)[0].numpy()
@@ -252,7 +240,7 @@ def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
 def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, router, leaves, at_once, monkeypatch):
     monkeypatch.setattr(phase_of_routers, "MEASURED", at_once)
     router_phase = build(problem, router, leaves_per_document=leaves)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), leaves, "soar")[0]
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), leaves)[0]
     held = [{row for row, own in enumerate(leaf_NR.tolist()) if leaf in own} for leaf in range(LEAVES)]
     held += [set()] * (router_phase.router.n_leaves - LEAVES)
     logits = router_phase.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))[-1]
@@ -272,7 +260,7 @@ def test_the_first_scale_makes_answers_most_probable(problem, router, off):
     router_phase = build(problem, router)
     made, examples = router_phase.router, problem.examples()
     targets = Targets.of(examples, examples.query_QM, problem.documents, router_phase.spec, 0)
-    leaf_NR = place(made, Encoded.of(problem.documents), 2, "soar")[0]
+    leaf_NR = place(made, Encoded.of(problem.documents), 2)[0]
     before = [W.detach().clone() for W in made.W]
     with torch.no_grad():
         for W in made.W:
@@ -306,7 +294,7 @@ def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     rows = np.array([7, 3, 150, 0])
     log_p = router_phase.router.log_probs(router_phase.vector_TM)[-1].detach().numpy()
     targets = Targets.of(problem.examples(), problem.queries[problem.train], problem.documents, router_phase.spec, 0)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2)[0]
     total = weight = 0.0
     for (target, document), own in zip(targets.pair_P2, targets.weight_P, strict=True):
         if target in rows:
@@ -349,11 +337,11 @@ def test_where_documents_lie_is_not_taught(problem):
     router_phase = build(problem)
     made = ("reach_T",)  # of what was taught
     fixed = [name for name, _ in router_phase.router.named_buffers() if name not in made]
-    before, leaves = state(router_phase), place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    before, leaves = state(router_phase), place(router_phase.router, Encoded.of(problem.documents), 2)[0]
     run(router_phase).restore_best()
     after = state(router_phase)
     assert all(torch.equal(before[name], after[name]) for name in fixed)
-    assert np.array_equal(place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0], leaves)
+    assert np.array_equal(place(router_phase.router, Encoded.of(problem.documents), 2)[0], leaves)
 
 
 def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
@@ -384,7 +372,8 @@ def dev_pairs(problem):
     return np.stack([np.arange(len(problem.dev)), problem.dev], axis=1)
 
 
-def test_the_teacher_reads_trained_vectors(problem):
+def test_the_teacher_reads_trained_vectors(problem, monkeypatch):
+    monkeypatch.setattr(phase_of_routers, "TEACHING", Teaching(epochs=4, batch_size=32, lr=RATE))
     spec = job()
     first = contrast(problem, spec, problem.examples())
     first.start()

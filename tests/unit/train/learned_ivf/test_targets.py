@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rayhier.spec.router import Teaching
+from rayhier.spec.router.learned_ivf import Teaching
 from rayhier.train.examples import Examples
 from rayhier.train.learned_ivf.targets import DOCUMENTS_A_QUERY, Targets
 
