@@ -66,7 +66,7 @@ class GeneratePart:
         return {"documents": len(table)}
 
     def _ranks(self, table: pa.Table) -> Any:
-        return hashes(table["doc_id"].to_pylist(), self.spec.seed)
+        return hashes(table["doc_id"].to_pylist(), SEED)
 
 
 def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt) -> Output:
