@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from rayhier import carrying, track
-from rayhier.command import run_command
+from rayhier.command import Parser, run_command
 from rayhier.corpus import requirements
 from rayhier.outline import NOT_EVALUATED, show
 from rayhier.plan import HOLDS, STAGES, Plan, Step, make_plan
@@ -20,9 +20,6 @@ from rayhier.storage import current, files, leaf_map, workdir
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.writer_lease import refuse_while_written
-
-CARRIES = ("corpus", "generate", "embed", "train", "index")
-"""Stages that `--carry` runs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,15 +47,11 @@ def _run(given: argparse.Namespace) -> None:
     for stage, missing in plan.left_out.items():
         if stage in (given.stage or ()):
             raise InputError(f"--stage: got {stage} without {missing}; allowed: stages of the spec (see --plan)")
-    if given.carry and (given.stage or given.fresh):
-        raise InputError("--carry: got --stage or --fresh too; allowed: --carry alone, which runs stages up to index")
-    print(
-        json.dumps(run(plan, CARRIES if given.carry else given.stage or STAGES, fresh=given.fresh, carry=given.carry))
-    )
+    print(json.dumps(run(plan, given.stage or STAGES, fresh=given.fresh)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="rayhier run", description="Train, index and measure what a spec describes.", allow_abbrev=False
     )
     parser.add_argument("spec", nargs="?", metavar="SPEC", help="YAML file, for instance specs/quickstart.yaml")
@@ -79,12 +72,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--fresh", action="store_true", help="rebuild the stages that --stage names (without --stage: all)"
     )
-    parser.add_argument(
-        "--carry",
-        action="store_true",
-        help="serve the new model at once: move the vectors of the index that is served into its space; a server that "
-        "writes, or rayhier index embed WORKDIR, encodes the texts later",
-    )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="check the spec file only: reads no data, needs no cluster")
     only.add_argument("--plan", action="store_true", help="show steps, places, sizes and hours; run nothing")
@@ -92,33 +79,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(
-    plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False, carry: bool = False
-) -> dict[str, Any]:
+def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
     """Make every artifact of the named stages that is not published yet; returns a summary, as JSON values.
-
-    With `carry`, an index that would encode all documents again is carried from the one that current.json names.
 
     With `fresh`, the artifacts of these stages, and all that depend on a model among them, are removed and made again.
     The summary has name, workdir, steps and seconds. Raises InputError before any step runs where an input is missing,
     a published file differs from its record, or the cluster is too small.
     """
     began = time.monotonic()
-    if carry:
-        carrying.check(plan.spec)
     _prepare(plan, stages, fresh=fresh)
     summary: list[dict[str, Any]] = []
     for step in plan.steps:
         if step.stage not in stages:
             continue
         published = step.place.published()
-        served = carrying.served(plan, step) if carry and published is None else None
-        if served is not None:
-            artifact = carrying.carry_index(plan, step, served, lambda index: _make_current(plan, index))
-            summary.append(
-                {"stage": step.stage, "seed": step.seed, "fingerprint": artifact.folder.name, "state": "carried"}
-            )
-            continue
         state = "published" if published else "built"
         artifact = published or _make(plan, step)
         if step.kind == "corpus":
@@ -277,17 +251,16 @@ def _feeds(other: Step, step: Step) -> bool:
     return other.fingerprint in step.inputs.values() and other.seed in (None, step.seed)
 
 
-def _make_current(plan: Plan, carried: Artifact | None = None) -> None:
+def _make_current(plan: Plan) -> None:
     """Once every index is published, and its calibration where searches need it, let current.json name this run.
 
     They need it to promise a recall and to re-rank. Searches open what current.json names, by the spec that it holds,
-    with an automatic mode and weight settled. The report is copied to the workdir. A `carried` index stands for the
-    first seed's.
+    with an automatic mode and weight settled. The report is copied to the workdir.
     """
     published = [step for step in plan.steps if step.place.published()]
     needs_calibration = plan.spec.search.promise is not None or plan.spec.chooses_beside
     needed = ("index", *(["calibration"] if needs_calibration else []))
-    if carried is None and any(step.kind in needed and step not in published for step in plan.steps):
+    if any(step.kind in needed and step not in published for step in plan.steps):
         return
     first = plan.spec.evaluate.seeds[0]
     seeds: dict[str, dict[str, str]] = {}
@@ -295,8 +268,6 @@ def _make_current(plan: Plan, carried: Artifact | None = None) -> None:
         if step.seed not in (None, first):
             seeds.setdefault(str(step.seed), {})[step.kind] = step.fingerprint
     artifacts = {str(step.kind): step.fingerprint for step in published if step.seed in (None, first)}
-    if carried is not None:
-        artifacts["index"] = carried.folder.name
     settled = plan.spec.settled(_weight(plan, first))
     now = current.Current(
         spec=settled, artifacts=artifacts, seeds=seeds, before=carrying.carry_changes(plan, settled, artifacts)
@@ -349,12 +320,8 @@ class _Run(ModuleType):
         self,
         spec: str | os.PathLike[str] | Mapping[str, Any] | JobSpec,
         overrides: Sequence[str] = (),
-        *,
-        carry: bool = False,
     ) -> dict[str, Any]:
         """Train, index and measure what a spec describes; steps already published are kept.
-
-        With `carry`, what `rayhier run SPEC --carry` does: stages up to index, whose vectors may be carried.
 
         `spec` is a YAML file's path, a mapping with the same keys, or a JobSpec; overrides read like `train.epochs=5`.
         Returns the summary that the command prints: name, workdir, steps and seconds. InputError where the spec or an
@@ -364,8 +331,7 @@ class _Run(ModuleType):
             raise InputError("overrides: got some with a JobSpec; allowed: with a YAML file or a mapping")
         if not isinstance(spec, JobSpec):
             spec = load(spec if isinstance(spec, Mapping) else os.fspath(spec), overrides)
-        plan = make_plan(track.located(spec))
-        return run(plan, CARRIES if carry else tuple(STAGES), carry=carry)
+        return run(make_plan(track.located(spec)))
 
 
 sys.modules[__name__].__class__ = _Run

@@ -219,7 +219,8 @@ class Recording:
                     await client.rollback(newest - BACK)
                     recorded.rollbacks += 1
             seed = max(recorded.nows[0].spec.evaluate.seeds) + len(recorded.nows)
-            command = [sys.executable, "-m", "rayhier", "run", str(spec), "--carry", "--set", f"workdir={self._work}"]
+            command = [sys.executable, "-m", "rayhier", "run", str(spec), "--set", f"workdir={self._work}"]
+            command += [part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)]
             training = await asyncio.create_subprocess_exec(
                 *command, "--set", f"evaluate.seeds=[{seed}]", cwd=ROOT, stdout=asyncio.subprocess.DEVNULL
             )
