@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rayhier.estimate import Cost, Work, drawn_rows, matrices, parameters, stage_cost
+from rayhier.estimate import Work
+from rayhier.memory import drawn_rows
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
@@ -21,7 +22,8 @@ from rayhier.storage import cross_encoder_folder, current, model_folder, pair_so
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder, published_pairs
 from rayhier.storage.fingerprint import fingerprint
-from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.model_folder import ModelFolder, matrices
+from rayhier.storage.model_layout import read_layout
 from rayhier.storage.pair_source import PairSource
 from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
@@ -83,8 +85,6 @@ class Step:
     resources: str
     bytes: int
     """Expected size of the artifact."""
-    cost: Cost
-    """Expected time and memory."""
     seed: int | None = None
 
     @property
@@ -379,8 +379,7 @@ class _Steps:
     def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:
         kind, code = STAGES[stage].kind, STAGES[stage].code
         place = Place(self.plan.workdir / kind / fingerprint(code=code, kind=kind, inputs=inputs, seed=seed, **parts))
-        cost = stage_cost(stage, self.spec, self.work)
-        return Step(stage, kind, place, inputs, self._resources(stage), size, cost, seed)
+        return Step(stage, kind, place, inputs, self._resources(stage), size, seed)
 
     def _resources(self, stage: str) -> str:
         cluster = self.spec.cluster
@@ -422,7 +421,7 @@ def _work(plan: Plan) -> Work:
         query_bytes=source.query_bytes / queries if source.query_bytes else BYTES_A_QUERY,
         pairs=0 if plan.spec.train.objective == "documents" else (train or unread) + generated,
         measured=split or min(documents, ASSUMED_DOCUMENTS),
-        parameters=parameters(plan.model.path),
+        parameters=matrices(read_layout(plan.model.path).transformer),
         dimension=plan.model.dimension,
         generated=generated,
         generator=generator,

@@ -6,13 +6,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from rayhier import carrying, track
+from rayhier import carrying, rates, track
 from rayhier.command import Parser, run_command
 from rayhier.corpus import requirements
-from rayhier.outline import NOT_EVALUATED, show
+from rayhier.estimate import stage_cost
+from rayhier.outline import NOT_EVALUATED, is_here, show
 from rayhier.plan import HOLDS, STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load
@@ -38,7 +40,13 @@ def _run(given: argparse.Namespace) -> None:
     if given.check:
         print(f"{given.spec}: ok")
         return
+    if given.measure and not given.plan:
+        raise InputError("--measure: got it without --plan; allowed: with --plan")
     plan = make_plan(spec)
+    if given.measure:
+        from rayhier.measure import measure  # imports torch, which takes seconds
+
+        measure(plan)
     if given.plan:
         print(show(plan, given.stage or STAGES, fresh=given.fresh))
         return
@@ -71,6 +79,9 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--fresh", action="store_true", help="rebuild the stages that --stage names (without --stage: all)"
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="with --plan: first time the encoder on some documents of the corpus"
     )
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="check the spec file only: reads no data, needs no cluster")
@@ -174,7 +185,20 @@ def _make(plan: Plan, step: Step) -> Artifact:
     """Run one step in an attempt folder and publish what it wrote."""
     say(f"{step.title}: {here(step.place.folder)}")
     with Attempt.start(step.place) as attempt:
-        return attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
+        artifact = attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
+    if attempt.is_new and is_here(plan.spec):
+        _note_rate(plan, step, artifact.record.seconds)
+    return artifact
+
+
+def _note_rate(plan: Plan, step: Step, seconds: float) -> None:
+    """Let later plans on this machine use the rate of a stage, unless it was too short to tell."""
+    corpus = Artifact.open(plan.step("corpus").place.folder)
+    work = replace(plan.work, documents=int(corpus.record.counts["rows"]))
+    cost = stage_cost(step.stage, plan.spec, work)
+    rate = cost.measured(seconds)
+    if rate is not None:
+        rates.note(cost.of, rate)
 
 
 def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:

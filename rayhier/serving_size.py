@@ -7,7 +7,7 @@ came, and a replica had one core. They tell one replica from ten, not two from t
 import math
 from dataclasses import dataclass
 
-from rayhier.estimate import CPU_FLOAT32, Work, reranking_seconds, tokens
+from rayhier.estimate import FLOPS, Work, reranking_seconds, tokens
 from rayhier.spec import JobSpec
 from rayhier.spec.search import LOSSLESS
 
@@ -47,7 +47,7 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
     """List the deployments of a served index; `weights` and `reader` are bytes of encoder and cross-encoder files."""
     leaves, m = spec.leaves(work.documents), work.dimension
     rows = work.documents * spec.rows_per_document
-    encoding = 2.0 * work.parameters * tokens(spec, work.query_bytes) / CPU_FLOAT32
+    encoding = 2.0 * work.parameters * tokens(spec, work.query_bytes) / FLOPS["core", True]
     routing = spec.router.multiply_adds(leaves, m) / SCANNED
     sized = [
         Deployment("ingress", PROCESS + weights + 4.0 * leaves * m, 1 / (ANSWERING + encoding + routing)),

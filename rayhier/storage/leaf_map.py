@@ -50,8 +50,8 @@ BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 CARRIED = (
     "a map moved its vectors from another model's (rayhier run --carry of 0.2.0), which is removed; allowed: rayhier "
-    "index embed WORKDIR of 0.2.0 first; or rayhier run SPEC without WORKDIR/current.json, which builds the index again "
-    "and leaves changes of documents behind"
+    "index embed WORKDIR of 0.2.0 first; or rayhier run SPEC without WORKDIR/current.json, which builds the index "
+    "again and leaves changes of documents behind"
 )
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
