@@ -24,7 +24,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.encoder import ResidualHead
-from rayhier.scores.call_budget import Asked, Spending
+from rayhier.scores.call_budget import Asked, run_sync, spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
 from rayhier.spec.cross_encoder import FactorsSpec
@@ -134,13 +134,13 @@ class Setting:
         every, queries = np.arange(self.base_QN.shape[1]), range(len(self.queries))
         pools = [every if self.pool is None else self.pool(query) for query in queries]
         asked = [self.asked(row, query, pool) for query, pool in zip(queries, pools, strict=True)]
-        spending = Spending(budget, min(row.rounds if row.fit not in ("none", "all-scores") else 1, budget))
+        rounds = min(row.rounds if row.fit not in ("none", "all-scores") else 1, budget)
 
         def score(query_N: Ints, row_N: Ints) -> Values:
             at = [pools[query][place] for query, place in zip(query_N, row_N, strict=True)]
             return np.asarray(self.score_QN[query_N, at], dtype=np.float64)
 
-        spent = spending(score, asked)
+        spent = run_sync(spending(asked, budget, rounds), lambda pairs: score(*pairs))
         return [pool[own.row_P] for pool, own in zip(pools, spent, strict=True)]
 
     def asked(self, row: Row, query: int, pool: Ints) -> Asked:

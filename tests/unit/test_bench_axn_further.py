@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.axn.further import Chosen, System, gar, in_rounds, middle_best, sizes
 from benchmarks.axn.rows import Row
-from rayhier.scores.call_budget import Asked, Spending
+from rayhier.scores.call_budget import Asked, run_sync, spending
 from rayhier.scores.estimators import Fixed, Ridge
 
 FIRST_N = -np.arange(6.0)
@@ -56,7 +56,7 @@ def test_rounds_of_equal_size_are_those_of_the_product():
     vector_PM = rng.normal(size=(80, 4)).astype(np.float32)
     score_P, first_P = vector_PM @ rng.normal(size=4), rng.normal(size=80)
     pool = Asked(first_P, Ridge(first_P, vector_PM))
-    spent = Spending(23, 5)(lambda _, row_N: score_P[row_N], [pool])[0]
+    spent = run_sync(spending([pool], 23, 5), lambda pairs: score_P[pairs[1]])[0]
     order = in_rounds(score_P, pool, sizes(23, 5))
     assert order[:23].tolist() == spent.row_P[:23].tolist()
     assert sorted(order.tolist()) == list(range(80))
