@@ -25,9 +25,9 @@ from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_answers, load_split, new_answers, relevant
 from rayhier.dataset.words import words
-from rayhier.plan import make_plan
-from rayhier.run import run
-from rayhier.scores.settings import open_scorer
+from rayhier.job.plan import make_plan
+from rayhier.job.run import run
+from rayhier.scores.scorer import open_scorer
 from rayhier.search.rerank_weight import RerankWeight
 from rayhier.search.searcher import Searcher
 from rayhier.spec import load

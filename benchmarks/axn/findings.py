@@ -17,7 +17,7 @@ from benchmarks.statistics import Estimate, groups, paired
 from rayhier.arrays import Ints
 from rayhier.dataset.queries import Queries, load_answers, new_answers
 from rayhier.dataset.ranking import Ranking
-from rayhier.run import run
+from rayhier.job.run import run
 from rayhier.search.model import Model
 from rayhier.search.rerank import Reranker
 from rayhier.search.segment import DOC_ID, VECTOR

@@ -19,10 +19,9 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_split
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.evaluate.reranking import MEASURE, MOST, WEIGHTS, reordered
-from rayhier.plan import make_plan
-from rayhier.run import run
-from rayhier.scores.scorer import PairScorer
-from rayhier.scores.settings import Settings, open_scorer
+from rayhier.job.plan import make_plan
+from rayhier.job.run import run
+from rayhier.scores.scorer import PairScorer, Settings, open_scorer
 from rayhier.search.bm25 import Words
 from rayhier.spec import load
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH

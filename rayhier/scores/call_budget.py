@@ -72,8 +72,6 @@ def spending(queries: Sequence[Asked], budget: int, rounds: int) -> Asking:
 
 
 class _State:
-    """The documents read for one query so far, and their scores."""
-
     def __init__(self, query: Asked) -> None:
         self.asked = query
         self.read_S, self.score_S = np.zeros(0, np.int64), np.zeros(0)
@@ -84,7 +82,6 @@ class _State:
         return len(self.read_S)
 
     def estimate(self) -> Values:
-        """Estimate the scores [p] of all documents from those read; computed once after each round."""
         if not self.calls:
             return self.asked.first_P
         if self._estimated is None:
@@ -99,7 +96,6 @@ class _State:
         return np.asarray(np.argsort(-estimate_P, kind="stable")[:left])
 
     def add(self, row_S: Ints, score_S: Values) -> None:
-        """Keep the scores of documents that were read."""
         if len(row_S):
             self.read_S, self.score_S = np.append(self.read_S, row_S), np.append(self.score_S, score_S)
             self._estimated = None

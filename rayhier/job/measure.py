@@ -6,13 +6,13 @@ from itertools import islice
 
 import torch
 
-from rayhier import rates
 from rayhier.corpus import sources
 from rayhier.corpus.check import Entry
 from rayhier.dataset.documents import document_text, document_texts
 from rayhier.embed.encode import TextEncoder
-from rayhier.estimate import stage_cost, tokens
-from rayhier.plan import Plan
+from rayhier.job import rates
+from rayhier.job.estimate import stage_cost, tokens
+from rayhier.job.plan import Plan
 from rayhier.spec import InputError
 from rayhier.spec.corpus import FileCorpus
 from rayhier.storage import files
@@ -42,7 +42,6 @@ def measure(plan: Plan) -> None:
 
 
 def _texts(plan: Plan) -> Iterator[str]:
-    """Texts of the corpus, published or in its files."""
     corpus = plan.step("corpus").place.published()
     if corpus is not None:
         yield from document_texts(files.read_table(corpus.path(corpus.names("documents/")[0])).slice(0, TEXTS))

@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 import ray
 
-from rayhier import plan as planning
-from rayhier import rates, run
-from rayhier.estimate import stage_cost
-from rayhier.outline import NOT_EVALUATED, notes, show
-from rayhier.plan import make_plan, size_of
+from rayhier import run
+from rayhier.job import plan as planning
+from rayhier.job import rates
+from rayhier.job.estimate import stage_cost
+from rayhier.job.outline import NOT_EVALUATED, notes, show
+from rayhier.job.plan import make_plan, size_of
 from rayhier.spec import InputError, load
 
 READING = ("cross_encoder", "scores", "factors")
 STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *READING))
 """Stages of a spec without generated pairs and without a cross-encoder."""
 TEXTS = {"documents": "corpus", "queries": "queries"}
-SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
+SPECS = sorted((Path(__file__).parents[3] / "specs").glob("*.yaml"))
 
 
 def fingerprints(spec: Path, *overrides: str) -> dict[str, str]:
@@ -363,7 +364,7 @@ def test_what_is_published_is_not_counted_again(
     plan = make_plan(load(tiny_spec(index=ONE_LEAF)))
     whole = sum(seconds(plan, step.stage) for step in plan.steps)
     assert show(plan).splitlines()[-1] == f"to do: about 10 MB, estimated {whole:.0f} s"
-    monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage != "index"))
+    monkeypatch.setattr("rayhier.job.plan.Step.is_published", property(lambda step: step.stage != "index"))
     size = ((tiny_corpus / "corpus.jsonl").stat().st_size + 240 * 32 * 4) / 1000
     assert show(plan).splitlines()[-1] == f"to do: about {size:.0f} kB, estimated {seconds(plan, 'index'):.0f} s"
 
@@ -381,7 +382,7 @@ def test_a_plan_of_some_stages_says_what_they_would_do(
     stages: list[str], fresh: bool, states: list[str], tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(load(tiny_spec()))
-    monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage in STAGES[:5]))
+    monkeypatch.setattr("rayhier.job.plan.Step.is_published", property(lambda step: step.stage in STAGES[:5]))
     steps = show(plan, stages, fresh=fresh).splitlines()[2:9]
     assert [re.search(r"(published|to do|left out|removed) +[0-9]", line)[1] for line in steps] == states
 

@@ -3,12 +3,11 @@
 import os
 from collections.abc import Collection
 
-from rayhier import rates
 from rayhier.corpus import questions, sources, tables
-from rayhier.estimate import Cost, reranking_seconds, stage_cost
-from rayhier.memory import stage_memory
-from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
-from rayhier.serving_size import BUSY, RATE, deployments
+from rayhier.job import rates
+from rayhier.job.estimate import Cost, reranking_seconds, stage_cost
+from rayhier.job.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
+from rayhier.job.sizes import BUSY, RATE, deployments, stage_memory
 from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus
 from rayhier.storage.model_folder import weight_files
@@ -56,7 +55,6 @@ def is_here(spec: JobSpec) -> bool:
 
 
 def _worked(cost: Cost) -> str:
-    """A stage's amount of work and its rate as text."""
     where = "measured here" if cost.is_measured else "from a table"
     return f"{_short(cost.amount)} {cost.unit}, {_short(cost.rate)}/s a {cost.device} {where}"
 
@@ -113,7 +111,6 @@ def _reading(plan: Plan) -> list[str]:
 
 
 def _serving(plan: Plan) -> list[str]:
-    """Lines about serving the index: memory of a replica, its queries a second, and replicas for a usual rate."""
     folders = [plan.model.path, *([plan.cross_encoder.path] if plan.cross_encoder else [])]
     weights = [sum(file.stat().st_size for file in weight_files(folder)) for folder in folders]
     lines = [f"serving, a core a replica, {RATE:g} queries a second at {BUSY:.0%} of what replicas answer:"]
@@ -140,7 +137,6 @@ def _too_large(plan: Plan) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    """A duration as text, in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

@@ -1,15 +1,16 @@
-"""Estimate the size of serving an index: memory, queries a second and number of replicas of each Ray Serve deployment.
+"""Estimate the memory of a stage's processes, and the size of serving: memory, queries a second, replicas.
 
-Constants were measured in November 2026 on two shared cores; queries of 32 clients at a time formed batches as they
-came, and a replica had one core. They tell one replica from ten, not two from three.
+Constants of serving were measured in November 2026 on two shared cores. Queries of 32 clients at a time formed batches
+as they came, and a replica had one core. They tell one replica from ten, not two from three.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rayhier.estimate import FLOPS, Work, reranking_seconds, tokens
+from rayhier.job.estimate import FLOPS, Work, reranking_seconds, tokens
 from rayhier.spec import JobSpec
 from rayhier.spec.search import LOSSLESS
+from rayhier.spec.train import RetreeverTraining
 
 RATE, BUSY = 100.0, 0.6
 """RATE: queries a second that all replicas together should answer. BUSY: share of its time that a replica may be
@@ -26,6 +27,11 @@ SCANNED = 4e9
 """Numbers of stored vectors that one core multiplies a second in a scan."""
 COUNTED = 8
 """Bytes of a row in a search by BM25: its document's length and its score; postings are mapped."""
+WHOLE = {"hnsw", "scann"}
+"""Names of the baselines whose index of all vectors a single process builds."""
+STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
+"""Limits of ReTreever's training, for memory: STARTED documents and SETTLED splits whose scores the first fit of a tree
+holds; SEARCHED documents that dev queries search, and NUMBERS numbers that represent these documents."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +84,49 @@ def visited(spec: JobSpec, work: Work, leaves: int, rows: float) -> float:
     if spec.search.resolved(spec.index_size(work.documents, work.dimension)) != "leaves":
         return rows
     return rows * min(1.0, spec.search.leaves_visited(leaves, round(rows)) / leaves)
+
+
+def drawn_rows(spec: JobSpec, work: Work) -> int:
+    """Return the largest possible number of pseudo-queries (titles and spans of documents) that the training uses."""
+    draws = spec.train.draws
+    return 0 if draws is None else work.documents * (draws.has_titles + draws.has_spans * draws.spans)
+
+
+def stage_memory(stage: str, spec: JobSpec, work: Work) -> float:
+    """Estimate the peak memory of one process in bytes, without that for a batch or a shard, which the spec limits."""
+    match stage:
+        case "cross_encoder":
+            return _vectors(work) + work.documents * work.document_bytes
+        case "factors":
+            return _vectors(work)
+        case "train":
+            return _train_memory(spec, work)
+        case "evaluate":  # vectors and a control's lists for a share of the documents, or a control's over all of them
+            whole = 2 if WHOLE & set(spec.evaluate.baselines) else 0
+            return _vectors(work) * max(3 / spec.cluster.evaluate.workers, whole)
+        case _:
+            return 0
+
+
+def _train_memory(spec: JobSpec, work: Work) -> float:
+    """Bytes of base and trained vectors of documents and queries, and of pseudo-queries' base vectors, copied once.
+
+    Texts count too if training encodes them again. So do scores at a tree's deepest level: of documents in the first
+    fit of the tree, or of the documents that dev queries search, with two arrays to compare them, whichever is larger.
+    """
+    documents, queries, extra = min(work.documents, spec.train.most_documents), work.queries + work.generated, 0.0
+    work = replace(work, documents=documents, queries=queries)
+    drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
+    if spec.encodes_again:
+        extra += work.documents * work.document_bytes + work.queries * work.query_bytes
+    if isinstance(spec.train, RetreeverTraining):
+        leaves = spec.leaves(work.documents)
+        started = min(work.documents, STARTED) if spec.router.reads == "vectors" else 0
+        searched = min(work.documents, SEARCHED, NUMBERS // leaves)
+        extra += 4.0 * max(min(leaves, SETTLED) * started, leaves * 3 * searched)
+    return 2 * _vectors(work) + drawn + extra
+
+
+def _vectors(work: Work) -> float:
+    """Bytes of one float32 vector for every document and query."""
+    return 4.0 * (work.documents + work.queries) * work.dimension

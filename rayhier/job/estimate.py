@@ -71,8 +71,6 @@ class Work:
 
 @dataclass(frozen=True)
 class Cost:
-    """Amount of one run of a stage, and the rate at which one of its devices works it off."""
-
     amount: float
     unit: str
     rate: float
@@ -86,7 +84,6 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """Estimated duration."""
         return START + self.amount / (self.rate * self.devices)
 
     def measured(self, seconds: float) -> float | None:
@@ -156,7 +153,6 @@ def _counted(stage: str, amount: float, workers: Workers, of: str = "") -> Cost:
 
 
 def _passed(spec: JobSpec, amount: float, parameters: int, workers: Workers, precision: str) -> Cost:
-    """The cost of passing tokens through a transformer."""
     device = "GPU" if workers.gpus and spec.encoder.device != "cpu" else "core"
     rate = min(TOKENISED[device], FLOPS[device, precision == "float32"] / (2 * max(1, parameters)))
     devices = workers.workers * (workers.gpus if device == "GPU" else workers.cpus)
@@ -164,7 +160,6 @@ def _passed(spec: JobSpec, amount: float, parameters: int, workers: Workers, pre
 
 
 def _read(spec: JobSpec, work: Work, pairs: float, workers: Workers) -> Cost:
-    """The cost of pairs that the cross-encoder reads."""
     reads = spec.cross_encoder
     if reads is None:
         return Cost(0, "tokens", 1, 1)
@@ -173,7 +168,6 @@ def _read(spec: JobSpec, work: Work, pairs: float, workers: Workers) -> Cost:
 
 
 def _training_pairs(spec: JobSpec, work: Work) -> float:
-    """Pairs that the cross-encoder reads while it trains and is measured on dev queries."""
     if spec.cross_encoder is None or (train := spec.cross_encoder.train) is None:
         return DEV_PAIRS
     groups = min(max(0, work.pairs - work.generated - (spec.scores.judged if spec.scores else 0)), train.most_pairs)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rayhier import estimate, rates
-from rayhier.estimate import FLOPS, RATES, START, Work, stage_cost, tokens
-from rayhier.memory import stage_memory
-from rayhier.plan import make_plan
+from rayhier.job import estimate, rates
+from rayhier.job.estimate import FLOPS, RATES, START, Work, stage_cost, tokens
+from rayhier.job.plan import make_plan
+from rayhier.job.sizes import stage_memory
 from rayhier.spec import JobSpec, load
 from rayhier.storage import model_folder
 
@@ -139,7 +139,7 @@ def test_memory_of_scores_that_a_tree_holds(spec: Callable[..., JobSpec]) -> Non
 
 def test_scifact_takes_as_long_as_it_took() -> None:
     """145 to 206 s from nothing on two shared cores (docs/LOG.md): within twice that."""
-    shipped = load(Path(__file__).parents[2] / "specs" / "scifact.yaml")
+    shipped = load(Path(__file__).parents[3] / "specs" / "scifact.yaml")
     whole = sum(
         stage_cost(stage, shipped, SCIFACT).seconds for stage in ("corpus", "embed", "train", "index", "evaluate")
     )
@@ -258,7 +258,7 @@ def test_a_cache_that_cannot_be_written_loses_only_rates(monkeypatch: pytest.Mon
 
 def test_a_sample_is_timed_first(tiny_spec: Callable[..., Path], no_rates: Path) -> None:
     from rayhier import run
-    from rayhier.measure import measure
+    from rayhier.job.measure import measure
 
     plan = make_plan(load(tiny_spec()))
     measure(plan)
