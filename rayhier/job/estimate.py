@@ -97,9 +97,10 @@ def stage_cost(stage: str, spec: JobSpec, work: Work, rates: Mapping[str, float]
     Stages train and index run once for each seed.
     """
     cost = _cost(stage, spec, work)
-    name = f"{cost.unit} {cost.of} on a {cost.device}"
-    rate = next((found for key in (stage, "embed") if (found := (rates or {}).get(f"{key}: {name}"))), None)
-    return replace(cost, of=f"{stage}: {name}", rate=rate or cost.rate, is_measured=rate is not None)
+    kind = f"{cost.unit} {cost.of} on a {cost.device}"
+    own = f"train {spec.train.type} {spec.encoder.train}: {kind}" if stage == "train" else f"{stage}: {kind}"
+    rate = next((rates[of] for of in (own, f"embed: {kind}") if rates and of in rates), None)
+    return replace(cost, of=own, rate=rate or cost.rate, is_measured=rate is not None)
 
 
 def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
@@ -160,8 +161,7 @@ def _passed(spec: JobSpec, amount: float, parameters: int, workers: Workers, pre
 
 
 def _read(spec: JobSpec, work: Work, pairs: float, workers: Workers) -> Cost:
-    reads = spec.cross_encoder
-    if reads is None:
+    if (reads := spec.cross_encoder) is None:
         return Cost(0, "tokens", 1, 1)
     each = min(reads.max_length, 3 + (work.query_bytes + work.document_bytes) / BYTES_A_TOKEN)
     return _passed(spec, pairs * each, work.reader, workers, reads.precision)
@@ -176,22 +176,18 @@ def _training_pairs(spec: JobSpec, work: Work) -> float:
 
 def _training(spec: JobSpec, work: Work) -> Cost:
     """The cost of all training phases: tokens if texts are encoded again, else texts that head and router read."""
-    train, work, workers = (
-        spec.train,
-        replace(work, documents=min(work.documents, spec.train.most_documents)),
-        spec.cluster.train,
-    )
-    phases, pairs = spec.phases(work.pairs, work.documents), work.pairs or work.documents
+    train, documents = spec.train, min(work.documents, spec.train.most_documents)
+    phases, pairs = spec.phases(work.pairs, documents), work.pairs or documents
     times = {name: epochs * (_trainings(spec, work) if name == "encoder" else 1) for name, epochs in phases.items()}
     if spec.encodes_again:
         document, query = tokens(spec, work.document_bytes), tokens(spec, work.query_bytes)
         epochs = sum(count for name, count in times.items() if name != "router")
         measured = 2 * epochs / train.between(max(1, max(phases.values(), default=1)))  # on dev, and mining
-        count = BACKWARD * epochs * pairs * (2 * document + query) + measured * work.documents * document
-        return _passed(spec, count, work.parameters, workers, spec.encoder.precision)
-    taught = spec.router.targets(work.pairs, work.documents)
-    count = work.documents + sum(epochs * (taught if name == "router" else pairs) for name, epochs in times.items())
-    return _counted("train", count, workers, f"{train.type} {spec.router.type}")
+        count = BACKWARD * epochs * pairs * (2 * document + query) + measured * documents * document
+        return _passed(spec, count, work.parameters, spec.cluster.train, spec.encoder.precision)
+    taught = spec.router.targets(work.pairs, documents)
+    count = documents + sum(epochs * (taught if name == "router" else pairs) for name, epochs in times.items())
+    return _counted("train", count, spec.cluster.train, spec.router.type)
 
 
 def _trainings(spec: JobSpec, work: Work) -> int:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from rayhier.job import estimate, rates
+from rayhier.job import run as running
 from rayhier.job.estimate import FLOPS, RATES, START, Work, stage_cost, tokens
 from rayhier.job.plan import make_plan
 from rayhier.job.sizes import stage_memory
 from rayhier.spec import JobSpec, load
 from rayhier.storage import model_folder
+from rayhier.storage.attempt import Attempt, Output
 
 SCIFACT = Work(
     documents=5_183,
@@ -254,6 +256,32 @@ def test_a_cache_that_cannot_be_written_loses_only_rates(monkeypatch: pytest.Mon
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "file"))
     rates.note("a", 1.0)
     assert rates.load() == {}
+
+
+def test_a_run_notes_the_rate_of_a_stage_that_it_made_alone(
+    tiny_spec: Callable[..., Path], no_rates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(load(tiny_spec()))
+    step, corpus = plan.step("test"), plan.step("corpus")
+    with Attempt.start(corpus.place) as attempt:
+        attempt.publish("corpus", {}, Output({"rows": 480}))
+    noted: list[float] = []
+    monkeypatch.setattr(running, "_builder", lambda *_: lambda _: Output({}))
+    monkeypatch.setattr(running, "_note_rate", lambda plan, step, seconds: noted.append(seconds))
+    with Attempt.start(step.place):
+        pass  # a run that was killed
+    running._make(plan, step)
+    assert not noted
+    step.place.remove()
+    running._make(plan, step)
+    assert len(noted) == 1
+    monkeypatch.undo()
+    monkeypatch.setenv("RAYHIER_CACHE", str(no_rates.parent))
+    running._note_rate(plan, corpus, START)
+    assert rates.load() == {}
+    running._note_rate(plan, corpus, START + 12)
+    (rate,) = rates.load().values()
+    assert rate == pytest.approx(480 / 12 / (plan.spec.cluster.corpus.workers * plan.spec.cluster.corpus.cpus))
 
 
 def test_a_sample_is_timed_first(tiny_spec: Callable[..., Path], no_rates: Path) -> None:
