@@ -261,13 +261,14 @@ class _Steps:
     def _vectors(self, inputs: dict[str, str]) -> Step:
         work = self.work
         encoded = work.documents + work.queries + work.generated + drawn_rows(self.spec, work)
+        draws: dict[str, Any] = {} if self.spec.train.draws is None else {"draws": _fields(self.spec.train.draws)}
         return self._step(
             "embed",
             inputs,
             encoded * self.work.dimension * 4,
             encoder=_fields(self.spec.encoder, "model", "sha256", "train", "adopt", "batch_size", "device"),
             weights=self.plan.model.files,
-            **({} if self.spec.train.draws is None else {"draws": _fields(self.spec.train.draws)}),
+            **draws,
         )
 
     def _test(self, base: dict[str, str]) -> Step:
