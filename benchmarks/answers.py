@@ -21,7 +21,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_answers, load_split, new_answers, relevant
 from rayhier.dataset.ranking import ID
 from rayhier.dataset.words import words
-from rayhier.plan import make_plan
+from rayhier.job.plan import make_plan
 from rayhier.search.exact import exact
 from rayhier.search.hybrid import fused
 from rayhier.search.searcher import Searcher

@@ -16,7 +16,7 @@ from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.queries import Queries, load_split
 from rayhier.dataset.spans import Spans, load_spans
 from rayhier.embed.precision import as_embedded
-from rayhier.plan import Plan, make_plan
+from rayhier.job.plan import Plan, make_plan
 from rayhier.progress import say
 from rayhier.spec import load
 from rayhier.spec.encoder import LearningPart

@@ -32,13 +32,12 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_split
 from rayhier.dataset.ranking import ID, Ranking, whole_scan
 from rayhier.evaluate.reranking import MEASURE, MOST, WEIGHTS, reordered
-from rayhier.plan import make_plan
-from rayhier.run import run
-from rayhier.scores.call_budget import Asked, Spending
+from rayhier.job.plan import make_plan
+from rayhier.job.run import run
+from rayhier.scores.call_budget import Asked, run_sync, spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
-from rayhier.scores.scorer import PairScorer
-from rayhier.scores.settings import Settings, open_scorer
+from rayhier.scores.scorer import PairScorer, Settings, open_scorer
 from rayhier.search.bm25 import Words
 from rayhier.spec import load
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH, FactorsSpec
@@ -260,8 +259,8 @@ class Setting:
     def run(self, row: Row, budget: int) -> list[Ints]:
         """Documents of every query, best first."""
         asked = [self.asked(row, query) for query in range(len(self.queries))]
-        spending = Spending(budget, 1 if row.fit == "none" else min(ROUNDS, budget))
-        spent = spending(lambda query_N, row_N: np.asarray(self.score_QN[query_N, row_N], dtype=np.float64), asked)
+        rounds = spending(asked, budget, 1 if row.fit == "none" else min(ROUNDS, budget))
+        spent = run_sync(rounds, lambda pairs: np.asarray(self.score_QN[pairs], dtype=np.float64))
         return [own.row_P for own in spent]
 
     def asked(self, row: Row, query: int) -> Asked:

@@ -29,7 +29,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import load_answers, new_answers
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.model.spill import CANDIDATES, Spill
+from rayhier.model.spill import CANDIDATES
 from rayhier.search.exact import exact
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
@@ -51,8 +51,8 @@ class Row:
     name: str
     router: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
-    second: Spill | None = None
-    """How each document gets a second leaf; None where it has one leaf."""
+    two: bool = False
+    """True: each document has a second leaf."""
 
     @property
     def routing(self) -> EhiRouting:
@@ -85,7 +85,7 @@ class Bench:
 
     def values(self, row: Row, seed: int) -> dict[str, Values]:
         """What a row measures with one seed, now or in an earlier run."""
-        key = cache.key(row.routing.model_dump(), row.training.model_dump(), row.second, seed)
+        key = cache.key(row.routing.model_dump(), row.training.model_dump(), row.two, seed)
         return cache.kept(self.results / f"{key}.npz", lambda: self.measure(row, seed))
 
     def measure(self, row: Row, seed: int) -> dict[str, Values]:
@@ -98,14 +98,14 @@ class Bench:
         history, now = train(joint).history, joint.snapshot()
         document_NM, leaves = now.document_NM, now.router.n_leaves
         query_QM, count = encode(joint.tower.module, self.test.vector_QM), min(CANDIDATES, leaves)
-        routed_NC = route_all(now.router, Encoded.of(document_NM), 1 if row.second is None else count)[0].numpy()
+        routed_NC = route_all(now.router, Encoded.of(document_NM), count if row.two else 1)[0].numpy()
         means_LM = leaf_means(document_NM, routed_NC[:, 0], leaves)
         centroid_LM = spherical_kmeans(document_NM, leaves, seed)
         near_NC, order_QL = nearest(document_NM, centroid_LM, count)[0], nearest(query_QM, centroid_LM, leaves)[0]
         relevance = Relevance(self.questions, query_QM, document_NM)
 
         def recalls(leaf_NC: Ints, centroid_LM: Floats, probe: Callable[[int], Ints]) -> Values:
-            places = Places(placed(document_NM, leaf_NC, centroid_LM, row.second), leaves)
+            places = Places(placed(document_NM, leaf_NC, centroid_LM, two=row.two), leaves)
             return at_shares(Curve.read(columns(in_leaves(places, relevance, probe, lambda _: 0.0))))
 
         best = best_row(history)

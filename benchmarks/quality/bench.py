@@ -30,11 +30,10 @@ TUNED = (
     "faiss_ivf_same_encoder",
     "faiss_ivf_spill",
     "scann",
-    "recipe",
     "learned_ivf@dev",
 )
 """Systems whose number of leaves or lists is chosen on dev."""
-EQUAL = ("faiss_ivf_same_encoder", "faiss_ivf_spill", "recipe", "learned_ivf")
+EQUAL = ("faiss_ivf_same_encoder", "faiss_ivf_spill", "learned_ivf")
 """Systems measured at equal leaf counts too."""
 SHAPES = {"scifact": ((64, 1), (8, 2), (4, 3)), "oewn_examples": ((1024, 1), (32, 2))}
 """Children of a node and levels, equal leaf counts."""

@@ -24,6 +24,7 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import LearnedIvfRouting
+from rayhier.spec.router.learned_ivf import TEACHING
 from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.train.data import judged_pairs
 from rayhier.train.encoder import EncoderPhase
@@ -194,9 +195,7 @@ class View:
         """Targets that teach routers, and the dev queries' answers."""
         query_QM, dev_QM = (self.encoder.pairs.side(side) for side in ("query", "dev"))
         pairs = judged_pairs(self.collection.dev, self.collection.documents).pair_P2
-        router = self.collection.spec.router
-        assert isinstance(router, LearnedIvfRouting)
-        targets = Targets.of(self.examples, query_QM, self.vectors, router.teaching, self.seed)
+        targets = Targets.of(self.examples, query_QM, self.vectors, TEACHING, self.seed)
         return targets, Targets.judged(dev_QM, pairs)
 
     def index(self, spec: JobSpec) -> Index:
@@ -209,7 +208,7 @@ class View:
             router = make_router(own.model_copy(update=bend), self.vectors, self.seed)
             leaf_NR = settle(router, self.vectors, spec, self.seed)
             if not self.examples.same:
-                train(RouterPhase(router, leaf_NR, *self.targets, own.teaching, self.seed))
+                train(RouterPhase(router, leaf_NR, *self.targets, TEACHING, self.seed))
             self._indexes[key] = Index(router, leaf_NR)
         return self._indexes[key]
 

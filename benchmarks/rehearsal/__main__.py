@@ -25,9 +25,9 @@ from benchmarks.rehearsal.job import STAGES, Job, Memory
 from benchmarks.rehearsal.nodes import cluster
 from benchmarks.serve.load import TOKEN, at_a_time
 from benchmarks.tables import Goal, goal_table, table, verdict
-from rayhier.estimate import stage_cost
 from rayhier.evaluate.report import Report
-from rayhier.plan import make_plan
+from rayhier.job.estimate import stage_cost
+from rayhier.job.plan import make_plan
 from rayhier.spec import load
 
 SPEC = "specs/msmarco.yaml"

@@ -17,7 +17,7 @@ from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking
-from rayhier.scores.settings import open_scorer
+from rayhier.scores.scorer import open_scorer
 from rayhier.search.model import Model
 from rayhier.search.reader import Reader
 from rayhier.search.rerank_weight import RerankWeight

@@ -48,8 +48,6 @@ class Drawing:
 
 
 class Generator:
-    """A model that writes queries, and its tokenizer, loaded from their folder."""
-
     def __init__(self, folder: Path, spec: QueryModel, device: torch.device) -> None:
         from transformers import AutoTokenizer
 
@@ -87,7 +85,6 @@ class Generator:
 
     @torch.inference_mode()
     def _write(self, ids: Sequence[str], tokens: Sequence[Tensor]) -> list[str]:
-        """Write the queries of one batch of documents, the queries of a document one after another."""
         from transformers import LogitsProcessorList
 
         padded_NT = pad_sequence(list(tokens), batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)
@@ -104,7 +101,6 @@ class Generator:
         return [" ".join(text.split()) for text in self.tokenizer.batch_decode(chosen_RT, skip_special_tokens=True)]
 
     def _noise(self, ids: Sequence[str]) -> Tensor:
-        """Gumbel noise [r, t, k] of each query of each document."""
         shape = (self.new_tokens, LIKELIEST)
         rows = [noise(SEED, name, number, shape) for name in ids for number in range(self.spec.per_document)]
         return torch.from_numpy(np.stack(rows)).to(self.device)

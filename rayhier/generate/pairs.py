@@ -105,7 +105,6 @@ def _first_id(corpus: Artifact) -> str:
 
 
 def _ids(corpus: Artifact) -> Iterator[list[str]]:
-    """Ids of whole documents, one file of the corpus at a time."""
     for name in corpus.names("documents/"):
         key = named_by(corpus.path(name))
         yield columns.read([corpus.path(name)], [key])[key].unique().to_pylist()

@@ -1,15 +1,18 @@
 """The generate stage: reads a file of pairs in this process, or lets models on Ray write queries part by part."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 
 from rayhier.corpus import tables
 from rayhier.dataset.documents import document_texts
-from rayhier.generate.draw import hashes, last_hash
+from rayhier.dataset.holdout import hash_ids
 from rayhier.generate.generator import SEED, Generator
 from rayhier.generate.pairs import Source, check_written, named_by, read_file, write
 from rayhier.model.precision import resolve_device
@@ -118,10 +121,26 @@ def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artif
 
 
 def written(name: str) -> str:
-    """Return the name of the file with the queries that were written for a file of documents."""
     return f"{SCRATCH}/written/{name.removeprefix('documents/')}"
 
 
 def ledger_key(name: str) -> str:
-    """Return the name of a part's entry in the ledger of finished parts."""
     return name.replace("/", "-")
+
+
+def hashes(ids: Sequence[str], seed: int) -> npt.NDArray[np.uint64]:
+    """Hash the seed and the id of each row, [n]: the first by this hash are drawn, whatever the corpus's order."""
+    return hash_ids([f"{seed}\0{name}" for name in ids])
+
+
+def last_hash(corpus: Artifact, most: int, seed: int) -> int | None:
+    """Return the largest hash of the `most` rows that are drawn; None where all rows are drawn."""
+    if int(corpus.record.counts["rows"]) <= most:
+        return None
+    first = np.empty(0, np.uint64)
+    for name in corpus.names("documents/"):
+        hash_N = hashes(columns.read([corpus.path(name)], ["doc_id"])["doc_id"].to_pylist(), seed)
+        first = np.concatenate([first, hash_N])
+        if len(first) > most:
+            first = np.partition(first, most - 1)[:most]
+    return int(first.max())

@@ -71,11 +71,6 @@ def maintain(
     """
     router = checked(router, spec)
     with writing(root) as newest:
-        if newest.manifest.carried:
-            raise InputError(
-                f"index: {newest.manifest.carried:,} vectors were carried from another model; allowed: rayhier index "
-                "embed WORKDIR first"
-            )
         if of is not None and of.revision != newest.manifest.revision:
             raise InputError(
                 f"maintain: leaves were split or merged by version {newest.manifest.version}, after version "

@@ -31,8 +31,6 @@ GATE = -5.0
 
 @dataclass(frozen=True)
 class Matrix:
-    """A sparse matrix of scored pairs: positions of queries [x] and of documents [x], and scores [x]."""
-
     query_X: Ints
     item_X: Ints
     score_X: Values
@@ -50,7 +48,6 @@ class Inductive(nn.Module):
         self.gate = nn.Parameter(torch.tensor(GATE))
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Map vectors [n, m] to vectors [n, m]."""
         share = torch.sigmoid(self.gate)
         mapped_NM: Tensor = share * self.net(x_NM) + (1 - share) * x_NM
         return mapped_NM
@@ -66,7 +63,6 @@ class Table(nn.Module):
             self.free.weight.copy_(start_NM)
 
     def forward(self, row_N: Tensor) -> Tensor:
-        """Return the vectors [n, m] at the given rows."""
         vectors: Tensor = self.free(row_N)
         return vectors
 
@@ -153,7 +149,6 @@ def inductive(
 
 @torch.inference_mode()
 def mapped(inductive_map: Inductive, vector_NM: Floats) -> Floats:
-    """Apply a learned map to vectors [n, m] of queries or of documents, in batches."""
     parts = torch.split(torch.from_numpy(np.ascontiguousarray(vector_NM, dtype=np.float32)), 16_384)
     return torch.cat([inductive_map(part) for part in parts]).numpy() if len(vector_NM) else vector_NM
 

@@ -62,7 +62,6 @@ class Factors:
 
     @property
     def matching(self) -> Matching:
-        """The map of scores to the range of base scores."""
         return Matching(self.learned.alpha, self.learned.beta)
 
     @cached_property
@@ -105,7 +104,6 @@ class Factors:
 
 
 def save_maps(queries: Inductive, documents: Inductive, folder: Path) -> None:
-    """Write the learned maps of queries' and of documents' vectors to a folder."""
     for module, name in zip((queries, documents), MAPS, strict=True):
         save_file({key: value.detach().contiguous() for key, value in module.state_dict().items()}, folder / name)
 

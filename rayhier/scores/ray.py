@@ -21,7 +21,7 @@ from rayhier.ray import call, stream
 from rayhier.scores.choose import choose_pairs, choose_queries, texts_of_file
 from rayhier.scores.factorise import Matrix, base_scores, inductive, match, residual_bias, transductive
 from rayhier.scores.factors import CONFIG, ITEMS, Learned, save_maps
-from rayhier.scores.settings import open_scorer
+from rayhier.scores.scorer import open_scorer
 from rayhier.spec import JobSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec
 from rayhier.storage import columns, files
@@ -43,8 +43,6 @@ CHOSEN = "chosen"
 
 
 class ScorePart:
-    """An actor that scores the chosen pairs, part by part, with a cross-encoder."""
-
     def __init__(self, cross_encoder: str, spec: dict[str, Any], root: str, ledger: str, cpus: int) -> None:
         """Open the cross-encoder at a path, and read the queries below `root`; `ledger` names the parts done."""
         torch.set_num_threads(cpus)

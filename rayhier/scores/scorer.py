@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict
 
 from rayhier.arrays import Floats
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder
 from rayhier.model.precision import resolve_device
 from rayhier.spec.cross_encoder import CrossEncoderSpec
 from rayhier.spec.encoder import Device, Precision
+from rayhier.storage import files
+from rayhier.storage.artifact import Artifact
 
 CPU_TOKENS = 4_096
 """Most tokens in a CPU's batch, padding included: larger batches outgrow its caches."""
@@ -30,6 +33,7 @@ TRIED = 64
 Pair = tuple[str, str]
 """Texts of a query and a document."""
 ARITHMETICS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
+SETTINGS = "settings.json"
 
 
 class PairScorer:
@@ -132,3 +136,18 @@ def _timed(score: Callable[..., Floats], model: Any, pairs: Sequence[Pair]) -> t
         score_N = score(model, pairs)
         times.append(time.perf_counter() - began)
     return score_N, min(times)
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    precision: Precision
+    """Number format in which the cross-encoder computes."""
+
+    @classmethod
+    def read(cls, cross_encoder: Artifact) -> "Settings":
+        return cls.model_validate(files.read_json(cross_encoder.path(SETTINGS)))
+
+
+def open_scorer(cross_encoder: Artifact, spec: CrossEncoderSpec) -> PairScorer:
+    used = spec.model_copy(update={"precision": Settings.read(cross_encoder).precision})
+    return PairScorer(cross_encoder.local("model"), used)

@@ -17,7 +17,7 @@ from rayhier.arrays import Floats, Values
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.ranking import Ranking
-from rayhier.scores.call_budget import Asked, ScorerError, Spending, Spent, checked, run_sync, within
+from rayhier.scores.call_budget import Asked, ScorerError, Spent, checked, run_sync, spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factors import Factors
 from rayhier.search.segment import DOC_ID, VECTOR
@@ -80,8 +80,6 @@ class Reranker:
     anchors: Anchors | None = None
     slope: float | None = None
     """Slope of the cross-encoder's score on the base score; None: that of the factors."""
-    seconds: float | None = None
-    """Longest time, in seconds, that the cross-encoder may take for a round of all queries; None: no limit."""
 
     def __call__(
         self,
@@ -98,17 +96,21 @@ class Reranker:
         `texts` and `query_QM` [q, m] are the queries and their vectors. Documents that were read come first, by score;
         then the pool's others by estimates below these, then documents outside the pool in their order. `budget`
         overrides the spec's. With `by_score` the ranking's own scores are the base scores, else inner products of
-        vectors. ScorerError where the cross-encoder fails, or takes longer than `seconds` for a round.
+        vectors. ScorerError if the cross-encoder fails.
         """
         asking = self.asking(texts, query_QM, ranking, k, budget, by_score=by_score)
         return run_sync(asking, lambda pairs: self.score(*pairs))
 
     def score(self, queries: Sequence[str], documents: Sequence[str]) -> object:
-        """Score pairs of a query and a document: [n]; ScorerError where the cross-encoder fails or takes too long."""
-        read = self.read
-        if read is None:
+        """Score pairs of a query and a document: [n]; ScorerError if the cross-encoder fails."""
+        if self.read is None:
             raise ScorerError("this re-ranker was opened without its cross-encoder")
-        return within(self.seconds, lambda: read(queries, documents))
+        try:
+            return self.read(queries, documents)
+        except ScorerError:
+            raise
+        except Exception as error:
+            raise ScorerError(f"the scorer failed: {error}") from error
 
     def asking(
         self,
@@ -140,7 +142,7 @@ class Reranker:
         ]
 
         calls = self.spec.budget if budget is None else budget
-        rounds, sums = Spending(calls, min(self.spec.rounds, calls)).asking(queries), None
+        rounds, sums = spending(queries, calls, min(self.spec.rounds, calls)), None
         while True:
             try:
                 query_N, row_N = rounds.send(sums)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rayhier.scores.factors import Factors
-from rayhier.scores.settings import open_scorer
+from rayhier.scores.scorer import open_scorer
 from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.rerank_weight import RerankWeight
 from rayhier.spec import JobSpec

@@ -218,7 +218,6 @@ def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexRe
         refused=refused,
         router=spec.router.type,
         documents=view.documents,
-        carried=manifest.carried,
         leaves=manifest.leaves,
         leaves_per_document=manifest.leaves_per_document,
         shards=len(manifest.shards),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rayhier import run
-from rayhier.outline import NOT_EVALUATED
+from rayhier.job.outline import NOT_EVALUATED
 from rayhier.search import __main__ as search_command
 from rayhier.storage import current
 

@@ -17,7 +17,7 @@ import rayhier
 from rayhier import run
 from rayhier.command import STOPPED
 from rayhier.evaluate.report import Report
-from rayhier.scores.settings import open_scorer
+from rayhier.scores.scorer import open_scorer
 from rayhier.search import __main__ as shell
 from rayhier.search.rerank_weight import RerankWeight
 from rayhier.search.searcher import Searcher

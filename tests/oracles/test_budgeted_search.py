@@ -6,7 +6,7 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.scores.call_budget import Asked, Spending
+from rayhier.scores.call_budget import Asked, run_sync, spending
 from rayhier.scores.estimators import Fixed, LeastSquares, Matching, Ridge
 
 SEEDS = st.integers(0, 10_000)
@@ -24,6 +24,10 @@ def linear(vector_PM, query_QM):
     return lambda query_N, row_N: np.einsum("nm,nm->n", query_QM[query_N], vector_PM[row_N])
 
 
+def spend(budget, rounds, score, asked):
+    return run_sync(spending(asked, budget, rounds), lambda pairs: score(*pairs))
+
+
 def counted(score, seen):
     def scored(query_N, row_N):
         seen.extend(zip(query_N.tolist(), row_N.tolist(), strict=True))
@@ -38,7 +42,7 @@ def test_least_squares_recovers_every_score_that_is_an_inner_product(seed):
     rng, vector_PM, query_QM = world(seed)
     score = linear(vector_PM, query_QM)
     asked = [Asked(rng.normal(size=200), LeastSquares(vector_PM)) for _ in query_QM]
-    for query, spent in enumerate(Spending(16, 2)(score, asked)):
+    for query, spent in enumerate(spend(16, 2, score, asked)):
         truth_P = vector_PM @ query_QM[query]
         np.testing.assert_allclose(spent.score_P, truth_P[spent.row_P], atol=1e-8)
         # The calls left after the first round go to the best there are.
@@ -78,12 +82,12 @@ def test_the_base_alone_is_retrieve_and_rerank(rounds):
     # λ = 1 with the base's first round, and any fit in one round, is retrieve-and-rerank.
     fits = [LeastSquares(vector_PM, query_M, 1.0) for query_M in query_QM]
     fits = fits if rounds > 1 else [Ridge(base_P, vector_PM) for base_P in base_QP]
-    found = Spending(40, rounds)(score, [Asked(*own) for own in zip(base_QP, fits, strict=True)])
+    found = spend(40, rounds, score, [Asked(*own) for own in zip(base_QP, fits, strict=True)])
     for query, spent in enumerate(found):
         top = np.argsort(-base_QP[query])[:40]
         expected = top[np.argsort(-score_QP[query, top])]
         assert spent.row_P[:40].tolist() == expected.tolist()
-        plain = Spending(40, 1)(score, [Asked(base_QP[query], Fixed(base_QP[query]))] * 3)[query]
+        plain = spend(40, 1, score, [Asked(base_QP[query], Fixed(base_QP[query]))] * 3)[query]
         assert plain.row_P[:40].tolist() == expected.tolist()
 
 
@@ -139,7 +143,7 @@ def test_scaling_all_scores_changes_no_choice(seed, scale, name):
             "lstsq": LeastSquares(vector_PM),
             "matched": LeastSquares(vector_PM, query_QM[0], 0.4, matching),
         }[name]
-        return Spending(30, 5)(lambda _, row_N: score_P[row_N] * factor, [Asked(base_P, fit)])[0]
+        return spend(30, 5, lambda _, row_N: score_P[row_N] * factor, [Asked(base_P, fit)])[0]
 
     assert spend(1.0).row_P.tolist() == spend(scale).row_P.tolist()
 
@@ -179,7 +183,7 @@ def test_budgets_are_exact_and_no_pair_is_read_twice(seed, budget, rounds):
     score_QP = rng.normal(size=(3, 120))
     base_QP = query_QM @ vector_PM.T
     asked = [Asked(base_P, Ridge(base_P, vector_PM)) for base_P in base_QP]
-    found = Spending(budget, rounds)(counted(lambda q, r: score_QP[q, r], seen), asked)
+    found = spend(budget, rounds, counted(lambda q, r: score_QP[q, r], seen), asked)
     assert len(seen) == len(set(seen)) == 3 * min(budget, 120)
     for query, spent in enumerate(found):
         assert spent.calls == min(budget, 120)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rayhier.arrays import Floats
-from rayhier.scores.settings import open_scorer
+from rayhier.scores.scorer import open_scorer
 from rayhier.search.retrieve import RERANKER
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.version import Version

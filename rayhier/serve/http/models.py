@@ -563,8 +563,6 @@ class IndexResponse(Body):
     """Type of the router: ehi, hce, learned_ivf or retreever."""
     documents: int
     """Number of documents; of passages where the corpus is cut into passages."""
-    carried: int
-    """Number of documents, about, whose vectors were moved from another model's and are not encoded yet."""
     leaves: int
     """Number of leaves."""
     leaves_per_document: int

@@ -32,7 +32,6 @@ export async function showServed() {
       ["numbers of a vector", count(index.dimension)],
       ["similarity", index.similarity],
       ["precision", index.precision],
-      ...(index.carried ? [["documents with vectors of the model before, moved", count(index.carried)]] : []),
       ...(index.refused === null ? [] : [["a newer one is not served", index.refused]]),
     ],
     Search: [

@@ -52,10 +52,6 @@ class Routing(Section):
     def multiply_adds(self, leaves: int, dimension: int) -> float:
         """Return the multiply-adds that routing a vector of size `dimension` takes in a router with `leaves` leaves."""
 
-    def placing(self, leaves: int, dimension: int) -> float:
-        """Return the multiply-adds that placing a document in its leaves takes; by default those of routing."""
-        return self.multiply_adds(leaves, dimension)
-
     def over(self, documents: int) -> Self:  # noqa: ARG002  some routers count them
         """Return a copy in which a branching that fits `documents` documents replaces `auto`; by default unchanged."""
         return self

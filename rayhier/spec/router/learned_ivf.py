@@ -13,9 +13,6 @@ DOCUMENTS_A_QUERY = 8
 """Most documents that teach the router as queries, for each judged query: more would outweigh judged queries."""
 DOCUMENTS_A_LEAF = 4
 LEAVES_A_ROOT, CODED_LEAVES_A_ROOT = 25, 4
-FEWEST_GROUPED, PROBES = 16_384, 16
-"""Least number of leaves that lie in groups, about as many as a group has leaves; and number of nearest groups with
-whose leaves a document is then compared."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +73,6 @@ class LearnedIvfRouting(TreeSpec):
     def multiply_adds(self, leaves: int, dimension: int) -> float:
         """Return the multiply-adds that routing a vector takes where it is compared with all leaves."""
         return float(dimension * (2 * self.rank + leaves))
-
-    def placing(self, leaves: int, dimension: int) -> float:
-        """Return the multiply-adds that placing a document takes: with very many leaves it meets the nearest groups."""
-        compared = leaves if leaves < FEWEST_GROUPED else math.sqrt(leaves) * (1 + PROBES)
-        return float(dimension * compared)
 
     @property
     def dimensions(self) -> dict[str, int]:

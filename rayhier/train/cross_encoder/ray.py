@@ -18,8 +18,7 @@ from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_cross_encoder
 from rayhier.model.precision import resolve, resolve_device
 from rayhier.progress import say
-from rayhier.scores.scorer import TRIED, PairScorer, read_pairs
-from rayhier.scores.settings import SETTINGS, Settings
+from rayhier.scores.scorer import SETTINGS, TRIED, PairScorer, Settings, read_pairs
 from rayhier.search.exact import best_results
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining

@@ -23,7 +23,6 @@ from rayhier.model.spill import CANDIDATES
 from rayhier.spec import JobSpec
 from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
-from rayhier.spec.router.learned_ivf import FEWEST_GROUPED
 
 AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 """Most rounds of price changes; the imbalance that ends them; the price that a leaf of twice the mean size gains in
@@ -32,6 +31,8 @@ DEAREST = 0.2
 """Largest price or discount, in cosine. No price separates identical documents, so prices must have an end."""
 UNSEEN = 20
 """Where documents are a sample of the corpus, every 20th row is read neither by k-means nor for prices."""
+FEWEST_GROUPED = 16_384
+"""Least number of leaves that lie in groups, about as many as a group has leaves."""
 SAMPLE_A_LEAF = 256
 """Documents for each leaf in the sample from which prices are computed."""
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rayhier.generate import ray as stage
-from rayhier.generate.draw import last_hash
+from rayhier.generate.ray import last_hash
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Place

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rayhier.generate.draw import hashes, last_hash
+from rayhier.generate.ray import hashes, last_hash
 
 from .conftest import by_hand
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rayhier.carrying import carry_changes as carry_into
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
+from rayhier.job.run import carry_changes as carry_into
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.search.stored import Listing

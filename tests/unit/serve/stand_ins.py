@@ -40,7 +40,6 @@ INDEX = IndexResponse(
     refused=None,
     router="ehi",
     documents=10,
-    carried=0,
     leaves=9,
     leaves_per_document=1,
     shards=2,

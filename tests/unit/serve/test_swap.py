@@ -19,7 +19,6 @@ from rayhier.spec import InputError
 from rayhier.storage import current, leaf_map, pins
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.change_log import ChangeLog
-from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.writer_lease import Lease
 
 from ...draws import unit
@@ -353,38 +352,6 @@ def test_queries_of_two_models_share_no_batch(work, train_again):
     for searcher, told in zip((first, second), asyncio.run(both()), strict=True):
         for answer, expected in zip(told, searcher.search(TEXTS[:4], 5, 3), strict=True):
             assert [hit.id for hit in answer.answers[0].hits] == [hit.id for hit in expected.hits]
-
-
-def test_a_server_that_writes_encodes_what_was_carried(open_server, work, train_again):
-    nows = {MODEL: current.read(work)}
-    server = open_server(writes={"fold_documents": 40})
-    nows[OTHER_MODEL] = train_again(noise=0.5 * unit(5, N, M))
-    look(server)
-    assert (server.index()["model"], server.index()["carried"]) == (OTHER_MODEL, N)
-    server.put(doc("d3", f"{OPEN} three"), doc("new", f"{OPEN} new"))
-    server.delete("d4")
-    answers, left = [], [N]
-    while left[-1]:
-        answers.append((TEXTS[9], server.search(TEXTS[9], 10)))
-        server.client.portal.call(server.writer.publisher.embed)
-        left.append(server.index()["carried"])
-    assert left == [N, N - 40, N - 80, 0]
-    answers.append((TEXTS[9], server.search(TEXTS[9], 10)))
-    assert [answer["version"] for _, answer in answers] == [1, 2, 3, 4]
-    for text, answer in answers:
-        assert ids(answer) == replayed(work, nows, text, answer)
-    model = Model.of_workdir(work, nows[OTHER_MODEL])
-    true = model.encode([f"title {n} {TEXTS[n]}" for n in range(N)]).numpy
-    assert server.ids(OPEN, 2) == ["d3", "new"] or server.ids(OPEN, 2) == ["new", "d3"]
-    server.fold()
-    assert set(server.all_ids()) == {*(f"d{n}" for n in range(N) if n != 4), "new"}
-    manifest = LeafMap.open(Artifact.open(work / "index" / OTHER_INDEX).root).manifest
-    assert not any(shard.carried for shard in manifest.shards)
-    beam = server.index()["leaves"]
-    found = server.client.post(
-        "/v1/search", json={"vector": true[9].tolist(), "k": 1, "beam": beam}, headers=READ
-    ).json()
-    assert (found["results"][0]["id"], found["results"][0]["score"]) == ("d9", pytest.approx(1, abs=1e-3))
 
 
 @pytest.mark.parametrize("kind", [Server, Reads], ids=["writes", "reads"])

@@ -51,7 +51,7 @@ def test_less_memory_than_what_is_asked_for_takes_is_refused(section, needed):
 
 
 def test_a_plan_refuses_it_before_work_is_lost(tiny_spec):
-    from rayhier.plan import make_plan
+    from rayhier.job.plan import make_plan
     from rayhier.spec import load
 
     make_plan(load(tiny_spec()))
@@ -60,7 +60,7 @@ def test_a_plan_refuses_it_before_work_is_lost(tiny_spec):
 
 
 def test_the_memory_is_part_of_an_evaluation_only_where_it_is_given(tiny_spec):
-    from rayhier.plan import make_plan
+    from rayhier.job.plan import make_plan
     from rayhier.spec import load
 
     none, some = (make_plan(load(tiny_spec(), over)).step("evaluate") for over in ([], ["search.memory_gb=1"]))

@@ -4,9 +4,11 @@ import os
 from collections.abc import Collection
 
 from rayhier.corpus import questions, sources, tables
-from rayhier.estimate import reranking_seconds
-from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
-from rayhier.serving_size import BUSY, RATE, deployments
+from rayhier.job import rates
+from rayhier.job.estimate import Cost, reranking_seconds, stage_cost
+from rayhier.job.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
+from rayhier.job.sizes import BUSY, RATE, deployments, stage_memory
+from rayhier.spec import JobSpec
 from rayhier.spec.corpus import FileCorpus
 from rayhier.storage.model_folder import weight_files
 
@@ -14,8 +16,9 @@ NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search 
 
 
 def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> str:
-    """Format a plan as text: a line for each step with folder, size, resources, state and hours; serving; total; notes.
+    """Format a plan as text: a line for each step, its amount of work, rate and hours; serving; total; notes.
 
+    Rates are those that runs measured on this machine, or else the table's.
     The state "to do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
     """
     to_do = [step for step in plan.steps if step.stage in stages and (fresh or not step.is_published)]
@@ -33,14 +36,35 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
         f"{plan.spec.name}: {about} documents, {plan.spec.leaves(documents):,} leaves, workdir {plan.workdir}",
         f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
     ]
+    known_rates = rates.load() if is_here(plan.spec) else {}
+    costs = {step.stage: stage_cost(step.stage, plan.spec, plan.work, known_rates) for step in plan.steps}
     for step in plan.steps:
-        place, room = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}"
-        hours = f"estimated {_time(step.cost.seconds):>7}"
+        place, room, cost = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}", costs[step.stage]
+        hours = f"{_worked(cost):<48}  estimated {_time(cost.seconds):>7}"
         lines.append(f"  {step.title:<16} {place:<26} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
     lines += _serving(plan)
-    size, seconds = sum(step.bytes for step in to_do), sum(step.cost.seconds for step in to_do)
-    lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)} (rates: rayhier/estimate.py)")
+    size, seconds = sum(step.bytes for step in to_do), sum(costs[step.stage].seconds for step in to_do)
+    lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)}")
     return "\n".join([*lines, *notes(plan)])
+
+
+def is_here(spec: JobSpec) -> bool:
+    """Return True if the job runs on this machine, not on a cluster elsewhere."""
+    elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "auto", "local")
+    return spec.cluster.address in ("auto", "local") and not (spec.cluster.address == "auto" and elsewhere)
+
+
+def _worked(cost: Cost) -> str:
+    where = "measured here" if cost.is_measured else "from a table"
+    return f"{_short(cost.amount)} {cost.unit}, {_short(cost.rate)}/s a {cost.device} {where}"
+
+
+def _short(count: float) -> str:
+    """A number of three digits as text, for instance 1.43M."""
+    thousands = 0
+    while count >= 999.5 and thousands < len("kMG"):
+        count, thousands = count / 1000, thousands + 1
+    return f"{count:.3g}{' kMG'[thousands].strip()}"
 
 
 def notes(plan: Plan) -> list[str]:
@@ -87,7 +111,6 @@ def _reading(plan: Plan) -> list[str]:
 
 
 def _serving(plan: Plan) -> list[str]:
-    """Lines about serving the index: memory of a replica, its queries a second, and replicas for a usual rate."""
     folders = [plan.model.path, *([plan.cross_encoder.path] if plan.cross_encoder else [])]
     weights = [sum(file.stat().st_size for file in weight_files(folder)) for folder in folders]
     lines = [f"serving, a core a replica, {RATE:g} queries a second at {BUSY:.0%} of what replicas answer:"]
@@ -101,20 +124,19 @@ def _serving(plan: Plan) -> list[str]:
 
 
 def _too_large(plan: Plan) -> list[str]:
-    """Warnings for stages with a process that may not fit this machine's memory; none where the cluster is remote."""
-    elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "auto", "local")
-    if plan.spec.cluster.address not in ("auto", "local") or (plan.spec.cluster.address == "auto" and elsewhere):
+    """Warnings for stages with a process that may not fit this machine's memory; none if the cluster is remote."""
+    if not is_here(plan.spec):
         return []
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    large = {step.stage: step.cost.memory for step in plan.steps if step.cost.memory > has}
+    needs = {step.stage: stage_memory(step.stage, plan.spec, plan.work) for step in plan.steps}
     return [
         f"warning: {stage}: one process needs about {size_of(needed)} of memory, but this machine has {size_of(has)}"
-        for stage, needed in large.items()
+        for stage, needed in needs.items()
+        if needed > has
     ]
 
 
 def _time(seconds: float) -> str:
-    """A duration as text, in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

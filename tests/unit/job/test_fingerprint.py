@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rayhier.storage.fingerprint import fingerprint
+from rayhier.job.plan import fingerprint
 
 
 def test_key_order_does_not_count():

@@ -3,14 +3,17 @@
 A plan needs no cluster. Missing inputs, and jobs that cannot fit, are refused here.
 """
 
+import hashlib
 import importlib.util
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rayhier.estimate import Cost, Work, drawn_rows, matrices, parameters, stage_cost
+from rayhier.job.estimate import Work
+from rayhier.job.sizes import drawn_rows
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
@@ -20,8 +23,8 @@ from rayhier.spec.train import QueryModel
 from rayhier.storage import cross_encoder_folder, current, model_folder, pair_source, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder, published_pairs
-from rayhier.storage.fingerprint import fingerprint
-from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.model_folder import ModelFolder, matrices
+from rayhier.storage.model_layout import read_layout
 from rayhier.storage.pair_source import PairSource
 from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
@@ -73,8 +76,6 @@ REPORT_BYTES = 10_000_000
 
 @dataclass(frozen=True)
 class Step:
-    """An artifact of a job, published or still to be made."""
-
     stage: str
     kind: Kind
     place: Place
@@ -83,8 +84,6 @@ class Step:
     resources: str
     bytes: int
     """Expected size of the artifact."""
-    cost: Cost
-    """Expected time and memory."""
     seed: int | None = None
 
     @property
@@ -94,7 +93,6 @@ class Step:
 
     @property
     def is_published(self) -> bool:
-        """Return True if the artifact has a record that can be read."""
         try:
             return self.place.published() is not None
         except InputError:
@@ -102,14 +100,11 @@ class Step:
 
     @property
     def title(self) -> str:
-        """Name of the stage, with the seed where the step has one."""
         return self.stage if self.seed is None else f"{self.stage} seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a job, in order."""
-
     spec: JobSpec
     workdir: Location
     source: Source
@@ -136,7 +131,6 @@ class Plan:
 
     @cached_property
     def work(self) -> Work:
-        """Amounts that the job processes, exact or estimated."""
         return _work(self)
 
     @property
@@ -265,13 +259,16 @@ class _Steps:
         )
 
     def _vectors(self, inputs: dict[str, str]) -> Step:
+        work = self.work
+        encoded = work.documents + work.queries + work.generated + drawn_rows(self.spec, work)
+        draws: dict[str, Any] = {} if self.spec.train.draws is None else {"draws": _fields(self.spec.train.draws)}
         return self._step(
             "embed",
             inputs,
-            self._encoded() * self.work.dimension * 4,
+            encoded * self.work.dimension * 4,
             encoder=_fields(self.spec.encoder, "model", "sha256", "train", "adopt", "batch_size", "device"),
             weights=self.plan.model.files,
-            **self._draws(),
+            **draws,
         )
 
     def _test(self, base: dict[str, str]) -> Step:
@@ -281,7 +278,6 @@ class _Steps:
         return self._step("test", base, size, source=self.plan.source.test_identity, corpus=columns)
 
     def _reading(self, base: dict[str, str]) -> list[Step]:
-        """The cross-encoder and its scores, where the spec has them."""
         spec, folder = self.spec, self.plan.cross_encoder
         if spec.cross_encoder is None or folder is None:
             return []
@@ -306,15 +302,6 @@ class _Steps:
     def _factors(self, inputs: dict[str, str], seed: int) -> Step:
         size = self.work.documents * (self.work.dimension * 4 + BYTES_A_SCORE)
         return self._step("factors", inputs, size, seed, factors=_fields(self.spec.factors))
-
-    def _encoded(self) -> int:
-        """Number of texts that embed encodes."""
-        work = self.work
-        return work.documents + work.queries + work.generated + drawn_rows(self.spec, work)
-
-    def _draws(self) -> dict[str, Any]:
-        """Settings of the pseudo-queries that embed draws; nothing where it draws none."""
-        return {} if (draws := self.spec.train.draws) is None else {"draws": _fields(draws)}
 
     def _model(self, base: dict[str, str], seed: int) -> Step:
         spec = self.spec
@@ -373,8 +360,7 @@ class _Steps:
     def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:
         kind, code = STAGES[stage].kind, STAGES[stage].code
         place = Place(self.plan.workdir / kind / fingerprint(code=code, kind=kind, inputs=inputs, seed=seed, **parts))
-        cost = stage_cost(stage, self.spec, self.work)
-        return Step(stage, kind, place, inputs, self._resources(stage), size, cost, seed)
+        return Step(stage, kind, place, inputs, self._resources(stage), size, seed)
 
     def _resources(self, stage: str) -> str:
         cluster = self.spec.cluster
@@ -398,7 +384,6 @@ def _leaves(spec: JobSpec) -> list[object]:
 
 
 def _work(plan: Plan) -> Work:
-    """Amounts that the job processes, exact or estimated."""
     source, passages = plan.source, plan.spec.corpus.passages
     documents = source.rows or ASSUMED_DOCUMENTS
     text = source.document_bytes * (passages.words / passages.stride if passages else 1)
@@ -413,7 +398,7 @@ def _work(plan: Plan) -> Work:
         query_bytes=source.query_bytes / queries if source.query_bytes else BYTES_A_QUERY,
         pairs=0 if plan.spec.train.objective == "documents" else (train or unread) + generated,
         measured=split or min(documents, ASSUMED_DOCUMENTS),
-        parameters=parameters(plan.model.path),
+        parameters=matrices(read_layout(plan.model.path).transformer),
         dimension=plan.model.dimension,
         generated=generated,
         generator=generator,
@@ -445,6 +430,12 @@ def _resources(workers: CpuWorkers | TrainWorkers) -> str:
     return f"{workers.workers} x {workers.cpus} CPU{gpus}"
 
 
+def fingerprint(**parts: object) -> str:
+    """Hash all that a stage's result depends on, named JSON values in any order, to 12 hex digits."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
 def _fields(section: Any, *without: str) -> dict[str, Any]:
     values: dict[str, Any] = section.model_dump(mode="json", exclude=set(without))
     return values
@@ -463,7 +454,6 @@ def _check_space(plan: Plan) -> None:
 
 
 def size_of(count: float) -> str:
-    """Format a number of bytes as text, for instance 1.5 TB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}"

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from rayhier.plan import make_plan
-from rayhier.serving_size import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
+from rayhier.job.plan import make_plan
+from rayhier.job.sizes import COUNTED, PROCESS, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
 from rayhier.spec import JobSpec, load
 from rayhier.spec.index_size import CODED, ROW, SECOND
 from rayhier.spec.search import Codec
