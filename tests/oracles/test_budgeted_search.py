@@ -136,7 +136,7 @@ def test_scaling_all_scores_changes_no_choice(seed, scale, name):
     rng, vector_PM, query_QM = world(seed, queries=1)
     score_P, base_P = rng.normal(size=200), vector_PM @ query_QM[0]
 
-    def spend(factor):
+    def spent(factor):
         matching = Matching.of(score_P[:50] * factor, base_P[:50])
         fit = {
             "ridge": Ridge(base_P, vector_PM),
@@ -145,7 +145,7 @@ def test_scaling_all_scores_changes_no_choice(seed, scale, name):
         }[name]
         return spend(30, 5, lambda _, row_N: score_P[row_N] * factor, [Asked(base_P, fit)])[0]
 
-    assert spend(1.0).row_P.tolist() == spend(scale).row_P.tolist()
+    assert spent(1.0).row_P.tolist() == spent(scale).row_P.tolist()
 
 
 def test_near_low_rank_documents_do_not_blow_up():
