@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 LINES = {
     "scores": "{judged: 10, per: item, count: 2}",
-    "factors": "{vectors: transductive, epochs: 2}",
+    "factors": "{vectors: transductive}",
     "search": "{k: 10, beam: 4, rerank: {type: axn, budget: 12, rounds: 3}}",
     "evaluate": "{measures: [nDCG@10, R@10], lists: 8, baselines: [exact]}",
     "cluster": one_worker_each(scores="{workers: 1}"),
@@ -41,7 +41,7 @@ LINES = {
 
 
 def reads(model: Path, **own: object) -> str:
-    section = {"model": str(model), "max_length": 32, "precision": "float32", "train": {"epochs": 2, "lr": 1e-3}, **own}
+    section = {"model": str(model), "max_length": 32, "precision": "float32", "train": {"epochs": 2}, **own}
     return json.dumps(section)
 
 
@@ -260,7 +260,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
     dev = set(columns.read([corpus.path("judgements/dev.parquet")], ["query_id"])["query_id"].to_pylist())
     texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"]).to_pylist()
     seen.clear()
-    spec = reranked(cross_encoder=reads(tiny_model, train={"epochs": 2, "lr": 1e-3, "pairs": [str(other)]}))
+    spec = reranked(cross_encoder=reads(tiny_model, train={"epochs": 2, "pairs": [str(other)]}))
     assert run.main([str(spec), "--stage", "cross_encoder"]) == 0
     assert len(seen) == alone
     assert dev
