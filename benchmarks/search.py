@@ -209,7 +209,6 @@ FAMILIES: dict[str, Callable[[Source], Iterable[System]]] = {
     "scann": lambda source: scann(source.vector_NM, source.lists),
     "lance": lambda source: lance(source.vector_NM, source.lists, source.folder),
     "rayhier leaves": lambda source: [source.ours.leaves()],
-    "rayhier codes": lambda source: [source.ours.codes()],
 }
 
 

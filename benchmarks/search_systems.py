@@ -20,11 +20,9 @@ from rayhier.model.placing import PLACED
 from rayhier.model.router import load_router, save_router
 from rayhier.model.spill import CANDIDATES, gaps, second_leaves
 from rayhier.search.coded_router import SHORTLIST, CodedRouter, first_pass_before
-from rayhier.search.row_codes import CodeScan
 from rayhier.search.rows import RankedRows
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
-from rayhier.spec.search import SearchSpec
 from rayhier.storage import columns
 from rayhier.storage.leaf_map import LeafMap
 
@@ -566,22 +564,6 @@ class Ours:
 
         seconds, efforts = self.seconds + time.monotonic() - began, [ladder(self.router.n_leaves // 4)]
         return System("rayhier, mapped leaves", seconds, 0, efforts, search)
-
-    def codes(self) -> System:
-        """Scan codes of all documents, and score the best again."""
-        began = time.monotonic()
-        leaves = LeafScan.mapped(self.there, "pq")
-        scan = CodeScan.mapped(self.there, leaves, SearchSpec().shortlisted, 1e12)
-        leaves.warm(float("inf"))
-        number_N = self.numbers(leaves)
-
-        def search(query_QM: Floats, listed: int) -> Ints:
-            return numbered(scan.candidates(query_QM, listed).first(K), number_N)
-
-        resident = scan.documents * (self.there.manifest.dimension // 8 + 2 * self.there.manifest.dimension + 8)
-        return System(
-            "rayhier, codes of all", self.seconds + time.monotonic() - began, resident, [ladder(2_000, K)], search
-        )
 
 
 def numbered(rows: RankedRows, number_N: np.ndarray) -> Ints:

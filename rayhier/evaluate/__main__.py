@@ -132,11 +132,9 @@ def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
 
 def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
     """Requests for exact search with the same encoder, search by vectors alone, and BM25, where these differ."""
-    from rayhier.search.request import ALL
-
     rules = searcher.rules
     controls = {}
-    if rules.search.how not in ALL:
+    if rules.search.how != "level":
         controls["exact, same encoder"] = rules.request(texts, k, rules.leaves, mode="dense", rerank=False)
     if rules.usual_mode == "hybrid":
         controls["vectors alone"] = rules.request(texts, k, mode="dense", rerank=False)

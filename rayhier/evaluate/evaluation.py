@@ -22,7 +22,7 @@ from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_cur
 from rayhier.evaluate.part import ROUTER, Part
 from rayhier.evaluate.promise import Promise
 from rayhier.evaluate.systems.bm25 import Bm25
-from rayhier.evaluate.systems.flat import code_system, level_system
+from rayhier.evaluate.systems.flat import level_system
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
 from rayhier.evaluate.systems.router import router_system, widened_system
@@ -38,8 +38,6 @@ from rayhier.search.model import Model
 from rayhier.search.rerank_weight import RerankWeight
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
-from rayhier.spec.index_size import IndexSize
-from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
@@ -241,16 +239,14 @@ def about_matching(queries: Queries, base: Collection) -> Queries:
     return queries.about(base.judged({name for grades in queries.grades.values() for name in grades}))
 
 
-def baselines(spec: JobSpec, size: IndexSize) -> tuple[str, ...]:
-    """Return the baselines that the spec names, and those that its index of a size is to be compared with.
+def baselines(spec: JobSpec) -> tuple[str, ...]:
+    """Return the baselines that the spec names, and those that its index is to be compared with.
 
-    These are `faiss_ivf_spill` where documents have two leaves, `codes` where searches compare codes, and `bm25` where
-    they use it.
+    These are `faiss_ivf_spill` where documents have two leaves, and `bm25` where searches use it.
     """
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
-    codes = ("codes",) if spec.search.by_codes(size) else ()
     words = ("bm25",) if spec.measures_words else ()
-    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *codes, *words)))
+    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *words)))
 
 
 class _Work:
@@ -295,8 +291,7 @@ class _Work:
             )
             if self.spec.measured is None:
                 result.promise = self._promise(result, seed_index, encoded)
-        size = self.spec.index_size(self.base.documents, self.dev.vector_QM.shape[1])
-        for name in baselines(self.spec, size):
+        for name in baselines(self.spec):
             match name:
                 case "exact":
                     self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k))
@@ -304,8 +299,6 @@ class _Work:
                     self._once(result, name, self._bm25)
                 case "exact_same_encoder":
                     self._whole(result, name, lambda: collection.exact(encoded.numpy, self.k))
-                case "codes":
-                    self._codes(result, collection, encoded)
                 case "hnsw":
                     self._hnsw(result, encoded, seed_index)
                 case "scann":
@@ -406,10 +399,6 @@ class _Work:
                     "it better: compare with some by --set evaluate.lists=N"
                 )
         return self._tuned[name]
-
-    def _codes(self, result: SeedResult, collection: Collection, encoded: Encoded) -> None:
-        listed = SearchSpec(k=self.k, how="codes").shortlisted(self.k)
-        self._curve(result, "codes", lambda: code_system("codes", collection, encoded.numpy, self.k, listed))
 
     def _hnsw(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
         widths = efforts(seed_index.collection.documents)

@@ -105,13 +105,6 @@ def _index(spec: JobSpec, report: Report) -> list[str]:
         return []
     points, goal = report.points(report.router), exact.measures[measure] - EQUAL
     lines = []
-    if (codes := report.systems.get("codes")) is not None:
-        (point,) = report.points("codes")
-        found = codes.measures[measure] / max(exact.measures[measure], 1e-9)
-        lines.append(
-            f"Codes: compared with all documents, as the spec searches, they find {found:.1%} of exact search's "
-            f"{measure}, at {point.cost_mean:.0%} of its cost. What follows is of the leaves."
-        )
     equal = next((point for point in points if point.measures[measure] >= goal), None)
     used = report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)

@@ -280,10 +280,6 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
         again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
         yield f"compared all {answer.documents:,} documents{matching} by {similarity.numbers}{again}"
         return
-    if searcher.reader.codes is not None and not visits_leaves:
-        again = f"{answer.scored:,} of them by their vectors"
-        yield f"compared all {answer.documents:,} documents{matching} by codes of their vectors, {again}"
-        return
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     leaves = f"{len(answer.leaves)} of {searcher.rules.leaves:,} leaves: {', '.join(named)}"
     yield f"visited {answer.documents:,} documents{matching} ({answer.fraction:.1%}) in {leaves}"

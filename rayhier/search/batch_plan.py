@@ -41,8 +41,7 @@ def _how(job: Job, request: Request) -> str:
             why = "with the filter" if request.where is not None else f"where these hold fewer than {request.k:,}"
             near += f", and {why} at most {rules.search.leaves_widened(rules.leaves):,}"
     elif request.mode != "bm25":
-        by = f"level {rules.search.level} of the tree" if rules.search.how == "level" else "codes of their vectors"
-        near = f"all {documents} by {by}"
+        near = f"all {documents} by level {rules.search.level} of the tree"
     read = f"; the cross-encoder reads {request.budget:,} documents of each" if request.budget else ""
     return f"from {words[request.mode]}{near}{read}"
 

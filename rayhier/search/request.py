@@ -22,8 +22,6 @@ from rayhier.storage.leaf_map import Manifest
 
 Queries = Sequence[str] | Floats
 """Queries as texts, or as vectors [q, m]."""
-ALL = ("level", "codes")
-"""Values of `search.how` with which no query may visit leaves."""
 UNIT_WITHIN = 0.01
 """Largest distance from 1 of a vector's length where similarity is cosine: clients round vectors to few bits."""
 KEYS = {
@@ -141,8 +139,6 @@ class Rules:
     """Size of a query's vector; None: any."""
     is_cosine: bool = False
     """True where vectors must have unit length."""
-    by_codes: bool = False
-    """True where a query that names no beam is compared with codes of all documents."""
     words: bool = False
     """True where the index counts words, so that a query may name any mode."""
     groups: int = 1
@@ -297,20 +293,20 @@ class Rules:
         reads_all = calls > 0 and reranking is not None and reranking.pool == "all"
         if requested is not None:
             refused = {
-                f"search.how is {self.search.how}, which visits no leaves; allowed: none, or search.how leaves in the "
-                "spec": self.search.how in ALL,
+                "search.how is level, which visits no leaves; allowed: none, or search.how leaves in the "
+                "spec": self.search.how == "level",
                 "mode is bm25, which visits no leaves; allowed: none, or mode dense": mode == "bm25",
                 "search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false": reads_all,
             }
             for reason in (reason for reason, holds in refused.items() if holds):
                 raise InputError(f"beam: got {requested}, but {reason}")
-        if mode == "bm25" or self.search.how in ALL:
+        if mode == "bm25" or self.search.how == "level":
             return 0, False
         if reads_all:
             return self.leaves, False
         if requested is not None:
             return _within("beam", requested, self.limits.max_beam), False
-        return (0, False) if self.by_codes else (self.default_beam, self.search.own_beams)
+        return self.default_beam, self.search.own_beams
 
     def _check_queries(self, name: str, queries: Queries) -> None:
         if len(queries) > self.limits.max_batch:
@@ -342,7 +338,6 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
         spec.corpus.field_types,
         manifest.dimension,
         spec.encoder.similarity == "cosine",
-        spec.search.by_codes(manifest.size),
         manifest.words is not None and spec.search.fuses,
     )
 

@@ -6,7 +6,6 @@ same time, and is sent a reply to each piece:
     [Scan]            the leaves that queries visit; more leaves in further rounds where few documents match a filter
     [Scan, Words]     and BM25 over all documents, where a search is hybrid
     [Flat]            all documents, by a level of ReTreever's tree
-    [Coded]           all documents, by codes of their vectors
     [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
 
 Its drivers decide where the work is done: `Searcher` in this process, `serve.backend.engine` over shard groups,
@@ -85,16 +84,6 @@ class Flat:
 
 
 @dataclass(frozen=True)
-class Coded:
-    """A piece of a search's work: compare all documents by codes of their vectors. The answer is a `Ranking`."""
-
-    query_QM: Floats
-    k: int
-    where: Filter | None = None
-    needs: Needs = "texts"
-
-
-@dataclass(frozen=True)
 class Exact:
     """A part of an exact search: compare some of all documents by their stored vectors. The answer is a `Ranking`.
 
@@ -126,7 +115,7 @@ class Score:
     documents: Sequence[str]
 
 
-Reading = Scan | Words | Flat | Coded | Exact | Lookup | Listing
+Reading = Scan | Words | Flat | Exact | Lookup | Listing
 """A piece of work that reads the index."""
 Work = Reading | Score
 
@@ -216,15 +205,7 @@ class Retriever:
         """Retrieve the best `fetch` documents by vectors, in the leaves visited or among all documents."""
         if routes.flat is not None:
             return self._flat(request, routes, routes.flat, fetch)
-        if not request.beam:
-            return self._coded(request, routes, fetch)
         return self._in_leaves(request, routes, fetch)
-
-    def _coded(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
-        q = len(routes.encoded)
-        (reply,) = yield [Coded(routes.encoded.numpy, fetch, request.where, request.read)]
-        ranking = _merged(reply.parts, fetch, q)
-        return Found(ranking, routes.leaves_QB, reply.names(q), ranking)
 
     def _flat(self, request: Request, routes: Routes, query: FlatQuery, fetch: int) -> Retrieval:
         results, q = self.rules.search.shortlisted(fetch), len(routes.encoded)

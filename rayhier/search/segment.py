@@ -330,13 +330,6 @@ class MappedSegment:
     def _hashed_ids(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
         return self._array("id_hash"), self._array("id_row")
 
-    @property
-    def half(self) -> bool:
-        """True where the stored vectors have 16 bits."""
-        if self._mapped is not None:
-            return bool(self._mapped.dtype == np.float16)
-        return bool(self.lists.index.code_size == 2 * self.lists.index.d)
-
     @cached_property
     def matrix(self) -> torch.Tensor:
         """Stored vectors [n, m] of all rows, mapped; ValueError where the codec keeps them in the lists alone."""

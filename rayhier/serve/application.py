@@ -232,7 +232,7 @@ def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexRe
         rerank=spec.search.rerank.type,
         budget=0 if reranking is None else reranking.budget,
         pool=None if reranking is None else reranking.pool,
-        how=spec.search.resolved(manifest.size),
+        how=spec.search.how,
         mode=rules.usual_mode,
         modes=list(rules.modes),
         weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,

@@ -308,7 +308,7 @@ class JobSpec(Section):
     def index_size(self, documents: int, dimension: int) -> IndexSize:
         """Estimate the size of an index over a number of documents, with vectors of size `dimension`."""
         rows = documents * self.rows_per_document
-        return IndexSize(documents, rows, dimension, self.leaves(documents), self.index.vectors)
+        return IndexSize(documents, rows, dimension, self.leaves(documents))
 
     @property
     def encoding(self) -> list[str]:

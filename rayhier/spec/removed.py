@@ -1,6 +1,10 @@
 """Keys and values of older specs that went, each with what to write instead."""
 
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "evaluate.baselines=codes": "compare with exact_same_encoder, or with faiss_ivf_same_encoder",
+    "search.how=auto": "write how: leaves, the default, or how: level",
+    "search.how=codes": "write how: leaves, and a beam of all leaves to compare all documents",
+}
 """A dotted key, or KEY=VALUE, and what a message says after "removed; "."""
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
     CHECKOUT is None,
     reason=f"ANN_BENCHMARKS names no checkout: git clone {ann.REPOSITORY}; git checkout {ann.COMMIT}",
 )
-SEARCHES = [{"how": "codes", "shortlist": [10, 300]}, {"how": "leaves", "beam": [1, 9]}]
+SEARCHES = {"codes": {"beam": 9, "codec": "pq", "shortlist": [10, 300]}, "vectors": {"beam": [1, 9]}}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def definitions(tmp_path) -> Path:
     settings = yaml.safe_load((ann.ADAPTER / "config.yml").read_text())
     algorithm = settings["float"]["any"][0]
     algorithm["run_groups"] = {
-        search["how"]: {"arg_groups": [{"router": {"branching": 9}}], "query_arg_groups": [search]}
-        for search in SEARCHES
+        name: {"arg_groups": [{"router": {"branching": 9}}], "query_arg_groups": [search]}
+        for name, search in SEARCHES.items()
     }
     (tmp_path / "rayhier").mkdir()
     (tmp_path / "rayhier" / "config.yml").write_text(yaml.safe_dump({"float": {"any": [algorithm]}}))
@@ -60,8 +60,8 @@ def test_its_runner_and_its_plot(checkout, definitions, distance, batch):
             recall[key], visited[key] = result["metrics/knn"].attrs["mean"], result.attrs["documents_visited"]
             assert result.attrs["batch_mode"] == bool(batch)
             assert result.attrs["dist_comps"] >= 50 * visited[key]
-    few, many = (str({"how": "codes", "shortlist": listed}) for listed in (10, 300))
-    one, all_ = (str({"beam": beam, "how": "leaves"}) for beam in (1, 9))
+    few, many = (str({"beam": 9, "codec": "pq", "shortlist": listed}) for listed in (10, 300))
+    one, all_ = (str({"beam": beam}) for beam in (1, 9))
     assert recall[few] < 0.9 < 0.97 < recall[many]
     assert recall[one] < 0.9 < 0.99 < recall[all_]
     assert visited[few] == visited[many] == visited[all_] == 1_200 > visited[one] > 0

@@ -24,7 +24,6 @@ from rayhier.search.request import NO_CROSS_ENCODER, Queries, Request, Rules
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
     RERANKER,
-    Coded,
     Exact,
     Flat,
     Found,
@@ -311,7 +310,7 @@ class Engine:
                 every_Q = np.ones(queries, dtype=bool)
                 needs = [every_Q if view.has_tail else work.visits(group.leaves) for group in view.groups]
                 pieces = [work.part(need_Q) for need_Q in needs]
-            case Words() | Flat() | Coded():
+            case Words() | Flat():
                 needs = [np.ones(queries, dtype=bool)] * len(view.groups)
                 pieces = [work] * len(view.groups)
             case Score() | Exact() | Lookup() | Listing():

@@ -591,9 +591,8 @@ class IndexResponse(Body):
     pool: int | Literal["leaves", "all"] | None
     """Documents of which the cross-encoder reads some: `leaves`, those in the leaves that a query visits; a number of
     the best of these; or `all`, for which queries visit all leaves. Null where results are not re-ranked."""
-    how: Literal["leaves", "level", "codes"]
-    """`leaves` where a query visits leaves; `level` where all documents are compared, by a level of ReTreever's tree;
-    `codes` where by codes of their vectors."""
+    how: Literal["leaves", "level"]
+    """`leaves` if a query visits leaves. `level` if all documents are compared, by a level of ReTreever's tree."""
     mode: Mode
     """Order of results for a text that gives no `mode`: `dense` (by vectors), `bm25` (by words) or `hybrid` (by
     both)."""

@@ -72,6 +72,6 @@ def test_a_rotation_keeps_products_and_loses_less(stored):
 
 
 def test_cost_counts_a_table_and_sums():
-    assert multiply_adds(128_000, 384) == 16 * 384 + 128_000 * 3
-    assert multiply_adds(128, 382) == 16 * 384 + 384
+    assert multiply_adds(128_000, 384, 4) == 16 * 384 + 128_000 * 3
+    assert multiply_adds(128, 382, 4) == 16 * 384 + 384
     assert multiply_adds(128, 382, 2) == 16 * 382 + 4 * 191
