@@ -31,8 +31,8 @@ class Served:
 
 def check(spec: JobSpec) -> None:
     """Raise InputError where a carried index cannot do what a spec wants of it."""
-    if spec.encodes_again and (spec.search.promise is not None or spec.search.reranking is not None):
-        raise InputError("--carry: got a spec that promises a recall or re-ranks, which needs a built index")
+    if spec.encodes_again and (spec.search.recall is not None or spec.search.reranking is not None):
+        raise InputError("--carry: got a spec whose beam names a recall, or that re-ranks, which needs a built index")
 
 
 def served(plan: Plan, step: Step) -> Served | None:

@@ -21,9 +21,9 @@ SHARE = 0.95
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
-    promise = [] if report.promise is None else [f"{report.promise.sentence(spec.evaluate.split)}."]
+    beams = [f"Beam: dev chose {told}." for told in dict.fromkeys(chosen.sentence for chosen in report.beams)]
     before = [f"Queries: {report.told_before(spec)}."] if report.asked_before else []
-    answers = [*before, *_training(spec, report), *promise, *_hybrid(spec, report), *_reranked(spec, report)]
+    answers = [*before, *_training(spec, report), *beams, *_hybrid(spec, report), *_reranked(spec, report)]
     return [*answers, *_index(spec, report), *_instead(spec, report)]
 
 
@@ -109,8 +109,6 @@ def _index(spec: JobSpec, report: Report) -> list[str]:
     used = report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)
     beam = f"the spec's beam ({used.beam:g} leaves)"
-    if spec.search.own_beams:
-        beam = f"own beams ({used.leaves:.0f} leaves on average)"
     lines.append(
         f"Index: with {beam} it finds {share:.1%} of exact search's {measure} and "
         f"visits {used.visited:.1%} of the documents."

@@ -222,11 +222,11 @@ class Retriever:
         rules, q = self.rules, len(routes.encoded)
         widest = rules.search.leaves_widened(rules.leaves)
         if request.where is not None:
-            goal = Goal.of(request.k, rules.first_visits(request), rules.leaves, rules.rows, widest)
+            goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows, widest)
         else:
-            beam = max(rules.first_visits(request), routes.leaves_QB.shape[1])
             jumps = rules.rows <= request.k  # no number of leaves but all may be enough
-            goal = Goal(request.k, beam, matching=0, widest=widest if request.fills else beam, jumps=jumps)
+            end = widest if request.fills else request.beam
+            goal = Goal(request.k, request.beam, matching=0, widest=end, jumps=jumps)
         widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
         while True:
             query_AM = routes.encoded[widening.asked_A].numpy

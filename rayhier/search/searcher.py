@@ -54,7 +54,7 @@ class Searcher:
         too.
         """
         self.model, self.reader, self.manifest, self.reranker = model, reader, manifest, reranker
-        self.rules = rules_of(model.spec, manifest)
+        self.rules = rules_of(model.spec, manifest, model.calibration)
         self._live = live
         self.log = manifest.log if live is None else live.tail.last
         """Number of the last change of the change log that searches see."""
@@ -193,7 +193,7 @@ class Searcher:
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
         """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
-        routes = find_routes(self.model, queries, request.beam, own_beams=request.own_beams)
+        routes = find_routes(self.model, queries, request.beam)
         return self.drive(request, routes, self.reply)
 
     def drive(self, request: Request, routes: Routes, reply: Callable[[Work], Reply]) -> Found:

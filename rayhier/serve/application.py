@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats
 from rayhier.progress import say
+from rayhier.search.calibration import calibration_of
 from rayhier.search.live import Seen
 from rayhier.search.request import rules_of
 from rayhier.serve.args import ServeArgs
@@ -30,6 +31,7 @@ from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap, Manifest, newest_first
+from rayhier.storage.paths import locate
 
 
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[range]]:
@@ -40,7 +42,8 @@ def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, M
     """
     version, manifest = Version.newest(args.workdir, now)
     groups = split(manifest.counts, args.shard_groups)
-    replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits).check_defaults()
+    rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
+    replace(rules, groups=len(groups), limits=args.limits).check_defaults()
     for name, seconds in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
         if seconds >= args.limits.seconds:
             less = f"less than limits.seconds, {args.limits.seconds:g}, so that an answer without it is in time"
@@ -68,13 +71,14 @@ class OpenedIndex:
             leaf_map = pins.enter_context(version.reading())
             manifest = leaf_map.manifest
             model = version.model(args.encoder_precision).load()
-            _ = model.search_router, model.promised
             at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
             groups = [Group(part, opened, args.together, at_once, metrics) for part, opened in shards]
             self.view = View(
                 model,
                 groups,
-                replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits),
+                replace(
+                    rules_of(version.now.spec, manifest, model.calibration), groups=len(groups), limits=args.limits
+                ),
                 manifest.documents,
                 np.array(manifest.counts, dtype=np.int64),
                 None if scores is None else open_versions_reranker(version),
@@ -209,7 +213,9 @@ def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexRe
     if view.version is None or view.leaf_map is None:
         raise AssertionError("opened with its files")
     version, manifest, model = view.version, view.leaf_map.manifest, view.model
-    spec, reranking, rules = version.now.spec, version.now.spec.search.reranking, rules_of(version.now.spec, manifest)
+    chosen = model.chosen
+    spec, reranking = version.now.spec, version.now.spec.search.reranking
+    rules = rules_of(spec, manifest, model.calibration)
     return IndexResponse(
         name=spec.name,
         version=version.number,
@@ -236,8 +242,8 @@ def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexRe
         mode=rules.usual_mode,
         modes=list(rules.modes),
         weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
-        beam=spec.search.most_visited(manifest.leaves, manifest.rows),
-        recall=model.promised,
+        beam=spec.search.leaves_visited(manifest.leaves, manifest.rows) if chosen is None else chosen.beam,
+        recall=None if chosen is None else chosen.recall,
         drift=drift(manifest, spec),
         recall_served=None,
         limits=args.limits.model_dump(),

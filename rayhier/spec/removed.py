@@ -2,6 +2,8 @@
 
 REMOVED: dict[str, str] = {
     "evaluate.baselines=codes": "compare with exact_same_encoder, or with faiss_ivf_same_encoder",
+    "search.beam.target": "write search.beam: {recall: 0.98}, a share of what an exact search finds",
+    "search.beam.type": "write search.beam: {recall: 0.98}, one beam for all queries, which dev queries choose",
     "search.how=auto": "write how: leaves, the default, or how: level",
     "search.how=codes": "write how: leaves, and a beam of all leaves to compare all documents",
 }

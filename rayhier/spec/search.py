@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from rayhier.spec.base import Section, UnusedKeysError
 from rayhier.spec.errors import InputError
@@ -30,50 +30,22 @@ POOLED = 10_000
 instead."""
 
 
-FEWEST_QUERIES, MOST_QUERIES, MOST_PROMISED = 20, 2_000, 0.999
-"""Fewest and most dev queries from which a `beam` of type recall is computed; its largest target, which takes 999."""
+AUTO_RECALL: float | None = None
+"""Recall for which dev queries choose the beam where `beam` is auto and there are FEWEST_QUERIES of them. None: `auto`
+is always computed from the size of the index."""
+FEWEST_QUERIES, MOST_QUERIES = 20, 2_000
+"""Fewest dev queries that choose a beam, and the most that do: those first by a hash of the id."""
 
 Codec = Literal["flat", "fp16", "pq"]
 LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
 """Number format of the stored vectors -> the codec that keeps such vectors without loss."""
 
 
-class MassBeam(Section):
-    """A beam by probability: a query visits the leaves that are probable enough to hold its answers."""
-
-    type: Literal["mass"]
-    target: Annotated[float, Field(ge=0.5, le=1)]
-    """Share of the dev queries' answers that must lie in visited leaves; it sets the least probability of a visited
-    leaf."""
-
-
 class RecallBeam(Section):
-    """A beam by a promise: a query visits the leaves that are near enough to hold what an exact search finds."""
+    """A beam that dev queries choose: the smallest with which they find a share of what an exact search finds."""
 
-    type: Literal["recall"]
-    target: Annotated[float, Field(ge=0.5)]
-    """Share of the best `k` documents of an exact search that a query finds, on average over queries like the dev
-    queries; at most .999. Dev queries set how far a query goes, by conformal risk control."""
-
-    @field_validator("target")
-    @classmethod
-    def _can_be_promised(cls, value: float) -> float:
-        if value > MOST_PROMISED:
-            raise ValueError(f"at most {MOST_PROMISED}: no number of dev queries can promise that nothing is missed")
-        return value
-
-    @property
-    def least_queries(self) -> int:
-        """Fewest dev queries that can promise the target: even if they miss nothing, the next query may miss all.
-
-        >>> RecallBeam(type="recall", target=0.98).least_queries
-        49
-        """
-        return max(FEWEST_QUERIES, math.ceil(1 / (1 - self.target) - 1 - 1e-6))
-
-
-OWN = Field(discriminator="type")
-"""Distinguishes the sections that give every query a beam of its own."""
+    recall: Annotated[float, Field(ge=0.5, le=0.999)]
+    """Share of the best `k` documents of an exact search that the dev queries find, on average."""
 
 
 class NoRerank(Section):
@@ -221,12 +193,11 @@ class SearchSpec(Section):
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Number of documents that are rescored after a comparison by `level`, or by codes in leaves of codec `pq`.
     `auto`: three for each result, at least 120; twice as many in an index of more than 200,000 documents."""
-    beam: Annotated[int, Field(ge=1)] | Literal["auto"] | Annotated[MassBeam | RecallBeam, OWN] = "auto"
+    beam: Annotated[int, Field(ge=1)] | Literal["auto"] | RecallBeam = "auto"
     """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, and in an index of more
-    than 200,000 rows at least 32 √rows; at most a twentieth of all leaves, at least 4. `{type: mass, target: 0.95}`: as
-    many as each query needs, by the router's probabilities. `{type: recall, target: 0.95}`: as many as it takes to find
-    that share of the exact best `k` documents. Where no number is given, here or in a request, a query that finds fewer
-    than `k` documents visits more leaves."""
+    than 200,000 rows at least 32 √rows; at most a twentieth of all leaves, at least 4. `{recall: 0.98}`: the fewest
+    with which dev queries find that share of the exact best `k` documents, on average, for each number of results.
+    Where no number is given, here or in a request, a query that finds fewer than `k` documents visits more leaves."""
     widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     """Most leaves that a query visits where it finds too few documents, or `all`: the number of visited leaves is
     doubled until there are `k`, or with a filter as many as `beam` leaves hold on average; at `widest` leaves the
@@ -234,7 +205,7 @@ class SearchSpec(Section):
     codec: Codec | Literal["auto"] = "auto"
     """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `pq` an eighth of a
     byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: `pq` beyond 200,000
-    documents, where it is faster; below, and where `beam` is of type recall, the precision of the stored vectors,
+    documents, where it is faster; below, and where `beam` names a recall, the precision of the stored vectors,
     without loss."""
     cache_gb: Annotated[float, Field(gt=0)] = 50
     """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes. The least recently used index is
@@ -245,8 +216,7 @@ class SearchSpec(Section):
     take more, leaves are mapped in the stored precision. None: as much as `codec` takes."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
-    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors, and so
-    where `beam` is of type recall."""
+    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors."""
     hybrid: HybridSpec = HybridSpec()
     """Fusion of the vectors' and BM25's scores."""
     rerank: Rerank = NoRerank(type="none")
@@ -265,7 +235,7 @@ class SearchSpec(Section):
         if self.finish == "none":
             self.refuse("shortlist", where="only where finish is not none")
         if isinstance(self.beam, RecallBeam) and self.codec == "pq":
-            raise ValueError("codec: auto, flat or fp16, where beam is of type recall: codes miss documents too")
+            raise ValueError("codec: auto, flat or fp16, where beam names a recall: codes miss documents too")
         if isinstance(self.shortlist, int) and self.shortlist < self.k:
             raise ValueError(f"shortlist at least k ({self.k}), the number of results")
         return self
@@ -340,7 +310,7 @@ class SearchSpec(Section):
         mode: Mode | Literal["auto"] = self.mode
         if mode == "auto":
             pays = hybrid.fuse == "rank" or hybrid.chosen > 0
-            mode = "hybrid" if words and self.fuses and pays and self.promise is None else "dense"
+            mode = "hybrid" if words and self.fuses and pays else "dense"
         return self.model_copy(update={"mode": mode, "hybrid": hybrid})
 
     @property
@@ -353,23 +323,16 @@ class SearchSpec(Section):
         return leaves if self.widest == "all" else min(self.widest, leaves)
 
     @property
-    def own_beams(self) -> bool:
-        """Return True if every query has a beam of its own, which no number of leaves limits."""
-        return isinstance(self.beam, MassBeam | RecallBeam)
-
-    @property
-    def promise(self) -> RecallBeam | None:
-        """The beam of type recall; None where `beam` is another."""
-        return self.beam if isinstance(self.beam, RecallBeam) else None
-
-    def most_visited(self, leaves: int, rows: int) -> int:
-        """Return the most leaves that a query visits: `leaves_visited`, or all where queries have their own beams."""
-        return leaves if self.own_beams else self.leaves_visited(leaves, rows)
+    def recall(self) -> float | None:
+        """Share of an exact search's best documents for which dev queries choose the beam; None: they choose none."""
+        if isinstance(self.beam, RecallBeam):
+            return self.beam.recall
+        return AUTO_RECALL if self.beam == "auto" and self.how == "leaves" else None
 
     def leaves_visited(self, leaves: int, rows: int) -> int:
         """Return the beam β, the most leaves that a query visits, in an index of `leaves` leaves and `rows` rows.
 
-        A document in two leaves has two rows. Where queries have their own beams, β is that of `auto`.
+        A document in two leaves has two rows. Where dev queries choose the beam, β is computed as if they did not.
 
         >>> SearchSpec(k=100).leaves_visited(leaves=1296, rows=10366), SearchSpec(beam=7).leaves_visited(1296, 10366)
         (65, 7)

@@ -97,11 +97,11 @@ def test_factors_of_a_seed_depend_on_no_other_seeds(tiny_corpus: Path, tiny_mode
     assert {evaluation.inputs["factors.0"], evaluation.inputs["factors.1"]} == {s.fingerprint for s in both.values()}
 
 
-def test_any_target_is_read_from_one_calibration(tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec(search="{k: 10, beam: {type: recall, target: 0.9}}")
+def test_any_recall_is_read_from_one_calibration(tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(search="{k: 10, beam: {recall: 0.9}}")
     first, lower, fewer, full = (
         fingerprints(spec, *overrides)
-        for overrides in ((), ("search.beam.target=0.8",), ("search.k=5",), ("router.first_pass=none",))
+        for overrides in ((), ("search.beam.recall=0.8",), ("search.k=5",), ("router.first_pass=none",))
     )
     assert list(first) == ["corpus", "embed", "test", "train seed 0", "index seed 0", "calibrate seed 0", "evaluate"]
     assert {name for name in first if first[name] != lower[name]} == {"evaluate"}

@@ -130,9 +130,7 @@ class Engine:
         """
         self._changed = asyncio.Event()
         self.view = view
-        self._batches: Batches[tuple[Model, Queries, int, bool], Routes] = Batches(
-            self._routed, together, "encode", metrics
-        )
+        self._batches: Batches[tuple[Model, Queries, int], Routes] = Batches(self._routed, together, "encode", metrics)
         self._encodes: Batches[tuple[Model, Sequence[str]], tuple[Floats, int]] = Batches(
             self._encoded, together, "encode", metrics
         )
@@ -266,19 +264,19 @@ class Engine:
 
     async def _routes(self, request: Request, model: Model) -> Routes:
         """Encode and route a request's queries together with those of other requests to the same model."""
-        key = model, isinstance(request.queries, np.ndarray), request.beam, request.own_beams
-        item = model, request.queries, request.beam, request.own_beams
+        key = model, isinstance(request.queries, np.ndarray), request.beam
+        item = model, request.queries, request.beam
         routes, waited = await self._batches(item, len(request.queries), key)
         return replace(routes, queue_ms=1e3 * waited)
 
-    async def _routed(self, requests: Sequence[tuple[Model, Queries, int, bool]]) -> list[Routes]:
+    async def _routed(self, requests: Sequence[tuple[Model, Queries, int]]) -> list[Routes]:
         """Encode and route several requests' queries together, all texts or all vectors, of equal model and beam."""
-        parts, (model, _, beam, own_beams) = [queries for _, queries, _, _ in requests], requests[0]
+        parts, (model, _, beam) = [queries for _, queries, _ in requests], requests[0]
         together: Queries = parts[0]
         if len(parts) > 1:
             texts = [text for part in parts for text in part]
             together = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
-        routing = partial(find_routes, model, together, beam, own_beams=own_beams)
+        routing = partial(find_routes, model, together, beam)
         if isinstance(together, np.ndarray) and together.size * model.router.n_leaves <= SMALL:
             routes = routing()
         else:

@@ -601,10 +601,10 @@ class IndexResponse(Body):
     weight: float | None
     """Weight of BM25 in mode `hybrid`; null where there is no such mode, or ranks are fused."""
     beam: int
-    """Most leaves visited for a query that gives no `beam`: all, where every query has a beam of its own."""
+    """Most leaves visited for a query that gives neither `k` nor `beam`."""
     recall: float | None
-    """Share of the exact best `k` documents that a query finds at least, on average over queries like those that
-    calibrated the index; null where nothing is promised."""
+    """Share of the exact best `k` documents that the dev queries found with `beam`, on average. Null if dev queries did
+    not choose `beam`."""
     drift: Drift
     recall_served: RecallServed | None
     """Recall as this server, or one of its ingresses, measured it; null until a query was audited."""

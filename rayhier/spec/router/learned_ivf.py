@@ -72,8 +72,8 @@ class LearnedIvfRouting(TreeSpec):
         return True
 
     @property
-    def calibrates(self) -> bool:
-        """Return True: the router knows leaves' densities, so that `search.beam` may be of type mass or recall."""
+    def splits_leaves(self) -> bool:
+        """Return True: leaves are split and given up as the index changes."""
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:

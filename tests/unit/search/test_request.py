@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rayhier.search.calibration import Calibration
 from rayhier.search.request import NO_CROSS_ENCODER, NO_WORDS, Request, Rules, Unlimited
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
@@ -203,25 +204,32 @@ def test_a_request_that_is_only_routed():
         DENSE.route(["x" * 21], name="query")
 
 
-@pytest.mark.parametrize("kind", ["mass", "recall"])
-def test_own_beams_have_no_limit_unless_a_request_names_a_beam(kind):
-    rules = rules_of(beam={"type": kind, "target": 0.9}, k=7)
-    rules.check_defaults()
-    for request in (rules.request(["oak"]), rules.route(["oak"])):
-        assert (request.beam, request.own_beams) == (rules.leaves, True)
-    for request in (rules.request(["oak"], beam=3), rules.route(["oak"], 3)):
-        assert (request.beam, request.own_beams) == (3, False)
-        assert rules.first_visits(request) == 3
-    usual = rules_of(beam="auto", k=7, how="leaves").default_beam
-    assert rules.first_visits(rules.request(["oak"])) == usual < rules.leaves
+def test_a_beam_that_dev_queries_chose_depends_on_the_number_of_results():
+    calibration = Calibration(np.array([[1, 3, 9], [2, 4, 900]]))
+    rules = replace(rules_of(beam={"recall": 0.9}, k=2), calibration=calibration)
+    assert [rules.request(["oak"], k).beam for k in (1, 2, 3, 50)] == [2, 4, rules.leaves, rules.leaves]
+    assert (rules.request(["oak"]).beam, rules.route(["oak"]).beam, rules.default_beam) == (4, 4, 4)
+    assert rules.request(["oak"]).fills
+    assert rules.request(["oak"], beam=3).beam == 3
     with pytest.raises(InputError, match=r"^beam: got 9; allowed: 1 to 8$"):
         rules.request(["oak"], beam=9)
 
 
+def test_without_a_calibration_the_beam_is_computed_from_sizes():
+    assert rules_of(beam={"recall": 0.9}, k=7).default_beam == rules_of(beam="auto", k=7).default_beam
+
+
+def test_an_automatic_beam_may_be_chosen_by_dev_queries(monkeypatch):
+    monkeypatch.setattr("rayhier.spec.search.AUTO_RECALL", 0.9)
+    rules = replace(rules_of(k=2), calibration=Calibration(np.array([[1, 3], [2, 4]])))
+    assert rules.default_beam == 4
+    assert replace(rules, calibration=None).default_beam == rules_of(beam="auto", k=2).default_beam
+    assert rules_of(beam=3).search.recall is LEVEL.search.recall is None
+
+
 def test_queries_that_may_read_all_documents_visit_all_leaves():
-    rules = rules_of(beam={"type": "mass", "target": 0.9}, rerank={**RNR, "pool": "all"})
-    request = rules.request(["oak"])
-    assert (request.beam, request.own_beams) == (rules.leaves, False)
+    rules = rules_of(beam={"recall": 0.9}, rerank={**RNR, "pool": "all"})
+    assert rules.request(["oak"]).beam == rules.leaves
 
 
 def test_a_part_of_a_request_is_the_same_for_some_of_its_queries():

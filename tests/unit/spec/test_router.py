@@ -52,17 +52,17 @@ def test_the_multiply_adds_of_a_path():
 
 
 @pytest.mark.parametrize(
-    ("kind", "spills", "calibrates", "phases", "unsupervised"),
+    ("kind", "spills", "splits", "phases", "unsupervised"),
     [
         ("learned_ivf", True, True, {"router": 7}, {"router": 0}),
         ("ehi", False, False, {}, {}),
         ("hce", False, False, {}, {}),
     ],
 )
-def test_what_a_router_can_do(kind, spills, calibrates, phases, unsupervised):
+def test_what_a_router_can_do(kind, spills, splits, phases, unsupervised):
     own = {"teaching": {"epochs": 7}} if kind == "learned_ivf" else {}
     spec = router(kind, **own)
-    assert (spec.spills, spec.calibrates, spec.reads) == (spills, calibrates, "vectors")
+    assert (spec.spills, spec.splits_leaves, spec.reads) == (spills, splits, "vectors")
     assert (spec.phases(supervised=True), spec.phases(supervised=False)) == (phases, unsupervised)
 
 
