@@ -38,8 +38,7 @@ from rayhier.progress import say
 from rayhier.search.__main__ import main as search
 from rayhier.search.batch import Answers, Job, answered, in_this_process
 from rayhier.search.index import open_leaf_map
-from rayhier.search.neighbours import IndexDocuments
-from rayhier.search.query_files import CHUNK, Chunk, QueryFile, Refused
+from rayhier.search.query_files import CHUNK, Chunk, IndexDocuments, QueryFile, Refused
 from rayhier.search.searcher import Searcher
 from rayhier.storage import columns, current, files
 from rayhier.storage.artifact import Place

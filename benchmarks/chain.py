@@ -28,7 +28,7 @@ from rayhier.dataset.words import words
 from rayhier.plan import make_plan
 from rayhier.run import run
 from rayhier.scores.settings import open_scorer
-from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.rerank import RerankWeight
 from rayhier.search.searcher import Searcher
 from rayhier.spec import load
 from rayhier.spec.search import AxnRerank, Rnr

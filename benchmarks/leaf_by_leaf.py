@@ -28,7 +28,7 @@ from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.search import codecs, leaf_by_leaf
 from rayhier.search.index import open_leaf_map
 from rayhier.search.lists import FileLists, LeafLists
-from rayhier.search.neighbours import CHUNK
+from rayhier.search.query_files import DOCUMENTS as CHUNK
 from rayhier.spec.search import Codec
 from rayhier.storage import current
 from rayhier.storage.paths import locate

@@ -24,7 +24,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.retreever import DEEPEST, Representations, RetreeverRouter
-from rayhier.search.flat import flat
+from rayhier.search.exact import flat
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison

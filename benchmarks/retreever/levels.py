@@ -14,7 +14,7 @@ from rayhier.arrays import Floats, Ints, Values
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter, at_level, represent
-from rayhier.search.flat import flat
+from rayhier.search.exact import flat
 from rayhier.search.flat_scan import FlatPart, level_of_all, numbers_again, stored_part
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.spec.train.retreever import Comparison

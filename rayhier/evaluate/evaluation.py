@@ -35,7 +35,7 @@ from rayhier.search.calibration import Calibration, ChosenBeam
 from rayhier.search.fusion_weight import FusionWeight
 from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.model import Model
-from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.rerank import RerankWeight
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
 from rayhier.storage import files

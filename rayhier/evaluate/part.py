@@ -21,10 +21,9 @@ from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.exact import exact
 from rayhier.search.filter import matching
 from rayhier.search.flat_scan import FlatScan, nodes_of, stored_part
-from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
+from rayhier.search.level_similarity import FlatQuery, LevelSimilarity, Shortlist
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
-from rayhier.search.shortlist import Shortlist
 from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact

@@ -14,7 +14,7 @@ from rayhier.evaluate.significance import Difference, QueryGroup, differences, g
 from rayhier.model.adoption import Adoption
 from rayhier.search.calibration import ChosenBeam
 from rayhier.search.fusion_weight import FusionWeight
-from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.rerank import RerankWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json
 from rayhier.storage import files

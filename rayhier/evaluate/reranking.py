@@ -20,7 +20,7 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.scores.settings import open_scorer
 from rayhier.search.model import Model
 from rayhier.search.reader import Reader
-from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.rerank import RerankWeight
 from rayhier.search.searcher import Searcher
 from rayhier.search.segment import VECTOR
 from rayhier.spec import JobSpec

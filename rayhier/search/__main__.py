@@ -101,12 +101,10 @@ def _search(parsed: argparse.Namespace) -> None:
 
 def _batch(parsed: argparse.Namespace, request: "Request") -> None:
     """Search the queries of a file or the documents of the index, and print a summary as JSON."""
-    from rayhier.search.batch import Job
-    from rayhier.search.batch_plan import plan
+    from rayhier.search.batch import Job, plan
     from rayhier.search.calibration import calibration_of
     from rayhier.search.index import reading_leaf_map
-    from rayhier.search.neighbours import IndexDocuments
-    from rayhier.search.query_files import QueryFile
+    from rayhier.search.query_files import IndexDocuments, QueryFile
     from rayhier.search.request import rules_of
     from rayhier.storage import current
 

@@ -31,8 +31,6 @@ PIECE, BITS = 4, 4
 """Numbers of a document's vector that one code stands for, and bits of a code."""
 CENTROIDS = 1 << BITS
 """Centroids of a piece: what four bits can tell apart."""
-ADDED = 32
-"""Codes whose table entries are added in the time of one multiply-add."""
 FEWEST = 1_000
 """Fewest vectors for which a codebook is trained: fewer are compared as they are stored."""
 MOST = 100_000
@@ -159,12 +157,6 @@ def _rotation(vector_NP: Floats, pieces: int) -> Floats:
     matrix.pq, matrix.niter = quantizer, ROTATIONS
     matrix.train(vector_NP)
     return np.ascontiguousarray(faiss.vector_to_array(matrix.A).reshape(size, size).T)
-
-
-def multiply_adds(vectors: int, dimension: int, piece: int) -> int:
-    """Count the multiply-adds of comparing a query with vectors' codes: its table, and sums by the time they take."""
-    pieces = -(-dimension // piece)
-    return CENTROIDS * pieces * piece + vectors * pieces // ADDED
 
 
 def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf) -> Codebook | None:

@@ -11,11 +11,10 @@ import pyarrow as pa
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.flat_scan import FlatScan
 from rayhier.search.hybrid import Lexical, WordScan
-from rayhier.search.level_similarity import LevelSimilarity
+from rayhier.search.level_similarity import LevelSimilarity, Shortlist
 from rayhier.search.retrieve import Exact, Flat, Reading, Scan, Words
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MappedSegment
-from rayhier.search.shortlist import Shortlist
 from rayhier.search.stored import Listing, Lookup, StoredDocuments
 from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import LeafMap

@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -40,41 +40,12 @@ NO_CROSS_ENCODER = (
 )
 
 
-class Limits(Protocol):
-    """Limits of a request's size; a server has such limits, a search in the caller's process has none."""
-
-    @property
-    def max_k(self) -> float:
-        """Most results for a query."""
-
-    @property
-    def max_beam(self) -> float:
-        """Most leaves that a request may ask to visit for a query."""
-
-    @property
-    def max_budget(self) -> float:
-        """Most documents that the cross-encoder reads for a query."""
-
-    @property
-    def max_calls(self) -> float:
-        """Most documents that the cross-encoder reads for all queries of a request."""
-
-    @property
-    def max_pool(self) -> float:
-        """Most documents, over all queries of a request, of which the cross-encoder reads some."""
-
-    @property
-    def max_batch(self) -> float:
-        """Most queries of a request."""
-
-    @property
-    def max_query(self) -> float:
-        """Most characters of a query."""
-
-
 @dataclass(frozen=True)
-class Unlimited:
-    """Limits of searches in the caller's process: none, but for results that would fill memory."""
+class Limits:
+    """Limits of a request's size, as `RequestLimits` of a server says them.
+
+    By default there are none, as for searches in the caller's process, but for results that would fill memory.
+    """
 
     max_k: float = 1_000_000
     max_beam: float = math.inf
@@ -142,7 +113,7 @@ class Rules:
     """True where the index counts words, so that a query may name any mode."""
     groups: int = 1
     """Number of shard groups, each of which lists its own best documents by BM25."""
-    limits: Limits = field(default_factory=Unlimited)
+    limits: Limits = Limits()
     calibration: Calibration | None = None
     """How far dev queries go; None if they choose no beam."""
 

@@ -18,8 +18,7 @@ from rayhier.search.live import LiveReader
 from rayhier.search.model import Model
 from rayhier.search.reader import Reader
 from rayhier.search.request import Queries, Request, rules_of
-from rayhier.search.rerank import Reranker
-from rayhier.search.reranking import KINDS, open_reranker
+from rayhier.search.rerank import KINDS, Reranker, open_reranker
 from rayhier.search.retrieve import Found, Reading, Reply, Retriever, Score, Work
 from rayhier.search.routes import Routes, find_routes
 from rayhier.search.stored import Listing, Lookup, Stored, documents
@@ -103,7 +102,7 @@ class Searcher:
         """Return this searcher's model where it is that of another version; None: another must be opened."""
         mine = self.manifest
         is_same = (mine.model, mine.revision) == (manifest.model, manifest.revision) and self.model.spec == spec
-        return self.model if is_same and self.model.calibration is None else None
+        return self.model if is_same else None
 
     @classmethod
     def over(

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
@@ -14,17 +14,18 @@ from rayhier.index.stats import Stats
 from rayhier.progress import say
 from rayhier.search.calibration import calibration_of
 from rayhier.search.live import Seen
-from rayhier.search.request import rules_of
+from rayhier.search.request import Limits, rules_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.follower import Follower
+from rayhier.serve.backend.following import Following
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
 from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_reranker
 from rayhier.serve.backend.version import Version, split
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import without_folders
-from rayhier.serve.http.api import Follows, Writes, api
+from rayhier.serve.http.api import Writes, api
 from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
@@ -43,7 +44,7 @@ def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, M
     version, manifest = Version.newest(args.workdir, now)
     groups = split(manifest.counts, args.shard_groups)
     rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
-    replace(rules, groups=len(groups), limits=args.limits).check_defaults()
+    replace(rules, groups=len(groups), limits=_limits(args)).check_defaults()
     for name, seconds in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
         if seconds >= args.limits.seconds:
             less = f"less than limits.seconds, {args.limits.seconds:g}, so that an answer without it is in time"
@@ -77,7 +78,7 @@ class OpenedIndex:
                 model,
                 groups,
                 replace(
-                    rules_of(version.now.spec, manifest, model.calibration), groups=len(groups), limits=args.limits
+                    rules_of(version.now.spec, manifest, model.calibration), groups=len(groups), limits=_limits(args)
                 ),
                 manifest.documents,
                 np.array(manifest.counts, dtype=np.int64),
@@ -162,7 +163,7 @@ class ServedIndex:
     def app(
         self,
         writer: Writes | None = None,
-        following: Follows | None = None,
+        following: Following | None = None,
         lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
         *,
         follows: bool = False,
@@ -206,6 +207,11 @@ class ServedIndex:
         if self._read is None or self._read[0] is not leaf_map:
             self._read = leaf_map, NodeTable.of(leaf_map)
         return self._read[1], leaf_map.manifest.version
+
+
+def _limits(args: ServeArgs) -> Limits:
+    """Return the limits of a request's size."""
+    return Limits(**{field.name: getattr(args.limits, field.name) for field in fields(Limits)})
 
 
 def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexResponse:

@@ -8,8 +8,7 @@ from rayhier.evaluate.curve import System
 from rayhier.evaluate.part import Part
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.shortlist import Shortlist
+from rayhier.search.level_similarity import LevelSimilarity, Shortlist
 
 
 def level_system(

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from rayhier.search.calibration import Calibration
-from rayhier.search.request import NO_CROSS_ENCODER, NO_WORDS, Request, Rules, Unlimited
+from rayhier.search.request import NO_CROSS_ENCODER, NO_WORDS, Limits, Request, Rules
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
 from rayhier.spec.query import check_text
 from rayhier.spec.search import SearchSpec
 
 LEAVES, ROWS = 9, 90
-LIMITS = Unlimited(max_k=50, max_beam=8, max_budget=40, max_calls=60, max_pool=100, max_batch=3, max_query=20)
+LIMITS = Limits(max_k=50, max_beam=8, max_budget=40, max_calls=60, max_pool=100, max_batch=3, max_query=20)
 RNR = {"type": "rnr", "budget": 30, "pool": 40}
 UNIT = np.eye(3, dtype=np.float32)
 
@@ -138,7 +138,7 @@ REFUSED = {
     "a beam beyond its limit": (DENSE, ["oak"], {"beam": 9}, "beam: got 9; allowed: 1 to 8"),
     "k of 0": (DENSE, ["oak"], {"k": 0}, "k: got 0; allowed: 1 to 50"),
     "k beyond its limit": (DENSE, ["oak"], {"k": 51}, "k: got 51; allowed: 1 to 50"),
-    "k of 0 without limits": (rules_of(Unlimited()), ["oak"], {"k": 0}, "k: got 0; allowed: 1 to 1000000"),
+    "k of 0 without limits": (rules_of(Limits()), ["oak"], {"k": 0}, "k: got 0; allowed: 1 to 1000000"),
     "too many queries": (DENSE, ["oak"] * 4, {}, "queries: got 4; allowed: 1 to 3"),
     "a query too long": (DENSE, ["oak", "x" * 21], {}, "queries: got 21 characters; allowed: 20"),
     "a vector too short": (
@@ -178,7 +178,7 @@ def test_what_is_at_its_limit_is_allowed():
 
 
 def test_without_limits_any_number_is_allowed():
-    endless = rules_of(Unlimited(), beam=2, rerank=RNR)
+    endless = rules_of(Limits(), beam=2, rerank=RNR)
     request = endless.request(["x" * 10_000] * 1_000, k=10**6, beam=10**6, budget=10**6)
     assert (request.k, request.beam, request.budget) == (10**6, 10**6, 10**6)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rayhier.search.widen import Goal, Widening
+from rayhier.search.retrieve import Goal, Widening
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound, Not, OneOf
 
