@@ -5,9 +5,10 @@ the documents (id -> text) that its index has at log 0; `swap`, after which anot
 `started`; `refuses` and `accepts` of storage; `damaged`, with the number of the log's object that was damaged, and
 `mended`; at the end each `version` of a model's index with the change that made it. An operation has a client, its
 number there, a kind, the times of its start and end, what was sent, an idempotency key or null, the status (0: the
-connection was cut), the answer or the error, and the address of the server. A server sees at once what it answered, and
-in time what another server answered. The log numbers of changes whose answers were lost are not in the
-file: every number that no answered change has belongs to one of these, and the answers of reads must allow a choice.
+connection was cut), the answer or the error, and the address of the server. A server sees at once what it answered. It
+sees what another server answered FOLLOWS seconds later. The log numbers of changes whose answers were lost are not in
+the file. Every number that no answered change has belongs to one of these, and the answers of reads must allow a
+choice.
 """
 
 import bisect
@@ -30,7 +31,7 @@ CHANGES, READS = ("put", "delete"), ("get", "list", "search", "index")
 SCORE = 2e-5
 """Largest difference of two scores that are called equal: queries are encoded together with others."""
 FOLLOWS = 10.0
-"""Seconds after which a server has seen what another server wrote: it looks every second, if the machine has time."""
+"""Seconds after which a server has seen what another server wrote. It looks every second, but a machine may be busy."""
 WANTED = ("fold", "maintain")
 """Changes of leaf files that a history must show."""
 STEPS = 200_000
@@ -232,37 +233,42 @@ class Bounds:
         return [damage for damage in self._damages if damage.meets(operation)]
 
     def low(self, start: float, operation: Operation | None = None) -> int:
-        """Return the least log number that an operation with this start sees; None: that the log has, on any server."""
+        """Return the least log number that an operation with this start sees; without an operation, of the log."""
         proof = self.proof(start, operation)
         least = proof[0].log if proof else 0
         damages = self._damaged(operation) if operation is not None else []
         return min([least, *(damage.number - 1 for damage in damages)])
 
     def proof(self, start: float, operation: Operation | None = None) -> tuple[Operation, ...]:
-        """Return the operation that names the largest log number of those that were known at a time."""
+        """Return the operation with the largest log number that its server, by default any server, knew at a time."""
         return self._known[None if operation is None else operation.server].before(start)
 
     def high(self, end: float, operation: Operation | None = None) -> int:
-        """Return the largest log number that the operation's server, None: any server, knew at a time."""
+        """Return the largest log number that the operation's server, by default any server, knew at a time."""
         times, least = self._after[None if operation is None else operation.server]
         place = bisect.bisect_right(times, end)
         return min(least[place], self.top) if place < len(least) else self.top
 
 
 class _Known:
-    """Answers in the order in which a server knows what they say: its answers at once, those of others in time."""
+    """Answers in the order in which a server knows them."""
 
     def __init__(self, answered: Sequence[Operation], server: str | None = None) -> None:
         """Take answers; without a server, each counts at once."""
-        late = [0.0 if server in (None, operation.server) else FOLLOWS for operation in answered]
-        known = sorted(zip(answered, late, strict=True), key=lambda each: each[0].end + each[1])
-        self._times = [operation.end + late for operation, late in known]
-        self._largest = list(itertools.accumulate((operation for operation, _ in known), _of_larger_log))
+        known = _in_time(answered, server)
+        self._times = [time for time, _ in known]
+        self._largest = list(itertools.accumulate((operation for _, operation in known), _of_larger_log))
 
     def before(self, time: float) -> tuple[Operation, ...]:
         """Return the operation known before a time that names the largest log number, if there is one."""
         place = bisect.bisect_left(self._times, time)
         return (self._largest[place - 1],) if place else ()
+
+
+def _in_time(operations: Iterable[Operation], server: str | None) -> list[tuple[float, Operation]]:
+    """Sort operations by the time at which a server knows them; without a server, by their ends."""
+    late = ((each.end + (0.0 if server in (None, each.server) else FOLLOWS), each) for each in operations)
+    return sorted(late, key=lambda each: each[0])
 
 
 def check(lines: Iterable[str]) -> Report:
@@ -389,7 +395,7 @@ def swapped(history: History) -> Iterator[Violation]:
     for operation, ended in _by_server(operation for operation in history.operations if operation.is_read):
         low, proof = newest[operation.server]
         for before in ended:
-            if swap_of.get(before, 0) > low:
+            if swap_of[before] > low:
                 low, proof = newest[operation.server] = swap_of[before], (before,)
         model = operation.good["model"]
         for number, (time, named) in enumerate(history.swaps[low:], low):
@@ -418,15 +424,10 @@ def unmixed(history: History) -> Iterator[Violation]:
 
 
 def _by_server(operations: Iterable[Operation]) -> Iterator[tuple[Operation, list[Operation]]]:
-    """Yield operations in the order of their starts, each with those that its server has come to know since the last.
-
-    A server knows its own operations once they ended, and those of other servers in time.
-    """
+    """Yield operations in the order of their starts, each with those that its server learned since its last one."""
     by_start = sorted(operations, key=lambda operation: operation.start)
-    known, place = dict[str, list[tuple[float, Operation]]](), Counter[str]()
-    for server in {operation.server for operation in by_start}:
-        late = [(each.end + (0.0 if each.server == server else FOLLOWS), each) for each in by_start]
-        known[server] = sorted(late, key=lambda each: each[0])
+    known = {server: _in_time(by_start, server) for server in {operation.server for operation in by_start}}
+    place = Counter[str]()
     for operation in by_start:
         first, last, those = place[operation.server], place[operation.server], known[operation.server]
         while last < len(those) and those[last][0] < operation.start:

@@ -417,9 +417,10 @@ class Trouble:
                         break
                 except httpx2.HTTPError:
                     await asyncio.sleep(0.01)
-                if self._server.ended:  # a start that meets a swap ends, and whoever watches the server starts another
+                if self._server.ended and self._server.met_swap:
+                    self._log.event("started again")
                     self._server.start()
-                if time.monotonic() - began > START_SECONDS:
+                if self._server.ended or time.monotonic() - began > START_SECONDS:
                     raise RuntimeError("the server does not start: its output is in server-*.log")
         self._log.event("started")
         self._shared.url = self._server.url

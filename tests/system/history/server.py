@@ -79,6 +79,11 @@ class ServerProcess:
         """True if the process is gone, whoever ended it."""
         return self._process is None or self._process.exitcode is not None
 
+    @property
+    def met_swap(self) -> bool:
+        """True if the last process ended because a swap came during its start, which then says so in its output."""
+        return self._output.read_text(errors="replace").rstrip().endswith("start again")
+
     def start(self) -> None:
         self._pid.value = 0
         faults = self.clock, self.fails, self.slow
