@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 import yaml
+from rayhier.search.exact import flat
 from sklearn.mixture import GaussianMixture
 from torch import nn
 
@@ -34,7 +35,6 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.retreever import Representations, at_level, products, represent, stored
-from rayhier.search.flat import flat
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 
 
 class Rayhier(BaseANN):
-    """Leaves of k-means, and codes of all vectors. OMP_NUM_THREADS=1 limits it to one thread, as Docker does."""
+    """Leaves of k-means. OMP_NUM_THREADS=1 limits it to one thread, as Docker does."""
 
     def __init__(self, metric: str, count: int, sections: Mapping[str, Mapping[str, Any]]) -> None:
         """Take the metric, the usual number of results, and sections of a spec: `router`, `index`.
@@ -52,7 +52,7 @@ class Rayhier(BaseANN):
         return [_there(number_K) for number_K in self._found]
 
     def get_additional(self) -> dict[str, Any]:
-        """Return rows and leaves compared for all queries together, by codes or not, and documents visited for one."""
+        """Return rows and leaves compared for all queries together, and documents visited for one."""
         index = self._index
         return {"dist_comps": index.compared, "documents_visited": index.visited / max(1, index.asked)}
 

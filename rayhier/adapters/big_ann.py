@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 
 
 class Rayhier(BaseStreamingANN):
-    """Leaves of k-means, which split as the index grows, and codes of all vectors."""
+    """Leaves of k-means, which split as the index grows."""
 
     def __init__(self, metric: str, count: int, sections: Mapping[str, Mapping[str, Any]]) -> None:
         """Take the metric, the usual number of results, and sections of a spec: `router`, `index`.
@@ -60,7 +60,7 @@ class Rayhier(BaseStreamingANN):
         self.res = self._index.search(X, k)
 
     def get_additional(self) -> dict[str, Any]:
-        """Return rows and leaves compared for all queries together, by codes or not, and documents visited for one."""
+        """Return rows and leaves compared for all queries together, and documents visited for one."""
         index = self._index
         return {"dist_comps": index.compared, "documents_visited": index.visited / max(1, index.asked)}
 

@@ -111,7 +111,7 @@ class VectorIndex:
         self._router: Router | None = None
         self._searcher: Searcher | None = None
         self.asked = self.visited = self.compared = 0
-        """Since `search_as`: queries, documents visited for them, and rows and leaves compared, by codes or not."""
+        """Since `search_as`: queries, documents visited for them, and rows and leaves compared."""
 
     def put(self, numbers: Iterable[int], vector_NM: npt.NDArray[Any], *, replaces: bool = False) -> None:
         """Add vectors [n, m] under numbers [n], which are new or, if it `replaces`, may have other vectors.

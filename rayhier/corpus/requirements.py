@@ -16,6 +16,7 @@ from rayhier.spec.corpus import (
     PythonDocs,
     TextFiles,
 )
+from rayhier.spec.search import FEWEST_QUERIES, RecallBeam
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
@@ -42,11 +43,11 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
         if filled == 0:
             raise InputError(f"corpus.fields.{name}: no document has it; allowed: fields that documents have")
     spec.check_leaves(counts["rows"])
-    promise, dev = spec.search.promise, counts["splits"]["dev"]["queries"]
-    if promise is not None and dev < promise.least_queries:
+    beam, dev = spec.search.beam, counts["splits"]["dev"]["queries"]
+    if isinstance(beam, RecallBeam) and dev < FEWEST_QUERIES:
         raise InputError(
-            f"search.beam.target: got {promise.target} with {dev:,} dev queries; allowed: at least "
-            f"{promise.least_queries:,} dev queries, which the promise is computed from, or another beam"
+            f"search.beam.recall: got {beam.recall} with {dev:,} dev queries; allowed: at least {FEWEST_QUERIES} dev "
+            "queries, which choose the beam, or search.beam auto or a whole number"
         )
     objective = spec.train.objective
     paired = spec.train.generation or counts["splits"]["train"]["relevant"]

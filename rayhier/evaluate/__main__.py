@@ -62,7 +62,6 @@ def _measure(options: argparse.Namespace) -> list[str]:
     from rayhier.dataset.measures import Judge
     from rayhier.dataset.queries import relevant
     from rayhier.evaluate.output import trec
-    from rayhier.evaluate.promise import Promise
     from rayhier.evaluate.tables import aligned, cell
     from rayhier.search.searcher import Searcher
 
@@ -80,13 +79,12 @@ def _measure(options: argparse.Namespace) -> list[str]:
     requests = {"as searched": searcher.rules.request(queries.texts, k, options.beam, mode=options.mode)}
     requests |= _controls(searcher, queries.texts, k)
     searcher.retrieve(requests["as searched"].part(slice(0, TOGETHER)))  # opens files, which is not timed
-    rows, runs, shares = [], {}, {}
+    rows, runs = [], {}
     for name, request in requests.items():
         ranked, visited, seconds = _ranked(searcher, request, judge)
         runs[name] = ranked
         values = judge.mean_of(ranked)
-        shares[name] = visited / max(1, searcher.manifest.documents)
-        costs = f"{shares[name]:.1%}", f"{1e3 * seconds / len(queries):.1f}"
+        costs = f"{visited / max(1, searcher.manifest.documents):.1%}", f"{1e3 * seconds / len(queries):.1f}"
         rows.append([name, *(cell(values[m]) for m in measures), *costs])
     lines = [
         (
@@ -96,11 +94,6 @@ def _measure(options: argparse.Namespace) -> list[str]:
         "",
         *aligned(["system", *measures, "visited", "ms a query"], rows),
     ]
-    asked = requests["as searched"]
-    if asked.own_beams and asked.mode == "dense" and not asked.budget:
-        found, exact = runs["as searched"], runs["exact, same encoder"]
-        promise = Promise.of(searcher.model, found, exact, shares["as searched"])
-        lines += [] if promise is None else [promise.sentence("these queries")]
     if missing := len(answers - indexed):
         lines.append(f"{missing:,} of {len(answers):,} answers are not in the index and count as not found")
     if trained := _trained_on(workdir, queries.texts):
@@ -132,11 +125,9 @@ def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
 
 def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
     """Requests for exact search with the same encoder, search by vectors alone, and BM25, where these differ."""
-    from rayhier.search.request import ALL
-
     rules = searcher.rules
     controls = {}
-    if rules.search.how not in ALL:
+    if rules.search.how != "level":
         controls["exact, same encoder"] = rules.request(texts, k, rules.leaves, mode="dense", rerank=False)
     if rules.usual_mode == "hybrid":
         controls["vectors alone"] = rules.request(texts, k, mode="dense", rerank=False)

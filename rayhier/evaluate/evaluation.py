@@ -20,9 +20,8 @@ from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.part import ROUTER, Part
-from rayhier.evaluate.promise import Promise
 from rayhier.evaluate.systems.bm25 import Bm25
-from rayhier.evaluate.systems.flat import code_system, level_system
+from rayhier.evaluate.systems.flat import level_system
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
 from rayhier.evaluate.systems.router import router_system, widened_system
@@ -32,14 +31,13 @@ from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
+from rayhier.search.calibration import Calibration, ChosenBeam
 from rayhier.search.fusion_weight import FusionWeight
 from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.model import Model
-from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.rerank import RerankWeight
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
-from rayhier.spec.index_size import IndexSize
-from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
@@ -71,9 +69,8 @@ class SeedResult:
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     """Phase of training -> metrics that it recorded, epoch by epoch."""
     seconds: dict[str, float] = field(default_factory=dict)
-    promise: Promise | None = None
-    """Recall that `search.beam` promises, and the recall that was measured; None where the spec promises none, and
-    where a filter chose the documents."""
+    chosen: ChosenBeam | None = None
+    """The beam that dev queries chose; None if they chose none."""
     served_path: dict[str, dict[str, float]] = field(default_factory=dict)
     """System -> measures and costs (visited, leaves, calls, ms) of the index with BM25 or re-ranked, as it is
     served."""
@@ -148,10 +145,11 @@ def load_index(
 ) -> SeedIndex:
     """Open a published model and its index; each worker reads a share of the index's shards.
 
-    `calibration` is the index's, where the spec promises a recall.
+    `calibration` is the index's, if dev queries choose the beam.
     """
     shards = LeafMap.open(index.root, BUILT).manifest.shards
-    trained = Model.open(model, spec, calibration=calibration)
+    chosen = Calibration.open(calibration) if spec.chooses_beam and calibration is not None else None
+    trained = Model.open(model, spec, calibration=chosen)
     similarity = trained.flat_similarity if isinstance(trained.flat_similarity, LevelSimilarity) else None
     arguments = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, arguments)
@@ -241,16 +239,14 @@ def about_matching(queries: Queries, base: Collection) -> Queries:
     return queries.about(base.judged({name for grades in queries.grades.values() for name in grades}))
 
 
-def baselines(spec: JobSpec, size: IndexSize) -> tuple[str, ...]:
-    """Return the baselines that the spec names, and those that its index of a size is to be compared with.
+def baselines(spec: JobSpec) -> tuple[str, ...]:
+    """Return the baselines that the spec names, and those that its index is to be compared with.
 
-    These are `faiss_ivf_spill` where documents have two leaves, `codes` where searches compare codes, and `bm25` where
-    they use it.
+    These are `faiss_ivf_spill` where documents have two leaves, and `bm25` where searches use it.
     """
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
-    codes = ("codes",) if spec.search.by_codes(size) else ()
     words = ("bm25",) if spec.measures_words else ()
-    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *codes, *words)))
+    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *words)))
 
 
 class _Work:
@@ -277,6 +273,7 @@ class _Work:
     def add(self, seed: int, seed_index: SeedIndex) -> None:
         """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
         result = SeedResult(seed, history=seed_index.history, adoption=seed_index.adoption, best=seed_index.best)
+        result.chosen = seed_index.model.chosen
         encoded, collection = seed_index.encode(self.queries), seed_index.collection
         sizes = collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
@@ -293,10 +290,7 @@ class _Work:
             self._curve(
                 result, router, lambda: router_system(router, collection, model.router, encoded, self.k), as_searched
             )
-            if self.spec.measured is None:
-                result.promise = self._promise(result, seed_index, encoded)
-        size = self.spec.index_size(self.base.documents, self.dev.vector_QM.shape[1])
-        for name in baselines(self.spec, size):
+        for name in baselines(self.spec):
             match name:
                 case "exact":
                     self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k))
@@ -304,8 +298,6 @@ class _Work:
                     self._once(result, name, self._bm25)
                 case "exact_same_encoder":
                     self._whole(result, name, lambda: collection.exact(encoded.numpy, self.k))
-                case "codes":
-                    self._codes(result, collection, encoded)
                 case "hnsw":
                     self._hnsw(result, encoded, seed_index)
                 case "scann":
@@ -365,20 +357,11 @@ class _Work:
                 result.others[name] = means({measure: value_Q[others_Q] for measure, value_Q in values.items()})
         return {"queries": len(others_Q), "by_id": int(id_Q.sum()), "by_text": int(text_Q.sum())}
 
-    def _as_searched(self, name: str, seed_index: SeedIndex, encoded: Encoded) -> System:
-        """The router as the spec searches: with a beam for each query if calibrated, with the spec's filter if any."""
-        collection, model = seed_index.collection, seed_index.model
+    def _as_searched(self, name: str, seed_index: SeedIndex, encoded: Encoded) -> System | None:
+        """The router as the spec searches with its filter; None without a filter."""
         if self.spec.measured is None:
-            return router_system(name, collection, model.search_router, encoded, self.k)
-        return widened_system(name, collection, model, encoded, self.k, self.spec.measured)
-
-    def _promise(self, result: SeedResult, seed_index: SeedIndex, encoded: Encoded) -> Promise | None:
-        """Measure what the router found of an exact search, where the spec promises a share of it."""
-        if self.spec.search.promise is None:
             return None
-        router = str(self.spec.router.type)
-        exact = self.judge.run(seed_index.collection.exact(encoded.numpy, self.spec.search.k))
-        return Promise.of(seed_index.model, result.runs[router], exact, result.points[router].visited_mean)
+        return widened_system(name, seed_index.collection, seed_index.model, encoded, self.k, self.spec.measured)
 
     def _ivf(self, result: SeedResult, name: str, encoded: Encoded, seed_index: SeedIndex) -> None:
         base, leaves = name == "faiss_ivf", LEAVES.get(name, 1)
@@ -406,10 +389,6 @@ class _Work:
                     "it better: compare with some by --set evaluate.lists=N"
                 )
         return self._tuned[name]
-
-    def _codes(self, result: SeedResult, collection: Collection, encoded: Encoded) -> None:
-        listed = SearchSpec(k=self.k, how="codes").shortlisted(self.k)
-        self._curve(result, "codes", lambda: code_system("codes", collection, encoded.numpy, self.k, listed))
 
     def _hnsw(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
         widths = efforts(seed_index.collection.documents)
@@ -488,7 +467,8 @@ class _Work:
         if len(curve) == 1:
             beam = curve[0].beam
         elif name == router:
-            beam = self.spec.search.most_visited(len(result.sizes), sum(result.sizes))
+            chosen, size = result.chosen, (len(result.sizes), sum(result.sizes))
+            beam = self.spec.search.leaves_visited(*size) if chosen is None else min(chosen.beam, size[0])
         else:
             as_much = result.points[router].visited_mean
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)

@@ -21,11 +21,9 @@ from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.exact import exact
 from rayhier.search.filter import matching
 from rayhier.search.flat_scan import FlatScan, nodes_of, stored_part
-from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
-from rayhier.search.row_codes import CodeScan
+from rayhier.search.level_similarity import FlatQuery, LevelSimilarity, Shortlist
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
-from rayhier.search.shortlist import Shortlist
 from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
@@ -168,21 +166,6 @@ class Part:
         if self._levels is None:
             raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
         return self._levels.shortlist(query, results, self._where)
-
-    def coded(self, query_QM: Floats, k: int, listed: int) -> Ranking:
-        """Rank the best k results of each query [q, m] among all documents by codes of their vectors.
-
-        The best `listed` rows by codes are scored by their vectors. The codes are made at the first call.
-        """
-        return self._codes.scan(query_QM, k, self._where, listed=listed)
-
-    @cached_property
-    def _codes(self) -> CodeScan:
-        n, fields = len(self.doc_ids), self._fields
-        result_N = result_numbers(self.doc_ids, self.result_ids)
-        copies = None if result_N is None else Copies(result_N)
-        segment = MemorySegment.of(self.result_ids, self.vector_NM, np.zeros(n, np.int64), 1, copies, fields)
-        return CodeScan.memory(segment)
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
         """Rank the best k results of each query [q, m] by scores of all documents of this part that are searched."""

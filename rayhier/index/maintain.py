@@ -38,7 +38,7 @@ from rayhier.model.spill import CANDIDATES
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MappedSegment, leaf_pairs
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import LOSSLESS, RecallBeam
+from rayhier.spec.search import LOSSLESS
 from rayhier.storage import columns, files, leaf_map
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
@@ -93,14 +93,9 @@ def can_maintain(router: Router, spec: JobSpec) -> bool:
 
 
 def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:
-    """Return a router; InputError where its leaves cannot be split, or the spec promises a recall of the built ones."""
+    """Return a router; InputError where its leaves cannot be split."""
     if not isinstance(router, LearnedIvfRouter):
         raise InputError(f"router.type: got {spec.router.type}, whose leaves do not split; allowed: learned_ivf")
-    if isinstance(spec.search.beam, RecallBeam):
-        raise InputError(
-            "search.beam: got type recall, which dev queries calibrated for the leaves as they were built; allowed: "
-            "auto, a whole number or type mass; or build the index anew"
-        )
     return router
 
 

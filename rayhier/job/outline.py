@@ -82,7 +82,7 @@ def notes(plan: Plan) -> list[str]:
         )
     leaves = plan.spec.leaves(documents)
     beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
-    if beam >= leaves and not plan.spec.search.own_beams:
+    if beam >= leaves and plan.spec.search.recall is None:
         lines.append(
             f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
         )

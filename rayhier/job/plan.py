@@ -53,8 +53,8 @@ STAGES = {
     "train": Stage("model", 12, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
-    "calibrate": Stage("calibration", 6, "evaluate"),
-    "evaluate": Stage("evaluate", 10, "evaluate"),
+    "calibrate": Stage("calibration", 7, "evaluate"),
+    "evaluate": Stage("evaluate", 11, "evaluate"),
 }
 """Stages by name, in the order of a run."""
 HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
@@ -66,7 +66,7 @@ ASSUMED_DOCUMENTS = 5_000
 BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
 BYTES_A_PAIR = 20
-BYTES_A_FLOOR = 4
+BYTES_A_POSITION = 4
 COUNTED = 0.3
 """Bytes of a document's postings, as a share of those of its text."""
 BYTES_A_SCORE = 12
@@ -144,7 +144,7 @@ class Plan:
         lacking = {
             "generate": ("train.generated", self.pairs is None),
             "calibrate": (
-                "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam of type recall",
+                "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam with a recall",
                 not self.spec.calibrates,
             ),
         }
@@ -331,16 +331,16 @@ class _Steps:
         )
 
     def _calibration(self, inputs: dict[str, str], seed: int) -> Step:
-        """How far dev queries must go for any share that is promised, and how much BM25 counts."""
+        """How far dev queries go for what an exact search finds, and how much BM25 counts."""
         search, most = self.spec.search, min(self.work.queries, MOST_QUERIES)
         parts, size = dict[str, object](), BYTES_A_QUERY
-        if search.promise is not None:
-            parts, size = {"k": search.k}, most * search.k * BYTES_A_FLOOR
+        if self.spec.chooses_beam:
+            parts, size = {"k": search.k}, most * search.k * BYTES_A_POSITION
         if self.spec.chooses_weight:
             parts["depth"] = search.hybrid.depth
         if self.spec.chooses_beside:
             rerank = search.reranking
-            beam = {} if search.promise is None else {"beam": "auto"}
+            beam = {"beam": "auto"} if self.spec.chooses_beam else {}
             parts |= {"searched": _fields(search, "codec", "cache_gb", "rerank") | beam}
             parts["read"] = [] if rerank is None else [min(CHOSEN_DEPTH, rerank.budget), rerank.pool == "all"]
         return self._step("calibrate", inputs, size, seed, **parts)

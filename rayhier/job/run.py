@@ -208,11 +208,11 @@ def _feeds(other: Step, step: Step) -> bool:
 def _make_current(plan: Plan) -> None:
     """Once every index is published, and its calibration where searches need it, let current.json name this run.
 
-    They need it to promise a recall and to re-rank. Searches open what current.json names, by the spec that it holds,
-    with an automatic mode and weight settled. The report is copied to the workdir.
+    They need it if dev queries choose the beam, and to re-rank. Searches open what current.json names, by the spec that
+    it holds, with an automatic mode and weight settled. The report is copied to the workdir.
     """
     published = [step for step in plan.steps if step.place.published()]
-    needs_calibration = plan.spec.search.promise is not None or plan.spec.chooses_beside
+    needs_calibration = plan.spec.chooses_beam or plan.spec.chooses_beside
     needed = ("index", *(["calibration"] if needs_calibration else []))
     if any(step.kind in needed and step not in published for step in plan.steps):
         return

@@ -61,7 +61,7 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
         Deployment(
             f"shards-0 … {GROUPS - 1}",
             SCANNING_PROCESS + held(spec, work) / GROUPS,
-            1 / (SCANNING + visited(spec, work, leaves, rows) * m / GROUPS / SCANNED),
+            1 / (SCANNING + visited(spec, leaves, rows) * m / GROUPS / SCANNED),
         ),
     ]
     if spec.search.reranking is not None:
@@ -75,14 +75,12 @@ def held(spec: JobSpec, work: Work) -> float:
     size = index.coded_rows(spec.search.row_codec(index) or LOSSLESS[spec.index.vectors])
     if spec.search.how == "level":
         size += work.documents * spec.router.sidecar_bytes
-    elif spec.search.by_codes(index):
-        size += index.codes_of_all
     return size + (COUNTED * index.rows if spec.index.words else 0)
 
 
-def visited(spec: JobSpec, work: Work, leaves: int, rows: float) -> float:
-    """Estimate the number of rows that a query visits; a search by a level or by codes compares all rows."""
-    if spec.search.resolved(spec.index_size(work.documents, work.dimension)) != "leaves":
+def visited(spec: JobSpec, leaves: int, rows: float) -> float:
+    """Estimate the number of rows that a query visits; a search by a level compares all rows."""
+    if spec.search.how == "level":
         return rows
     return rows * min(1.0, spec.search.leaves_visited(leaves, round(rows)) / leaves)
 

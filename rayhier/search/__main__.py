@@ -101,11 +101,10 @@ def _search(parsed: argparse.Namespace) -> None:
 
 def _batch(parsed: argparse.Namespace, request: "Request") -> None:
     """Search the queries of a file or the documents of the index, and print a summary as JSON."""
-    from rayhier.search.batch import Job
-    from rayhier.search.batch_plan import plan
+    from rayhier.search.batch import Job, plan
+    from rayhier.search.calibration import calibration_of
     from rayhier.search.index import reading_leaf_map
-    from rayhier.search.neighbours import IndexDocuments
-    from rayhier.search.query_files import QueryFile
+    from rayhier.search.query_files import IndexDocuments, QueryFile
     from rayhier.search.request import rules_of
     from rayhier.storage import current
 
@@ -114,7 +113,7 @@ def _batch(parsed: argparse.Namespace, request: "Request") -> None:
     workdir, began = locate(parsed.workdir), time.monotonic()
     now = current.read(workdir)
     with reading_leaf_map(workdir, now) as leaf_map:
-        rules = rules_of(now.spec, leaf_map.manifest)
+        rules = rules_of(now.spec, leaf_map.manifest, calibration_of(workdir, now))
         queries = IndexDocuments(leaf_map) if parsed.documents else QueryFile(parsed.queries, rules)
         job = Job(queries, leaf_map.manifest, rules, parsed.out, arguments)
         job.check()
@@ -189,13 +188,15 @@ def published_rules(place: str) -> "Rules":
 
     InputError where no index is published.
     """
+    from rayhier.search.calibration import calibration_of
     from rayhier.search.request import rules_of
     from rayhier.storage import current
     from rayhier.storage.leaf_map import LeafMap
 
     workdir = locate(place)
     now = current.read(workdir)
-    return rules_of(now.spec, LeafMap.open(current.artifact(workdir, now, "index").root).manifest)
+    manifest = LeafMap.open(current.artifact(workdir, now, "index").root).manifest
+    return rules_of(now.spec, manifest, calibration_of(workdir, now))
 
 
 def _filter(parsed: argparse.Namespace, searcher: "Searcher") -> Any:
@@ -279,10 +280,6 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
         similarity = searcher.reader.flat.similarity
         again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
         yield f"compared all {answer.documents:,} documents{matching} by {similarity.numbers}{again}"
-        return
-    if searcher.reader.codes is not None and not visits_leaves:
-        again = f"{answer.scored:,} of them by their vectors"
-        yield f"compared all {answer.documents:,} documents{matching} by codes of their vectors, {again}"
         return
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     leaves = f"{len(answer.leaves)} of {searcher.rules.leaves:,} leaves: {', '.join(named)}"

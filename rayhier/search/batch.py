@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 from urllib.parse import quote
 
 import numpy as np
@@ -22,13 +22,13 @@ import pyarrow.parquet as pq
 from rayhier.dataset.ranking import ID
 from rayhier.progress import Bar, say
 from rayhier.scores.call_budget import ScorerError
-from rayhier.search.query_files import Chunk, Refused
+from rayhier.search.query_files import Chunk, Refused, Source
 from rayhier.search.request import Request, Rules
 from rayhier.search.retrieve import Found
 from rayhier.search.searcher import Searcher
 from rayhier.spec import InputError
 from rayhier.storage import files
-from rayhier.storage.leaf_map import Manifest
+from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.seal import seal, unseal
 
 KINDS = (".parquet", ".jsonl", ".trec")
@@ -44,29 +44,15 @@ RESULTS = pa.schema(
 """Columns of the output as parquet: a row for each query, its results best first."""
 LEDGER = "ledger.json"
 TAG = "rayhier"
+SAMPLED = 1_000
+"""Documents whose ids are read to estimate the size of the output."""
+BESIDE = {".parquet": (4, 12), ".jsonl": (26, 60), ".trec": (32, 0)}
+"""Bytes for each result beside its id, and for each query beside its own, by the output's ending."""
 
 Numbered = Iterator[tuple[int, Chunk]]
 """Chunks with their numbers."""
 Answers = Callable[[Numbered], Iterator[tuple[int, pa.Table]]]
 """Function that searches chunks, and yields the number and the results of each as they are found, in any order."""
-
-
-class Source(Protocol):
-    """Interface of what queries are read from, always in the same chunks."""
-
-    @property
-    def size(self) -> int:
-        """Most queries of a chunk."""
-
-    @property
-    def digest(self) -> str:
-        """Text that differs where the queries differ."""
-
-    def __len__(self) -> int:
-        """Number of rows, refused ones too."""
-
-    def chunks(self, refused: Refused) -> Iterator[Chunk]:
-        """Yield the chunks; rows that no search can answer are counted in `refused`."""
 
 
 @dataclass(frozen=True)
@@ -231,3 +217,59 @@ def _trec(out: IO[str], row: dict[str, Any]) -> None:
 def _unspaced(name: str) -> str:
     """Percent-encode blanks and % in an id: blanks divide the columns of a TREC run."""
     return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)
+
+
+def plan(job: Job, leaf_map: LeafMap, request: Request, workers: str) -> Iterator[str]:
+    """Yield a line for each thing that a job reads, does and writes; `workers` says who does it."""
+    rows, done = len(job.queries), len(job.done())
+    manifest = job.manifest
+    yield f"queries   {rows:,} {job.queries}"
+    yield (
+        f"index     version {manifest.version} of model {manifest.model}: {manifest.documents:,} documents in "
+        f"{manifest.leaves:,} leaves"
+    )
+    yield f"search    {request.k} results of each query, {_how(job, request)}"
+    yield f"workers   {workers}"
+    there = f", {done:,} of them done" if done else ""
+    size = _size(_bytes(job, leaf_map, request.k))
+    yield f"output    {job.out}, at most {size}; in parts of at most {job.queries.size:,} queries{there}"
+
+
+def _how(job: Job, request: Request) -> str:
+    """Say what a query is compared with."""
+    rules, documents = job.rules, f"{job.manifest.documents:,} documents"
+    words = {"dense": "", "bm25": f"the words of all {documents}", "hybrid": f"the words of all {documents}, and "}
+    near = ""
+    if request.mode != "bm25" and request.beam:
+        visited = request.beam * rules.rows / max(1, rules.leaves)
+        near = f"at most {request.beam:,} leaves, about {visited:,.0f} rows"
+        if request.where is not None or request.fills:
+            why = "with the filter" if request.where is not None else f"where these hold fewer than {request.k:,}"
+            near += f", and {why} at most {rules.search.leaves_widened(rules.leaves):,}"
+    elif request.mode != "bm25":
+        near = f"all {documents} by level {rules.search.level} of the tree"
+    read = f"; the cross-encoder reads {request.budget:,} documents of each" if request.budget else ""
+    return f"from {words[request.mode]}{near}{read}"
+
+
+def _bytes(job: Job, leaf_map: LeafMap, k: int) -> float:
+    """Estimate the bytes of the output before compression, by the mean size of some documents' ids."""
+    shard = next((shard for shard in leaf_map.manifest.shards if shard.rows), None)
+    if shard is None:
+        return 0.0
+    ids = files.read_rows(leaf_map.root / shard.file.name, [leaf_map.key(shard)], 0, min(SAMPLED, shard.rows))
+    name = float(ids.nbytes) / ids.num_rows
+    result, query = BESIDE[job.out.suffix]
+    listed = min(k, job.manifest.documents)
+    of_query = name * (listed if job.out.suffix == ".trec" else 1)  # a run repeats a query's id in every line
+    of_all: float = len(job.queries) * (listed * (name + result) + of_query + query)
+    return of_all
+
+
+def _size(number: float) -> str:
+    """Format a number of bytes.
+
+    >>> _size(1_230_000), _size(45e9)
+    ('1 MB', '45.0 GB')
+    """
+    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{max(1, round(number / 1e6)):,} MB"

@@ -1,80 +1,93 @@
-"""Calibration of a promised recall: the floor of leaves' densities with which dev queries find enough documents.
+"""A beam that dev queries choose: the smallest with which they find a share of what an exact search finds.
 
-Conformal risk control (Angelopoulos, Bates, Fisch, Lei, Schuster, "Conformal Risk Control", 2022, equation 4). The loss
-of a query is the share of its exact best k documents that it misses. It falls from at most 1 to 0 as the floor falls
-and the query visits more leaves. With n calibration queries of mean loss R, the mean loss of a new query that is
-exchangeable with them is at most n / (n + 1) R + 1 / (n + 1): the new query may miss everything.
-
-The mean is over draws of the calibration queries too: with other dev queries the recall of the served index would be a
-little more or less.
-
-Shapes: Q calibration queries, K exact best documents of each.
+Shapes: Q dev queries, K exact best documents of each.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 
-from rayhier.arrays import Floats
-from rayhier.spec import InputError
-from rayhier.spec.search import RecallBeam
-from rayhier.storage import columns, files
+from rayhier.arrays import Ints
+from rayhier.storage import columns, current, files
 from rayhier.storage.artifact import Artifact
+from rayhier.storage.current import Current
 from rayhier.storage.paths import Location
 
 NAME = "calibration.parquet"
-DIGITS = 4
-"""Decimals to which a floor is rounded down: machines and batches differ in the last bits of a density."""
+
+
+class ChosenBeam(BaseModel):
+    """The beam that dev queries chose for a number of results."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    beam: int
+    """Number of leaves that a query visits."""
+    k: int
+    """Number of results."""
+    recall: float
+    """Share of the exact best `k` documents that the dev queries find with this beam, on average."""
+    queries: int
+    """Number of dev queries."""
+
+    @property
+    def sentence(self) -> str:
+        """The choice, as a line for people."""
+        return (
+            f"a beam of {self.beam:,} leaves, with which {self.queries:,} dev queries find {self.recall:.1%} of the "
+            f"exact best {self.k:,} documents"
+        )
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibration queries with the floors at which each of their exact best documents is found."""
+    """How far dev queries go in the order of leaves until they have found their exact best documents."""
 
-    floor_QK: Floats
-    """Largest floors [q, k] with which a query visits a leaf that holds the document."""
+    position_QK: Ints
+    """Position [q, k], from 1, of the first leaf that holds the document, in the query's order of leaves."""
 
     @classmethod
-    def open(cls, calibration: Artifact) -> Self:
-        """Read a published calibration; InputError where its file is not as published."""
-        return cls(columns.matrix(files.read_table(calibration.verified(NAME), ["floors"])["floors"]))
+    def open(cls, calibration: Artifact) -> Self | None:
+        """Read a published calibration; None if too few dev queries were there to choose a beam.
+
+        Raises InputError if its file is not as published.
+        """
+        if not calibration.names(NAME):
+            return None
+        return cls(columns.as_stored(files.read_table(calibration.verified(NAME), ["positions"])["positions"]))
 
     def write(self, root: Location, query_ids: Sequence[str]) -> None:
         """Write the calibration below `root`, with the ids [q] of its queries."""
-        floors = columns.vector_column(self.floor_QK, pa.float32())
-        table = pa.table({"query_id": pa.array(query_ids, pa.string()), "floors": floors})
+        positions = columns.vector_column(self.position_QK, pa.int32())
+        table = pa.table({"query_id": pa.array(query_ids, pa.string()), "positions": positions})
         files.write_parquet(root, NAME, [table], table.schema)
 
-    @property
-    def queries(self) -> int:
-        """Number of calibration queries."""
-        return len(self.floor_QK)
+    def chosen(self, recall: float, k: int) -> ChosenBeam:
+        """Return the smallest beam with which dev queries find at least a share of their exact best k documents.
 
-    def floor(self, beam: RecallBeam) -> float:
-        """Compute the largest floor with which at least the share `beam.target` is promised.
+        If k is larger than that of the calibration, the calibration's counts.
 
-        InputError where there are too few queries.
+        >>> Calibration(np.array([[1, 4], [2, 3]])).chosen(0.75, k=2)
+        ChosenBeam(beam=3, k=2, recall=0.75, queries=2)
         """
-        n, k = self.floor_QK.shape
-        # Of all n·k documents as many may be missed, so that n / (n + 1) R + 1 / (n + 1) is at most 1 - target.
-        missed = math.floor(((1 - beam.target) * (n + 1) - 1) * k + 1e-6)
-        if n < beam.least_queries or missed < 0:
-            raise InputError(
-                f"search.beam.target: got {beam.target} with {n:,} dev queries; allowed: at least "
-                f"{beam.least_queries:,} dev queries"
-            )
-        floor = float(np.partition(self.floor_QK, missed, axis=None)[missed])
-        return float(math.floor(floor * 10**DIGITS) / 10**DIGITS)
+        return self._chosen(recall, min(k, self.position_QK.shape[1]))
 
-    def promised(self, floor: float) -> float:
-        """Compute the mean recall that searches with a floor have at least, for queries like the calibration's.
+    @cached_property
+    def _chosen(self) -> Callable[[float, int], ChosenBeam]:
+        return lru_cache(1_000)(self._choose)
 
-        >>> Calibration(np.array([[0, -1], [2, -3]], np.float32)).promised(-1)  # one of four is missed: 2/3 1/4 + 1/3
-        0.5
-        """
-        loss, n = float((self.floor_QK < floor).mean()), self.queries
-        return 1 - (n * loss + 1) / (n + 1)
+    def _choose(self, recall: float, k: int) -> ChosenBeam:
+        position_QK = self.position_QK[:, :k]
+        last = math.ceil(recall * position_QK.size - 1e-6) - 1
+        beam = int(np.partition(position_QK, last, axis=None)[last])
+        return ChosenBeam(beam=beam, k=k, recall=float((position_QK <= beam).mean()), queries=len(position_QK))
+
+
+def calibration_of(workdir: Location, now: Current) -> Calibration | None:
+    """Open the calibration of the index that `now` names; None if dev queries choose no beam."""
+    return Calibration.open(current.artifact(workdir, now, "calibration")) if now.spec.chooses_beam else None

@@ -31,8 +31,6 @@ PIECE, BITS = 4, 4
 """Numbers of a document's vector that one code stands for, and bits of a code."""
 CENTROIDS = 1 << BITS
 """Centroids of a piece: what four bits can tell apart."""
-ADDED = 32
-"""Codes whose table entries are added in the time of one multiply-add."""
 FEWEST = 1_000
 """Fewest vectors for which a codebook is trained: fewer are compared as they are stored."""
 MOST = 100_000
@@ -161,13 +159,7 @@ def _rotation(vector_NP: Floats, pieces: int) -> Floats:
     return np.ascontiguousarray(faiss.vector_to_array(matrix.A).reshape(size, size).T)
 
 
-def multiply_adds(vectors: int, dimension: int, piece: int = PIECE) -> int:
-    """Count the multiply-adds of comparing a query with vectors' codes: its table, and sums by the time they take."""
-    pieces = -(-dimension // piece)
-    return CENTROIDS * pieces * piece + vectors * pieces // ADDED
-
-
-def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf, *, rotate: bool = True) -> Codebook | None:
+def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf) -> Codebook | None:
     """Return the codebook of a leaf map, computed once on this machine from a sample of its oldest shards' rows.
 
     Versions with the same oldest shards have the same codebook. None where these hold fewer than 1,000 rows.
@@ -178,17 +170,15 @@ def codebook_of(leaf_map: LeafMap, cache_bytes: float = math.inf, *, rotate: boo
     shards = [shard for shard in manifest.shards if shard.since == oldest]
     if sum(shard.rows for shard in shards) < FEWEST:
         return None
-    made_of = f"codebook {FORMAT} {rotate} {[shard.file.sha256 for shard in shards]}"
-    lease = cache.get_or_build(
-        "codebooks", made_of, lambda folder: _train(folder, leaf_map, shards, rotate=rotate), cache_bytes
-    )
+    made_of = f"codebook {FORMAT} {[shard.file.sha256 for shard in shards]}"
+    lease = cache.get_or_build("codebooks", made_of, lambda folder: _train(folder, leaf_map, shards), cache_bytes)
     return Codebook.load(lease.folder, manifest.dimension)
 
 
-def _train(folder: Path, leaf_map: LeafMap, shards: list[Shard], *, rotate: bool) -> None:
+def _train(folder: Path, leaf_map: LeafMap, shards: list[Shard]) -> None:
     share = min(1.0, MOST / sum(shard.rows for shard in shards))
     sample_NM = np.concatenate([_sampled(leaf_map, shard, share) for shard in shards])
-    Codebook.train(sample_NM, rotate=rotate).save(folder)
+    Codebook.train(sample_NM, rotate=True).save(folder)
 
 
 def _sampled(leaf_map: LeafMap, shard: Shard, share: float) -> npt.NDArray[Any]:

@@ -15,24 +15,26 @@ from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
+from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.revise import in_use
 from rayhier.model.router import WEIGHTS, Router, route_all
-from rayhier.model.wrapped import WrappedRouter
-from rayhier.search.codebook import CENTROIDS, FORMAT, Codebook, multiply_adds
+from rayhier.search.codebook import CENTROIDS, FORMAT, Codebook
 from rayhier.storage import cache, files
 
 FEWEST = 39 * CENTROIDS
 """Fewest leaves that are coded, 39 for each centroid as faiss asks: fewer are compared in full at once."""
 PIECE = 2
 """Numbers of a leaf's weights that one code stands for."""
+ADDED = 32
+"""Codes whose table entries are added in the time of one multiply-add."""
 SHORTLIST = 2
 """Number of leaves that are scored in full after the first pass, for each leaf that a query visits. With this piece,
 .994 to .997 of the leaves are those of the full comparison (docs/LOG.md)."""
 
 
-class CodedRouter(WrappedRouter):
+class CodedRouter:
     """A learned IVF router of height 1 whose queries find their leaves by codes."""
 
     def __init__(self, router: LearnedIvfRouter, codebook: Codebook | None = None) -> None:
@@ -41,7 +43,7 @@ class CodedRouter(WrappedRouter):
         The bias is one more coordinate, by which every query has 1. `codebook` is that of the router before leaves were
         split, None: it is computed. Equal weights and codebooks give equal codes.
         """
-        super().__init__(router)
+        self.router = router
         leaves_L, full_LM, coded_LM = _live(router)  # codes cannot tell how bad a merged leaf is
         self._leaves = None if len(leaves_L) == router.n_leaves else leaves_L
         self._V, self._U = router.V.detach().cpu(), router.U.detach().cpu()
@@ -51,6 +53,35 @@ class CodedRouter(WrappedRouter):
         full.add(self._codebook.padded(full_LM))
         self._index = faiss.IndexRefine(codes, full)
         self._held = codes, full  # faiss keeps no reference
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves of the router's tree."""
+        return self.router.n_leaves
+
+    @property
+    def levels(self) -> int:
+        """Number of levels of the router's tree."""
+        return self.router.levels
+
+    @property
+    def reader(self) -> None:
+        """None: the router reads vectors, not tokens."""
+        return self.router.reader
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the router's weights."""
+        return self.router.device
+
+    @property
+    def cells(self) -> Cells:
+        """Centroids by which the router places documents."""
+        return self.router.cells
+
+    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
+        """Place documents as the router does: returns their best leaves [n, k], and log-probabilities [n, k]."""
+        return self.router.place(encoded, count)
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Choose leaves [n, k] for queries, densest first, with log-probabilities [n, k]; k = min(beam, leaves).
@@ -94,8 +125,9 @@ class CodedRouter(WrappedRouter):
         return SHORTLIST * beam <= self.n_leaves and self._coded(beam) < self.router.multiply_adds(beam)
 
     def _coded(self, beam: int) -> int:
-        m = self.router.dimension
-        return 2 * self.router.rank * m + multiply_adds(self.n_leaves, m + 1, PIECE) + SHORTLIST * beam * m
+        m, pieces = self.router.dimension, self._codebook.pieces
+        codes = CENTROIDS * self._codebook.width + self.n_leaves * pieces // ADDED
+        return 2 * self.router.rank * m + codes + SHORTLIST * beam * m
 
     def _in_full(self, query_NM: Floats, beam: int) -> tuple[Ints, Floats]:
         leaf_NK, log_prob_NK = route_all(self.router, Encoded.of(query_NM), beam)

@@ -1,14 +1,20 @@
-"""Exact search, without an index: every document is scored."""
+"""Exact search, without an index: every document is scored, by inner product or by total variation."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import result_numbers
 from rayhier.dataset.ranking import Ranking, once, whole_scan
+from rayhier.spec.train.retreever import Comparison
+
+FlatSearch = Callable[[Floats, int, Bools | None], tuple[Floats, Ints]]
+"""Function that compares queries [q, k] with all documents [n], or those where a mask [n] is True, of which there are
+enough. It returns similarities and rows [q, t] of so many documents most similar to each query, in order."""
 
 
 def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa.Array, k: int) -> Ranking:
@@ -50,3 +56,21 @@ def best_results(
         if fetch == rows or (best.shape[1] == k and (best[:, -1] >= 0).all()):
             return scores, best
         fetch = min(2 * fetch, rows)
+
+
+def flat(document_NK: Floats, similarity: Comparison) -> FlatSearch:
+    """Index documents' vectors [n, k]; returns the function that searches them by a similarity."""
+    cosine = similarity == "cosine"
+    index = faiss.IndexFlat(document_NK.shape[1], faiss.METRIC_INNER_PRODUCT if cosine else faiss.METRIC_L1)
+    index.add(np.ascontiguousarray(document_NK, dtype=np.float32))
+
+    def search(query_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
+        queries, parameters = np.ascontiguousarray(query_QK, dtype=np.float32), None
+        if mask_N is not None:
+            bits = np.packbits(mask_N, bitorder="little")
+            library: Any = faiss  # its type hints lack this name
+            parameters = library.SearchParameters(sel=faiss.IDSelectorBitmap(len(bits), faiss.swig_ptr(bits)))
+        scores, rows = index.search(queries, min(count, len(document_NK)), params=parameters)
+        return (scores if cosine else -0.5 * scores), rows
+
+    return search

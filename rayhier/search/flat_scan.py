@@ -13,12 +13,11 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, take
-from rayhier.search.flat import FlatSearch, flat
-from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
+from rayhier.dataset.ranking import ID, Needs, by_name, take
+from rayhier.search.exact import FlatSearch, flat
+from rayhier.search.level_similarity import FlatQuery, LevelSimilarity, Shortlist, leading
 from rayhier.search.rows import RankedRows
 from rayhier.search.scan import LeafScan
-from rayhier.search.shortlist import Shortlist, leading
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
 from rayhier.storage import cache, columns
@@ -108,18 +107,12 @@ def numbers_again(similarity: LevelSimilarity, stored_NX: npt.NDArray[Any]) -> C
     probabilities [n, l].
     """
     match similarity.again:
-        case "vectors":
-            return numbers_of(stored_NX)
+        case "vectors":  # reading float16 is ten times as fast with torch as with numpy
+            return lambda places: np.asarray(torch.from_numpy(stored_NX[places]).float().numpy())
         case "level":
             depth = stored_NX.shape[1].bit_length() - 1
             return lambda places: similarity.level_of(stored_NX[places], depth)
     return None
-
-
-def numbers_of(vector_NM: npt.NDArray[Any]) -> Callable[[Ints], Floats]:
-    """Return a function from documents' places to their stored vectors, as float32."""
-    # Reading float16 is ten times as fast with torch as with numpy.
-    return lambda places: np.asarray(torch.from_numpy(vector_NM[places]).float().numpy())
 
 
 class FlatScan:
@@ -168,15 +161,6 @@ class FlatScan:
         again_QT = None if query.again_QX is None else self._again(query.again_QX, listed)
         compared = sum(self._compared(number, mask_N) for number, mask_N in masks.items())
         return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
-
-    def scan(
-        self, query: FlatQuery, k: int, listed: int, where: Filter | None = None, *, needs: Needs = "texts"
-    ) -> Ranking:
-        """Rank the best k results of each query among the `listed` best by the level's numbers.
-
-        Only documents that meet the filter `where` are compared.
-        """
-        return self.shortlist(query, listed, where, needs=needs).finished(k)
 
     def _masks(self, where: Filter | None) -> Mapping[int, Bools | None]:
         """Return masks [n] of the documents to compare in each part, None for all; leaves out parts with none."""

@@ -9,18 +9,21 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
-from rayhier.search.postings import Further, PostingLists, Postings
+from rayhier.search.postings import PostingLists, Postings
 from rayhier.search.rows import RankedRows, in_leaves, lacks
 from rayhier.search.scan import LeafScan
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import HybridSpec
 from rayhier.storage.leaf_map import LeafMap
+
+if TYPE_CHECKING:
+    from rayhier.search.tail import TailView
 
 RANKS = 60
 """Constant c in the scores 1 / (c + rank) of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
@@ -79,7 +82,7 @@ class WordScan:
         where: Filter | None = None,
         *,
         needs: Needs = "texts",
-        further: Further | None = None,
+        further: "TailView | None" = None,
     ) -> Lexical:
         """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
 

@@ -16,7 +16,7 @@ from rayhier.arrays import Bools
 from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, merge, ordered, take
 from rayhier.search.hybrid import Lexical
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan, Words
+from rayhier.search.retrieve import Exact, Flat, Reading, Scan, Words
 from rayhier.search.stored import Listing, Lookup
 from rayhier.search.tail import Tail, TailView
 from rayhier.storage.change_log import ChangeLog
@@ -73,7 +73,7 @@ class LiveReader:
         if view.is_empty:
             return self.reader.read(work)
         match work:
-            case Scan() | Coded() | Exact():
+            case Scan() | Exact():
                 return self._near(work, view)
             case Words():
                 return self._far(work, view)
@@ -82,7 +82,7 @@ class LiveReader:
             case Lookup() | Listing():
                 return self._stored(work, view)
 
-    def _near(self, work: Scan | Coded | Exact, view: TailView) -> Ranking:
+    def _near(self, work: Scan | Exact, view: TailView) -> Ranking:
         def fetched(k: int) -> Ranking:
             part: Any = self.reader.read(replace(work, k=k))
             return cast("Ranking", part)

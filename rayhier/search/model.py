@@ -15,14 +15,12 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.model.router import Router, load_router, own_beams, route_all
-from rayhier.search.calibration import Calibration
+from rayhier.model.router import Router, load_router, route_all
+from rayhier.search.calibration import Calibration, ChosenBeam, calibration_of
 from rayhier.search.codebook import Codebook
 from rayhier.search.coded_router import CodedRouter, codebook_of, first_pass_before
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
-from rayhier.search.promised_beam import PromisedBeam
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import MassBeam, RecallBeam
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
@@ -48,13 +46,12 @@ class Model:
         """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
 
         The head is None where the transformer trained too, so that texts must be encoded. `calibration` is that of the
-        index, where the spec promises a recall; `codebook` that of the leaves' codes, None: it is computed.
+        index, if dev queries choose the beam; `codebook` that of the leaves' codes, None: it is computed.
         """
         self._codebook = codebook
         self.trained, self.spec, self._open, self._head = router, spec, text_encoder, head
         self.calibration = calibration
-        # A beam by probability needs the sum over all leaves, which those behind a first pass do not tell.
-        self.router = first_pass_before(router, codebook) if _is_coded(spec) else router
+        self.router = first_pass_before(router, codebook)
 
     @classmethod
     def open(
@@ -62,25 +59,21 @@ class Model:
         model: Artifact,
         spec: JobSpec,
         device: torch.device | None = None,
-        calibration: Artifact | None = None,
+        calibration: Calibration | None = None,
         leaf_map: LeafMap | None = None,
     ) -> Self:
         """Open a published model with its router on `device`; the encoder's transformer is loaded when first used.
 
-        `calibration` is that of the index to search, where the spec promises a recall. Where the version `leaf_map` has
-        a router of its own, that one routes.
+        `calibration` is that of the index to search, if dev queries choose the beam. If the version `leaf_map` has
+        its own router, that one routes.
         """
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.transformer_part is None else None
         revised = None if leaf_map is None else leaf_map.router()
         trained = model.local("router")
         router = load_router(revised or trained, device)
-        codebook = (
-            codebook_of(trained, router if revised is None else load_router(trained)) if _is_coded(spec) else None
-        )
-        promises = spec.search.promise is not None
-        calibrated = Calibration.open(calibration) if promises and calibration is not None else None
-        return cls(router, lambda: TextEncoder(folder, spec.encoder).traced(), spec, head, calibrated, codebook)
+        codebook = codebook_of(trained, router if revised is None else load_router(trained))
+        return cls(router, lambda: TextEncoder(folder, spec.encoder).traced(), spec, head, calibration, codebook)
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
@@ -90,9 +83,7 @@ class Model:
         """
         artifact = current.artifact(workdir, now, "model")
         artifact.verify()
-        promises = now.spec.search.promise is not None
-        calibration = current.artifact(workdir, now, "calibration") if promises else None
-        return cls.open(artifact, now.spec, calibration=calibration, leaf_map=leaf_map)
+        return cls.open(artifact, now.spec, calibration=calibration_of(workdir, now), leaf_map=leaf_map)
 
     def with_router(self, folder: Path) -> Self:
         """Return this model, its encoder shared, with the router that lies in a folder."""
@@ -124,44 +115,13 @@ class Model:
     def _reads_stored(self) -> bool:
         return self.spec.encoder.transformer_part is None and self.router.reader is None
 
-    @cached_property
-    def search_router(self) -> Router:
-        """The router as the spec's `search.beam` needs it, with own beams of queries for types mass and recall.
-
-        InputError where it was not trained with judged queries for type mass, or too few dev queries calibrated the
-        index for type recall.
-        """
-        match self.spec.search.beam:
-            case MassBeam() as beam:
-                try:
-                    return own_beams(self.trained, beam.target)
-                except ValueError as error:
-                    raise InputError(
-                        f"search.beam: got type mass, but {error}; allowed: auto or a whole number"
-                    ) from None
-            case RecallBeam() as beam:
-                if self.calibration is None:
-                    raise AssertionError("opened with the index's calibration")
-                return self.promised_beam(self.calibration.floor(beam))
-            case _:
-                return self.router
-
-    def promised_beam(self, floor: float = 0.0) -> PromisedBeam:
-        """The router with queries' own beams by relative densities of at least `floor`, for the spec's `search.k`."""
-        if not isinstance(self.trained, LearnedIvfRouter):
-            raise AssertionError("refused by the spec")
-        return PromisedBeam(self.trained, self.router, self.spec.search.k, floor)
-
-    @cached_property
-    def promised(self) -> float | None:
-        """Least mean share of the exact best `search.k` documents that is promised; None where the spec promises none.
-
-        It is at least the spec's target. InputError where too few dev queries calibrated the index.
-        """
-        beam = self.spec.search.promise
-        if beam is None or self.calibration is None:
+    @property
+    def chosen(self) -> ChosenBeam | None:
+        """The beam that dev queries chose for the spec's `search.k`; None if they chose none."""
+        search = self.spec.search
+        if search.recall is None or self.calibration is None:
             return None
-        return self.calibration.promised(self.calibration.floor(beam))
+        return self.calibration.chosen(search.recall, search.k)
 
     @cached_property
     def flat_similarity(self) -> LevelSimilarity | None:
@@ -205,13 +165,6 @@ class Model:
         """
         return _route(self.router, encoded, beam)
 
-    def route_own(self, encoded: Encoded) -> tuple[Ints, Floats]:
-        """Choose the leaves [q, β] that queries visit with own beams, in the order of visit, with log-probabilities.
-
-        β is the most leaves that a query visits; leaf -1 stands where one visits fewer.
-        """
-        return _route(self.search_router, encoded, self.router.n_leaves)
-
     def widen(self, encoded: Encoded, beam: int) -> Ints:
         """Choose `beam` leaves [q, beam] for every query, in the order of visit; InputError as in `route`."""
         return self.route(encoded, beam)[0]
@@ -242,8 +195,3 @@ def map_vectors(head: ResidualHead, base_NM: Floats) -> Floats:
     """Map base vectors [n, m] to trained vectors [n, m] by a head, in batches."""
     parts = [head(part) for part in torch.split(torch.from_numpy(base_NM), HEAD_ROWS)]
     return torch.cat(parts).numpy()
-
-
-def _is_coded(spec: JobSpec) -> bool:
-    """Return True where searches find leaves by codes of these, if there are many."""
-    return not isinstance(spec.search.beam, MassBeam)

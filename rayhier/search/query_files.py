@@ -1,4 +1,4 @@
-"""Reads queries from a user's file for a batch search: a chunk of rows at a time, and the reasons of refused rows.
+"""What a batch search asks for: the queries of a user's file, or all documents of the index, a chunk at a time.
 
 A file is JSON lines (`_id`, `id` or `query_id`; `text` or `vector`), tab-separated lines (id, text), or parquet with
 the same columns. BEIR's `queries.jsonl` is one.
@@ -20,10 +20,11 @@ from rayhier.arrays import Floats, Ints
 from rayhier.search.request import UNIT_WITHIN, Queries, Rules
 from rayhier.spec import InputError
 from rayhier.spec.query import check_text
-from rayhier.storage import files
+from rayhier.storage import columns, files
+from rayhier.storage.leaf_map import LeafMap
 
-CHUNK = 1_000
-"""Rows of a file of queries that are searched together."""
+CHUNK, DOCUMENTS = 1_000, 4_096
+"""Rows of a file of queries, and documents of an index, that are searched together."""
 IDS, TEXT, VECTOR = ("_id", "id", "query_id"), "text", "vector"
 """Columns or keys in which a query's id is looked for, in order; those of its text and its vector."""
 KINDS = (".jsonl", ".json", ".tsv", ".parquet")
@@ -225,6 +226,52 @@ class QueryFile:
         if self._rules.is_cosine and abs(float(np.linalg.norm(vector)) - 1) > UNIT_WITHIN:
             raise ValueError("with a vector that is not of length 1")
         return vector
+
+
+class IndexDocuments:
+    """All documents of a version of an index, each once, to find their neighbours; of passages, every passage.
+
+    A document's query is its stored vector. Documents come in the order of their leaves, so that those of a chunk visit
+    few leaves, which faiss reads once for all of them.
+    """
+
+    def __init__(self, leaf_map: LeafMap) -> None:
+        self._leaf_map = leaf_map
+
+    @property
+    def size(self) -> int:
+        """Number of documents of a chunk; the last of each shard may have fewer."""
+        return DOCUMENTS
+
+    @property
+    def digest(self) -> str:
+        """Text that stands for the queries in the ledger; which documents they are, the index's version tells."""
+        return "documents of the index"
+
+    def __str__(self) -> str:
+        """Name what is read."""
+        return self.digest
+
+    def __len__(self) -> int:
+        """Count the documents."""
+        return self._leaf_map.manifest.documents
+
+    def chunks(self, refused: Refused) -> Iterator[Chunk]:  # noqa: ARG002  no document is refused
+        """Yield the documents, a shard in memory at a time; InputError where a file is not as published."""
+        for shard in self._leaf_map.manifest.shards:
+            key = self._leaf_map.key(shard)
+            names = list(dict.fromkeys(["doc_id", key]))
+            rows = self._leaf_map.read(shard, [*names, "rank", "vector"])
+            first_N, vector_NM = np.flatnonzero(rows["rank"].to_numpy() == 0), columns.as_stored(rows["vector"])
+            rows = rows.select(names)  # its vectors are no longer in memory twice
+            for begin in range(0, len(first_N), DOCUMENTS):
+                row_A = first_N[begin : begin + DOCUMENTS]
+                some, query_AM = rows.take(pa.array(row_A)), vector_NM[row_A].astype(np.float32)
+                yield Chunk(some["doc_id"].to_pylist(), [(np.arange(len(row_A)), query_AM)], some[key].to_pylist())
+
+
+Source = QueryFile | IndexDocuments
+"""What queries are read from, always in the same chunks."""
 
 
 def _values(column: pa.Array) -> Sequence[Any]:

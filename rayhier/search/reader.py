@@ -1,4 +1,4 @@
-"""Opens the parts of a leaf map that searches read: leaves, words (BM25), all documents by a level or by codes."""
+"""Opens the parts of a leaf map that searches read: leaves, words (BM25), all documents by a level."""
 
 import os
 from collections.abc import Callable
@@ -11,12 +11,10 @@ import pyarrow as pa
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.flat_scan import FlatScan
 from rayhier.search.hybrid import Lexical, WordScan
-from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan, Words
-from rayhier.search.row_codes import CodeScan
+from rayhier.search.level_similarity import LevelSimilarity, Shortlist
+from rayhier.search.retrieve import Exact, Flat, Reading, Scan, Words
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MappedSegment
-from rayhier.search.shortlist import Shortlist
 from rayhier.search.stored import Listing, Lookup, StoredDocuments
 from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import LeafMap
@@ -34,7 +32,6 @@ class Reader:
     leaves: LeafScan
     words: WordScan | None = None
     flat: FlatScan | None = None
-    codes: CodeScan | None = None
 
     @cached_property
     def documents(self) -> StoredDocuments:
@@ -57,12 +54,10 @@ class Reader:
         cache_bytes, size = spec.search.cache_gb * 1e9, leaf_map.manifest.size
         listed = partial(spec.search.shortlisted, documents=size.documents)
         spec.search.check_memory(size)
-        by_codes, codec = spec.search.by_codes(size), spec.search.row_codec(size)
-        scan = LeafScan.mapped(leaf_map, codec, leaves, cache_bytes, listed)
+        scan = LeafScan.mapped(leaf_map, spec.search.row_codec(size), leaves, cache_bytes, listed)
         flat = None if similarity is None else FlatScan.mapped(similarity, leaf_map, scan, cache_bytes)
-        codes = CodeScan.mapped(leaf_map, scan, listed, cache_bytes) if by_codes else None
         words = WordScan.mapped(leaf_map, scan, cache_bytes) if leaf_map.manifest.words else None
-        return cls(scan, words, flat, codes)
+        return cls(scan, words, flat)
 
     @staticmethod
     def prepare(spec: JobSpec, leaf_map: LeafMap, leaves: range, goes_on: Callable[[], bool]) -> None:
@@ -98,14 +93,8 @@ class Reader:
                 if self.flat is None:
                     raise ValueError("flat: got a query for an index whose spec searches leaves")
                 return self.flat.shortlist(work.query, work.results, work.where, needs=work.needs)
-
-            case Coded():
-                if self.codes is None:
-                    raise ValueError("codes: got a query for an index whose spec does not search by codes")
-                return self.codes.scan(work.query_QM, work.k, work.where, needs=work.needs)
             case Exact():
-                scan = self.codes or self.leaves
-                return scan.exact(work.query_QM, work.k, work.among, work.where)
+                return self.leaves.exact(work.query_QM, work.k, work.among, work.where)
             case Lookup() | Listing():
                 return self.documents.read(work)
 
@@ -114,7 +103,7 @@ class Reader:
 
         Vectors that rows are scored again by are read ahead, where they fill no more than half of the memory.
         """
-        if self.flat is None and self.codes is None:
+        if self.flat is None:
             self.leaves.open()
             self.leaves.warm(WARMED * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         if self.words is not None:
@@ -122,5 +111,5 @@ class Reader:
 
     def intact(self) -> bool:
         """Return True if all files that are open are unchanged since they were opened."""
-        opened = self.flat or self.codes or self.leaves
+        opened = self.flat or self.leaves
         return opened.intact() and (self.words is None or self.words.intact())

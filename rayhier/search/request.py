@@ -8,12 +8,13 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Needs
+from rayhier.search.calibration import Calibration
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.filter import Filter, parse
@@ -22,8 +23,6 @@ from rayhier.storage.leaf_map import Manifest
 
 Queries = Sequence[str] | Floats
 """Queries as texts, or as vectors [q, m]."""
-ALL = ("level", "codes")
-"""Values of `search.how` with which no query may visit leaves."""
 UNIT_WITHIN = 0.01
 """Largest distance from 1 of a vector's length where similarity is cosine: clients round vectors to few bits."""
 KEYS = {
@@ -41,41 +40,12 @@ NO_CROSS_ENCODER = (
 )
 
 
-class Limits(Protocol):
-    """Limits of a request's size; a server has such limits, a search in the caller's process has none."""
-
-    @property
-    def max_k(self) -> float:
-        """Most results for a query."""
-
-    @property
-    def max_beam(self) -> float:
-        """Most leaves that a request may ask to visit for a query."""
-
-    @property
-    def max_budget(self) -> float:
-        """Most documents that the cross-encoder reads for a query."""
-
-    @property
-    def max_calls(self) -> float:
-        """Most documents that the cross-encoder reads for all queries of a request."""
-
-    @property
-    def max_pool(self) -> float:
-        """Most documents, over all queries of a request, of which the cross-encoder reads some."""
-
-    @property
-    def max_batch(self) -> float:
-        """Most queries of a request."""
-
-    @property
-    def max_query(self) -> float:
-        """Most characters of a query."""
-
-
 @dataclass(frozen=True)
-class Unlimited:
-    """Limits of searches in the caller's process: none, but for results that would fill memory."""
+class Limits:
+    """Limits of a request's size, as `RequestLimits` of a server says them.
+
+    By default there are none, as for searches in the caller's process, but for results that would fill memory.
+    """
 
     max_k: float = 1_000_000
     max_beam: float = math.inf
@@ -102,8 +72,6 @@ class Request:
     """Number of documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
     pool: int | None = None
     """Number of documents found for a query, of which the cross-encoder reads some; None: results are not re-ranked."""
-    own_beams: bool = False
-    """True where every query has a beam of its own, by the spec's `search.beam` of type mass or recall."""
     fills: bool = False
     """True where a query visits more leaves until `k` documents are found: no number of leaves was named."""
     needs: Needs = "texts"
@@ -141,13 +109,13 @@ class Rules:
     """Size of a query's vector; None: any."""
     is_cosine: bool = False
     """True where vectors must have unit length."""
-    by_codes: bool = False
-    """True where a query that names no beam is compared with codes of all documents."""
     words: bool = False
     """True where the index counts words, so that a query may name any mode."""
     groups: int = 1
     """Number of shard groups, each of which lists its own best documents by BM25."""
-    limits: Limits = field(default_factory=Unlimited)
+    limits: Limits = Limits()
+    calibration: Calibration | None = None
+    """How far dev queries go; None if they choose no beam."""
 
     def request(
         self,
@@ -171,14 +139,14 @@ class Rules:
         is_text = not isinstance(queries, np.ndarray)
         resolved = self._mode(mode, is_text=is_text)
         calls = self._calls(rerank, budget, len(queries), is_text=is_text)
-        visits, own_beams = self._visits(beam, resolved, calls)
-        self._check_queries(name, queries)
         results = _within("k", self.search.k if k is None else k, self.limits.max_k)
+        visits = self._visits(beam, resolved, calls, results)
+        self._check_queries(name, queries)
         pool = None
         if calls and self.search.reranking is not None:
             pool = max(results, self.search.reranking.pooled(self.rows))
         fills = beam is None and not isinstance(self.search.beam, int)
-        return Request(queries, results, visits, resolved, where, calls, pool, own_beams, fills)
+        return Request(queries, results, visits, resolved, where, calls, pool, fills)
 
     def route(self, queries: Queries, beam: int | None = None, name: str = "queries") -> Request:
         """Check a request only to route queries, to at most `beam` leaves, by default as many as a search visits.
@@ -186,9 +154,8 @@ class Rules:
         `name` stands for the queries in messages. InputError where the queries or the beam are not allowed.
         """
         self._check_queries(name, queries)
-        own_beams = beam is None and self.search.own_beams
         visits = self.default_beam if beam is None else _within("beam", beam, self.limits.max_beam)
-        return Request(queries, self.search.k, visits, own_beams=own_beams)
+        return Request(queries, self.search.k, visits)
 
     def check_dimension(self, name: str, numbers: int) -> None:
         """Raise InputError where a vector of `numbers` numbers does not fit the index; `name` stands for it."""
@@ -207,17 +174,14 @@ class Rules:
 
     @property
     def default_beam(self) -> int:
-        """Most leaves that a query visits where its request gives no beam."""
-        return self.search.most_visited(self.leaves, self.rows)
+        """Most leaves that a query visits where its request gives neither a beam nor a number of results."""
+        return self.beam_for(self.search.k)
 
-    def first_visits(self, request: Request) -> int:
-        """Return the number of leaves that a query visits before its search widens.
-
-        Where queries have their own beams, as many as with `search.beam: auto`.
-        """
-        return (
-            min(request.beam, self.search.leaves_visited(self.leaves, self.rows)) if request.own_beams else request.beam
-        )
+    def beam_for(self, k: int) -> int:
+        """Return the most leaves that a query visits for `k` results where its request gives no beam."""
+        if self.search.recall is None or self.calibration is None:
+            return self.search.leaves_visited(self.leaves, self.rows)
+        return min(self.calibration.chosen(self.search.recall, k).beam, self.leaves)
 
     def check_pool(self, request: Request, held_Q: Ints) -> None:
         """Raise InputError where more documents would be found for re-ranking than `max_pool`: they fill memory.
@@ -240,8 +204,7 @@ class Rules:
             read = reranking.pooled(self.rows)
             usual = Request([""], search.k, self.default_beam, mode=search.usual_mode, budget=budget, pool=read)
             pool = self._pooled(usual, np.array([self.rows]))
-        beam = 0 if search.own_beams else self.default_beam  # no request asks for the leaves of own beams
-        defaults = {"k": search.k, "beam": beam, "budget": budget, "calls": budget, "pool": pool}
+        defaults = {"k": search.k, "beam": self.default_beam, "budget": budget, "calls": budget, "pool": pool}
         for name, default in defaults.items():
             most = getattr(self.limits, f"max_{name}")
             if default > most:
@@ -291,26 +254,24 @@ class Rules:
             raise InputError(f"budget: got {calls} for each of {queries} queries; allowed: {most} in all")
         return _within("budget", calls, self.limits.max_budget)
 
-    def _visits(self, requested: int | None, mode: Mode, calls: int) -> tuple[int, bool]:
-        """Return the most leaves that a query visits, and True where every query has a beam of its own."""
+    def _visits(self, requested: int | None, mode: Mode, calls: int, k: int) -> int:
+        """Return the most leaves that a query visits for `k` results."""
         reranking = self.search.reranking
         reads_all = calls > 0 and reranking is not None and reranking.pool == "all"
         if requested is not None:
             refused = {
-                f"search.how is {self.search.how}, which visits no leaves; allowed: none, or search.how leaves in the "
-                "spec": self.search.how in ALL,
+                "search.how is level, which visits no leaves; allowed: none, or search.how leaves in the "
+                "spec": self.search.how == "level",
                 "mode is bm25, which visits no leaves; allowed: none, or mode dense": mode == "bm25",
                 "search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false": reads_all,
             }
             for reason in (reason for reason, holds in refused.items() if holds):
                 raise InputError(f"beam: got {requested}, but {reason}")
-        if mode == "bm25" or self.search.how in ALL:
-            return 0, False
+        if mode == "bm25" or self.search.how == "level":
+            return 0
         if reads_all:
-            return self.leaves, False
-        if requested is not None:
-            return _within("beam", requested, self.limits.max_beam), False
-        return (0, False) if self.by_codes else (self.default_beam, self.search.own_beams)
+            return self.leaves
+        return self.beam_for(k) if requested is None else _within("beam", requested, self.limits.max_beam)
 
     def _check_queries(self, name: str, queries: Queries) -> None:
         if len(queries) > self.limits.max_batch:
@@ -333,7 +294,7 @@ class Rules:
                 raise InputError(f"{name}: got length {worst:.4g}; allowed: 1, since the index's similarity is cosine")
 
 
-def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
+def rules_of(spec: JobSpec, manifest: Manifest, calibration: Calibration | None = None) -> Rules:
     """Make the rules for requests to the index that a spec built and a manifest lists, without limits."""
     return Rules(
         spec.search,
@@ -342,8 +303,8 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
         spec.corpus.field_types,
         manifest.dimension,
         spec.encoder.similarity == "cosine",
-        spec.search.by_codes(manifest.size),
         manifest.words is not None and spec.search.fuses,
+        calibration=calibration,
     )
 
 

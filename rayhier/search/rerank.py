@@ -6,7 +6,7 @@ the query's. `rnr` reads the best documents of the pool, `axn` and `adacur` spen
 rounds (see scores.estimators and scores.call_budget).
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,11 +20,17 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.scores.call_budget import Asked, ScorerError, Spent, checked, run_sync, spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factors import Factors
+from rayhier.scores.scorer import open_scorer
 from rayhier.search.segment import DOC_ID, VECTOR
+from rayhier.spec import JobSpec
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
+from rayhier.storage.decision import Decision
+from rayhier.storage.leaf_map import LeafMap
 
+KINDS = ("cross_encoder", "scores", "factors", "calibration")
+"""Kinds of artifacts that a re-ranker may read."""
 GAP = 0.01
 """Distance below the least score of a read document to which the best estimate is moved."""
 
@@ -32,6 +38,26 @@ Read = Callable[[Sequence[str], Sequence[str]], Floats]
 """Function from queries and documents as texts, pair by pair, to scores [n]."""
 Asking = Generator[tuple[list[str], list[str]], object, Ranking]
 """Generator that yields each round's queries and documents, pair by pair, is sent scores [n], and returns a ranking."""
+
+
+class RerankWeight(Decision):
+    """A weight of the search's score, what each weight found for dev queries, and how the two scores are related."""
+
+    file = "rerank.json"
+    beside: float
+    """Weight of the search's score, which is added to the cross-encoder's."""
+    slope: float
+    """Mean slope of the cross-encoder's score on the search's, over the documents read for a query; at least 0."""
+    queries: int
+    """Number of dev queries."""
+    depth: int
+    """Number of the search's best documents that the cross-encoder read for each."""
+    measure: str
+    """Measure by which weights were told apart, such as nDCG@10."""
+    searched: float
+    """Mean of the measure for the search alone."""
+    measured: dict[str, float]
+    """Weight -> mean of the measure over these queries."""
 
 
 def by_relevance(score_N: Floats) -> list[tuple[int, float]]:
@@ -203,3 +229,29 @@ def below(score_P: Values, calls: int) -> Values:
         return score_P
     over = float(score_P[calls]) - (float(score_P[calls - 1]) - GAP)
     return np.append(score_P[:calls], score_P[calls:] - max(0.0, over))
+
+
+def open_reranker(
+    spec: JobSpec, published: Mapping[str, Artifact], leaf_map: LeafMap, *, reads: bool = True
+) -> Reranker | None:
+    """Open the re-ranker of a spec from the artifacts published, by kind; None where the spec does not re-rank.
+
+    With `reads` False the cross-encoder itself is not opened, as another process scores pairs. InputError where factors
+    were made for another model than the leaf map's.
+    """
+    rerank = spec.search.reranking
+    if rerank is None or spec.cross_encoder is None:
+        return None
+    cross_encoder, factors, calibration = (published.get(kind) for kind in ("cross_encoder", "factors", "calibration"))
+    if cross_encoder is None:
+        raise AssertionError("a run that re-ranks publishes a cross-encoder")
+    chosen, given = None if calibration is None else RerankWeight.open(calibration), spec.cross_encoder.beside
+    beside = given if given != "auto" else 0.0 if chosen is None else chosen.beside
+    return Reranker(
+        rerank,
+        open_scorer(cross_encoder, spec.cross_encoder) if reads else None,
+        beside,
+        None if factors is None else Factors.open(factors, leaf_map.manifest.model),
+        Anchors.open(published["scores"]) if isinstance(rerank, AdacurRerank) else None,
+        None if chosen is None else chosen.slope,
+    )

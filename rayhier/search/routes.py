@@ -46,8 +46,8 @@ class Routes:
         )
 
 
-def find_routes(model: Model, queries: Queries | Encoded, beam: int, *, own_beams: bool = False) -> Routes:
-    """Encode queries and route them to `beam` leaves, or with `own_beams` to as many as each of them needs.
+def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
+    """Encode queries and route them to `beam` leaves.
 
     With a beam of 0, queries visit no leaf, and get numbers for a comparison with all documents where the
     model's spec asks for one. InputError where the router reads tokens and queries are vectors.
@@ -57,7 +57,7 @@ def find_routes(model: Model, queries: Queries | Encoded, beam: int, *, own_beam
     routing = time.perf_counter()
     nowhere = np.zeros((len(encoded), 0), np.int64), np.zeros((len(encoded), 0), np.float32)
     if beam:
-        leaves_QB, log_prob_QB = model.route_own(encoded) if own_beams else model.route(encoded, beam)
+        leaves_QB, log_prob_QB = model.route(encoded, beam)
         routes = Routes(encoded, leaves_QB, log_prob_QB, model.densities(leaves_QB, log_prob_QB))
     else:
         routes = Routes(encoded, *nowhere, flat=model.flat_query(encoded))

@@ -188,10 +188,8 @@ class LeafScan:
             scanned_Q = scanned_Q + (ranked.row_QT >= 0).sum(axis=1)
         return Ranking(score_QK, row_QK, table, first.visited_Q, scanned_Q, leaves_Q)
 
-    def passages(
-        self, query_QM: Floats, documents: pa.Table, row_QK: Ints, leaves_QB: Ints | None = None
-    ) -> RankedRows:
-        """Score all passages of each query's results, rows [q, k] of a table, or those in its leaves [q, β]."""
+    def passages(self, query_QM: Floats, documents: pa.Table, row_QK: Ints, leaves_QB: Ints) -> RankedRows:
+        """Score the passages of each query's results, rows [q, k] of a table, that lie in its leaves [q, β]."""
         names, rows_of = np.array([*documents[ID].to_pylist(), None], object), defaultdict[str, list[int]](list)
         hash_X = word_hashes(set(names[:-1]))
         for segment, begin in zip(self.segments, self.rows.begin_S.tolist(), strict=False):
@@ -203,8 +201,7 @@ class LeafScan:
         row_QT = np.full((len(found), max(map(len, found), default=0)), -1)
         for row_T, rows in zip(row_QT, found, strict=True):
             row_T[: len(rows)] = rows
-        if leaves_QB is not None:
-            row_QT = np.where(in_leaves(self.rows.leaves(row_QT), leaves_QB), row_QT, -1)
+        row_QT = np.where(in_leaves(self.rows.leaves(row_QT), leaves_QB), row_QT, -1)
         return RankedRows(self.rows.products(query_QM, row_QT), row_QT).ordered()
 
     def exact(self, query_QM: Floats, k: int, among: Callable[[int], range], where: Filter | None = None) -> Ranking:

@@ -18,8 +18,7 @@ from rayhier.search.live import LiveReader
 from rayhier.search.model import Model
 from rayhier.search.reader import Reader
 from rayhier.search.request import Queries, Request, rules_of
-from rayhier.search.rerank import Reranker
-from rayhier.search.reranking import KINDS, open_reranker
+from rayhier.search.rerank import KINDS, Reranker, open_reranker
 from rayhier.search.retrieve import Found, Reading, Reply, Retriever, Score, Work
 from rayhier.search.routes import Routes, find_routes
 from rayhier.search.stored import Listing, Lookup, Stored, documents
@@ -54,7 +53,7 @@ class Searcher:
         too.
         """
         self.model, self.reader, self.manifest, self.reranker = model, reader, manifest, reranker
-        self.rules = rules_of(model.spec, manifest)
+        self.rules = rules_of(model.spec, manifest, model.calibration)
         self._live = live
         self.log = manifest.log if live is None else live.tail.last
         """Number of the last change of the change log that searches see."""
@@ -103,7 +102,7 @@ class Searcher:
         """Return this searcher's model where it is that of another version; None: another must be opened."""
         mine = self.manifest
         is_same = (mine.model, mine.revision) == (manifest.model, manifest.revision) and self.model.spec == spec
-        return self.model if is_same and self.model.calibration is None else None
+        return self.model if is_same else None
 
     @classmethod
     def over(
@@ -193,7 +192,7 @@ class Searcher:
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
         """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
-        routes = find_routes(self.model, queries, request.beam, own_beams=request.own_beams)
+        routes = find_routes(self.model, queries, request.beam)
         return self.drive(request, routes, self.reply)
 
     def drive(self, request: Request, routes: Routes, reply: Callable[[Work], Reply]) -> Found:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -46,54 +46,6 @@ FORMAT = 5
 DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
-
-
-class Segment(Protocol):
-    """Interface of a segment: rows of a leaf map that are scanned together, in an inverted list for each leaf."""
-
-    @property
-    def lists(self) -> FileLists:
-        """Inverted lists of the rows."""
-
-    def lists_from(self, begin: int) -> FileLists:
-        """Return these lists, whose ids, where they name rows, begin with a number."""
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-
-    @property
-    def table(self) -> pa.Table:
-        """Columns of the rows, without the vectors."""
-
-    def mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of the rows: True where a row meets the filter."""
-
-    def take(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
-        """Read the columns of some rows that `needs` names."""
-
-    @property
-    def holds_passages(self) -> bool:
-        """True where several rows with different texts may belong to one result."""
-
-    def ids(self) -> pa.ChunkedArray:
-        """Return the ids of all rows' results."""
-
-    @property
-    def matrix(self) -> torch.Tensor:
-        """Stored vectors [n, m] of all rows, in memory or mapped; ValueError where lists alone hold them."""
-
-    def vectors(self, rows: Ints) -> torch.Tensor:
-        """Read the stored vectors [n, m] of some rows, as float32."""
-
-    def warm(self) -> None:
-        """Read all stored vectors into memory, from where the system may drop them again."""
-
-    def read_ahead(self, rows: Ints) -> None:
-        """Have the system read the stored vectors of some rows [n], ascending, at the same time; returns at once."""
-
-    def intact(self) -> bool:
-        """Return True if the files or arrays that hold the rows are unchanged since they were opened."""
 
 
 @dataclass(frozen=True)
@@ -330,13 +282,6 @@ class MappedSegment:
     def _hashed_ids(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
         return self._array("id_hash"), self._array("id_row")
 
-    @property
-    def half(self) -> bool:
-        """True where the stored vectors have 16 bits."""
-        if self._mapped is not None:
-            return bool(self._mapped.dtype == np.float16)
-        return bool(self.lists.index.code_size == 2 * self.lists.index.d)
-
     @cached_property
     def matrix(self) -> torch.Tensor:
         """Stored vectors [n, m] of all rows, mapped; ValueError where the codec keeps them in the lists alone."""
@@ -383,6 +328,10 @@ class MappedSegment:
         """Map the array of this name; None where the segment has none."""
         path = self.folder / f"{name}.npy"
         return np.load(path, mmap_mode="r") if path.exists() else None
+
+
+Segment = MemorySegment | MappedSegment
+"""Rows of a leaf map that are scanned together, in an inverted list for each leaf."""
 
 
 def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | None) -> None:

@@ -20,7 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from rayhier.progress import say
 from rayhier.search.memory import settle
-from rayhier.search.reranking import KINDS
+from rayhier.search.rerank import KINDS
 from rayhier.serve.application import OpenedIndex, ServedIndex, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.cross_encoder import LocalScorer

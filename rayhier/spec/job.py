@@ -23,7 +23,6 @@ from rayhier.spec.search import (
     UNTAUGHT_WEIGHT,
     AdacurRerank,
     AxnRerank,
-    MassBeam,
     RecallBeam,
     SearchSpec,
 )
@@ -90,20 +89,10 @@ class JobSpec(Section):
             raise InputError(
                 f"train.type: got {train!r} with router.type {router!r}; allowed: {trains}, or router.type {routers}"
             )
-        beam = self.search.beam
-        if isinstance(beam, MassBeam | RecallBeam) and not self.router.calibrates:
+        if isinstance(self.search.beam, RecallBeam) and not self.corpus.names_judgements:
             raise InputError(
-                f"search.beam: got type {beam.type} with router.type {router}; allowed: auto or a whole number"
-            )
-        if isinstance(beam, RecallBeam) and not self.corpus.names_judgements:
-            raise InputError(
-                "search.beam: got type recall, but the corpus has no judgements, and so no dev queries; allowed: auto "
-                "or a whole number"
-            )
-        if isinstance(beam, MassBeam) and self.train.objective == "documents":
-            raise InputError(
-                "search.beam: got type mass with train.objective documents, by which the router is not calibrated; "
-                "allowed: auto or a whole number"
+                f"search.beam.recall: got {self.search.beam.recall}, but the corpus has no judgements, and so no dev "
+                "queries, which choose the beam; allowed: search.beam auto or a whole number"
             )
         if self.search.how == "level":
             self._level_fits()
@@ -224,7 +213,7 @@ class JobSpec(Section):
             _refuse("encoder", self.encoder, "adopt", where=alone)
         if self.train.objective == "documents":
             untaught = "where train.objective is not documents, by which the router is not taught"
-            if self.router.calibrates:
+            if isinstance(self.router, LearnedIvfRouting):
                 _refuse("router", self.router, "rank", where=untaught)
             if self.train.needs_judgements:
                 untrained = "where train.objective is not documents, which trains no encoder"
@@ -258,9 +247,7 @@ class JobSpec(Section):
     @property
     def measures_words(self) -> bool:
         """Return True if an evaluation measures BM25, alone and with vectors: unless a text is searched by vectors."""
-        search = self.search
-        wanted = search.promise is None if search.mode == "auto" else search.mode != "dense"
-        return self.index.words and search.fuses and wanted
+        return self.index.words and self.search.fuses and self.search.mode != "dense"
 
     @property
     def chooses_beside(self) -> bool:
@@ -269,9 +256,14 @@ class JobSpec(Section):
         return judged and self.search.reranking is not None and reads is not None and reads.beside == "auto"
 
     @property
+    def chooses_beam(self) -> bool:
+        """Return True if dev queries choose the beam, where there are enough."""
+        return self.search.recall is not None and self.corpus.names_judgements
+
+    @property
     def calibrates(self) -> bool:
-        """Return True if queries that training never saw tell something of a built index: a promise, or a weight."""
-        return self.search.promise is not None or self.chooses_weight or self.chooses_beside
+        """Return True if queries that training never saw tell something of a built index: a beam, or a weight."""
+        return self.chooses_beam or self.chooses_weight or self.chooses_beside
 
     def settled(self, weight: float | None) -> Self:
         """Return the spec with an automatic mode and weight of searches settled.
@@ -298,7 +290,7 @@ class JobSpec(Section):
     def index_size(self, documents: int, dimension: int) -> IndexSize:
         """Estimate the size of an index over a number of documents, with vectors of size `dimension`."""
         rows = documents * self.rows_per_document
-        return IndexSize(documents, rows, dimension, self.leaves(documents), self.index.vectors)
+        return IndexSize(documents, rows, dimension, self.leaves(documents))
 
     @property
     def encoding(self) -> list[str]:

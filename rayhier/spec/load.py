@@ -215,7 +215,7 @@ def _messages(
             path = (*path, "type")
         if problem["type"] == "too_short" and _at(tree, path)[0]:
             continue  # items are reported one by one; pydantic counts only valid ones
-        removed = advice(".".join(map(str, path)), _at(tree, path)[0])
+        removed = advice(".".join(part for part in path if isinstance(part, str)), _at(tree, path)[0])
         allowed.setdefault(path, []).append(removed or _allowed(dict(problem), path, tree))
     within = {path[:size] for path in allowed for size in range(len(path))}
     for path in within & allowed.keys():  # a mapping or a number: the mapping's mistakes say enough

@@ -245,7 +245,7 @@ class Manifest(BaseModel):
     @property
     def size(self) -> IndexSize:
         """Size of the index, by which searches make their automatic choices."""
-        return IndexSize(self.documents, self.rows, self.dimension, self.leaves, self.vectors)
+        return IndexSize(self.documents, self.rows, self.dimension, self.leaves)
 
 
 @dataclass(frozen=True)

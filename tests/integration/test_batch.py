@@ -18,8 +18,7 @@ import ray
 
 from rayhier.search import query_files
 from rayhier.search.batch import Job, in_this_process
-from rayhier.search.neighbours import IndexDocuments
-from rayhier.search.query_files import QueryFile
+from rayhier.search.query_files import IndexDocuments, QueryFile
 from rayhier.search.ray import Workers
 from rayhier.search.request import rules_of
 from rayhier.search.searcher import Searcher

@@ -1,21 +1,14 @@
 """Actors that hold parts of an evaluation."""
 
-import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from rayhier import run
 from rayhier.evaluate.part import Part
 from rayhier.evaluate.ray import Actors
-from rayhier.search.searcher import Searcher
 from rayhier.spec import InputError
 from rayhier.spec.cluster import GpuWorkers
-
-from ..conftest import TEXT
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -37,17 +30,3 @@ def test_actors_hold_several_parts_and_let_them_go(tmp_path: Path) -> None:
         with pytest.raises(InputError) as refused:
             actors.start(Part.of_shards, [(str(tmp_path / "none"), [0])])
         assert str(refused.value) == f"{tmp_path / 'none'}: no artifact is published there"
-
-
-def test_queries_with_beams_of_their_own(built: Path, tmp_path: Path, here: Callable[..., None]) -> None:
-    """Measured, and searched, as the spec has it: some visit few leaves, and nothing but their number is the most."""
-    here("evaluate")
-    work = shutil.copytree(built / "work", tmp_path / "work")
-    beam = "search.beam={type: mass, target: 0.9}"
-    assert run.main([str(built / "spec.yaml"), "--set", f"workdir={work}", "--set", beam]) == 0
-    point = json.loads((work / "report.json").read_text())["systems"]["learned_ivf"]
-    assert 1 <= point["leaves"] < point["beam"] == 8
-    answers = Searcher.open(work).search(TEXT.split(), mode="dense")
-    counts = {len(answer.leaves) for answer in answers}
-    assert len(counts) > 1
-    assert all(hit.leaf in answer.leaves for answer in answers for hit in answer.hits)

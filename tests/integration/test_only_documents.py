@@ -38,6 +38,5 @@ def test_documents_alone(
     assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 6
 
-    assert run.main([spec, "--set", "search.beam={type: mass, target: 0.9}"]) == 0
-    assert search_command.main([str(work), "river stone"]) == 2
-    assert "search.beam: got type mass, but the router was trained without judged queries" in capsys.readouterr().err
+    assert run.main([spec, "--set", "search.beam={recall: 0.9}"]) == 2
+    assert "search.beam.recall: got 0.9, but the corpus has no judgements" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from rayhier.command import STOPPED
 from rayhier.evaluate.report import Report
 from rayhier.scores.scorer import open_scorer
 from rayhier.search import __main__ as shell
-from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.rerank import RerankWeight
 from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError

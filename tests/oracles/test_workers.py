@@ -284,7 +284,7 @@ def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None
     loop.phase.finish()
     kept |= {f"best.{name}": value.detach().clone() for name, value in loop.learner.learned().items()}
     if hasattr(loop.phase, "router"):
-        only_first = ("reach_T", "cells.centroid_LM") if kind == "joint" else ("reach_T",)
+        only_first = ("cells.centroid_LM",) if kind == "joint" else ()
         buffers = loop.phase.router.named_buffers()
         kept |= {f"buffer.{name}": value.clone() for name, value in buffers if name not in only_first}
     if rank == 0:

@@ -32,7 +32,7 @@ OUTPUT = {
     ("results.md", "R@100   "): RUN,
     ("serving.md", "serving, a core a replica"): RUN,
     ("specs.md", "Training: nDCG@10 of exact search"): RUN,
-    ("specs.md", "search.beam: recall: at least"): RUN,
+    ("specs.md", "Beam: dev chose a beam of"): RUN,
 }
 """Page and how its block begins -> why the block is nothing that could be run or read."""
 

@@ -1,36 +1,14 @@
-"""Systems that compare all documents, then score the best again: by a level of ReTreever's tree, and by codes."""
+"""The system that compares all documents by a level of ReTreever's tree, then rescores the best."""
 
 from functools import cache
 
-import numpy as np
-
-from rayhier.arrays import Floats, Values
-from rayhier.dataset.ranking import Ranking, merge
-from rayhier.evaluate.alone import seconds_of, timed_rows
+from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import System
 from rayhier.evaluate.part import Part
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.search.codebook import multiply_adds
-from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.shortlist import Shortlist
-
-
-def code_system(name: str, collection: Collection, query_QM: Floats, k: int, listed: int) -> System:
-    """Make a system with a single point: all documents by codes, then the best `listed` rows of each part again."""
-    dimension, documents = query_QM.shape[1], collection.matching
-    queries = collection.parts.send(query_QM)
-
-    @cache
-    def rank(rows: int) -> Ranking:
-        return merge(collection.parts.call(Part.coded, queries, k, rows), k)
-
-    def alone(rows: int) -> Values:
-        calls = [(query_QM[row : row + 1], k, rows) for row in timed_rows(len(query_QM)).tolist()]
-        return np.asarray(np.sum(collection.parts.call(seconds_of, Part.coded, calls), axis=0))
-
-    return System(name, documents, [listed], rank, lambda _: multiply_adds(documents, dimension) / dimension, alone)
+from rayhier.search.level_similarity import LevelSimilarity, Shortlist
 
 
 def level_system(

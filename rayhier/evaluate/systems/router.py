@@ -20,7 +20,7 @@ def widened_system(name: str, collection: Collection, model: Model, queries: Enc
 
     The parts of the collection apply the filter. Routing costs as much as that of the first leaves.
     """
-    router, dimension = model.search_router, queries.vectors.shape[1]
+    router, dimension = model.router, queries.vectors.shape[1]
     rules = Rules(model.spec.search, router.n_leaves, int(collection.sizes(ROUTER).sum()))
     retriever = Retriever(rules, model.widen)
 
@@ -31,9 +31,8 @@ def widened_system(name: str, collection: Collection, model: Model, queries: Enc
         ]
 
     def rank(beam: int) -> Ranking:
-        request = Request(queries.numpy, k, beam, where=where, own_beams=model.spec.search.own_beams)
-        routes = find_routes(model, queries, beam, own_beams=request.own_beams)
-        return run_sync(retriever(request, routes), scan).ranking
+        request = Request(queries.numpy, k, beam, where=where)
+        return run_sync(retriever(request, find_routes(model, queries, beam)), scan).ranking
 
     return System(
         name, collection.matching, beams(router.n_leaves), rank, lambda beam: _routing(router, beam, dimension)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from rayhier.dataset.ranking import Ranking
+from rayhier.search.calibration import Calibration
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.spec import JobSpec
@@ -25,7 +26,8 @@ class ServedPath:
         job, trained = JobSpec.model_validate(spec), Artifact.open(locate(model))
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         opened = {kind: Artifact.open(locate(folder)) for kind, folder in found.items()}
-        opened_model = Model.open(trained, job, calibration=opened.get("calibration"))
+        chosen = Calibration.open(opened["calibration"]) if job.chooses_beam else None
+        opened_model = Model.open(trained, job, calibration=chosen)
         return cls(Searcher.over(opened_model.load(), leaf_map, opened))
 
     def rank(

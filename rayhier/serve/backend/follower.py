@@ -283,7 +283,9 @@ class Follower:
             opened = replace(
                 view,
                 model=view.model if is_same else view.model.with_router(version.router(leaf_map)),
-                rules=replace(rules_of(version.now.spec, manifest), groups=rules.groups, limits=rules.limits),
+                rules=replace(
+                    rules_of(version.now.spec, manifest, rules.calibration), groups=rules.groups, limits=rules.limits
+                ),
                 documents=manifest.documents,
                 count_L=np.array(manifest.counts, dtype=np.int64),
                 reranker=None if view.reranker is None else open_versions_reranker(version),

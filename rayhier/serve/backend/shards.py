@@ -18,11 +18,10 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
-from rayhier.search.codebook import multiply_adds
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
 from rayhier.search.live import LiveReader, Seen
 from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan, Words
+from rayhier.search.retrieve import Exact, Flat, Reading, Scan, Words
 from rayhier.search.stored import Listing, Lookup
 from rayhier.search.threads import single_thread
 from rayhier.serve.backend.version import Version
@@ -277,8 +276,6 @@ class ShardGroup:
         if flat is not None:
             again_QX = {"none": None, "vectors": query_QM, "level": _even(opened.depth)}[flat.similarity.again]
             reader.read(Flat(FlatQuery(_even(flat.similarity.level), again_QX), 1))
-        elif reader.codes is not None:
-            reader.read(Coded(query_QM, 1))
         else:
             reader.read(Scan(query_QM, opened.probed, 1))
 
@@ -296,11 +293,8 @@ def _timed(read: Callable[..., T], *arguments: Any) -> tuple[T, float]:
 
 def _is_small(opened: _Opened, work: Reading) -> bool:
     """Return True if work takes less time than a thread takes to wake."""
-    if not isinstance(work, Scan | Coded) or work.where is not None or work.needs == "vectors":
+    if not isinstance(work, Scan) or work.where is not None or work.needs == "vectors":
         return False
-    if isinstance(work, Coded):
-        documents = 0 if opened.reader.codes is None else opened.reader.codes.documents
-        return bool(len(work.query_QM) * multiply_adds(documents, work.query_QM.shape[1]) <= SMALL)
     return int(opened.rows_L[work.leaves_QB].sum() * work.query_QM.shape[1]) <= SMALL
 
 

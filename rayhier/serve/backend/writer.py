@@ -44,7 +44,7 @@ class Writer:
         if follower.spec.search.how == "level":
             raise InputError(
                 "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
-                "not have; allowed: no write_token_file, or search.how leaves or codes"
+                "not have; allowed: no write_token_file, or search.how leaves"
             )
         self._follower, tasks = follower, Tasks()
         self._placement, self._lease = Placement(follower, metrics), WriteLease(follower.root, self._is_named)

@@ -18,8 +18,8 @@ class Routing(Section):
         return False
 
     @property
-    def calibrates(self) -> bool:
-        """Return True if `search.beam` may be of type mass or recall, by leaves' densities; by default False."""
+    def splits_leaves(self) -> bool:
+        """Return True if maintenance may split leaves and give them up; by default False."""
         return False
 
     @property

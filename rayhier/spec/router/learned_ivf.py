@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rayhier.spec.index_size import MOST_COMPARED
+from rayhier.spec.index_size import MOST_LOSSLESS
 from rayhier.spec.router.tree import TreeSpec
 
 DOCUMENTS_A_QUERY = 8
@@ -49,8 +49,8 @@ class LearnedIvfRouting(TreeSpec):
         return True
 
     @property
-    def calibrates(self) -> bool:
-        """Return True: the router knows leaves' densities, so that `search.beam` may be of type mass or recall."""
+    def splits_leaves(self) -> bool:
+        """Return True: leaves are split and given up as the index changes."""
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
@@ -67,7 +67,7 @@ class LearnedIvfRouting(TreeSpec):
         With small leaves a search visits fewer documents. Beyond 200,000 documents leaves hold codes, of which 32 are
         compared at a time, and 4 √N leaves take the least time (docs/search.md).
         """
-        a_root = LEAVES_A_ROOT if documents <= MOST_COMPARED else CODED_LEAVES_A_ROOT
+        a_root = LEAVES_A_ROOT if documents <= MOST_LOSSLESS else CODED_LEAVES_A_ROOT
         return min(documents / DOCUMENTS_A_LEAF, a_root * math.sqrt(documents))
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:

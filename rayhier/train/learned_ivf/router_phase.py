@@ -123,10 +123,7 @@ class RouterPhase:
         return {"dev": float(np.exp(total / max(dev.weight_P.sum(), 1e-9))), **balance(self.sizes)}
 
     def finish(self) -> None:
-        """Store, in the first worker, the densities of leaves with dev answers."""
-        if self.epochs and self.learner.group.rank == 0:
-            query_P = torch.from_numpy(self.dev.pair_P2[:, 0])
-            self.router.calibrate(torch.from_numpy(self.dev.vector_TM), query_P, self.dev_PR)
+        """Do nothing: the router is final."""
 
 
 @torch.no_grad()

@@ -12,10 +12,7 @@ from rayhier.evaluate.evaluation import baselines, evaluate
 from rayhier.evaluate.workers import LocalParts, LocalWorkers
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
-from rayhier.search import codebook, row_codes
-from rayhier.search.codebook import multiply_adds
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.index_size import IndexSize
 from rayhier.storage import columns, files, pins, schemas
 
 from . import judged
@@ -155,23 +152,6 @@ def test_every_baseline(corpus, vectors, trained):
         assert set(result.exact["bm25"].values()) == {0.0}
 
 
-@pytest.mark.parametrize("fewest", [1_000, 20], ids=["by vectors", "by codes"])
-@pytest.mark.parametrize("workers", [1, 5])
-def test_codes_of_all_documents_end_at_exact_search(corpus, vectors, trained, workers, fewest, monkeypatch):
-    """A shortlist of all documents: the codes change nothing but the cost."""
-    for reads in (codebook, row_codes):
-        monkeypatch.setattr(reads, "FEWEST", fewest)
-    spec = JobSpec.model_validate(
-        {**only("exact_same_encoder").model_dump(), "search": {"how": "codes", "mode": "dense"}}
-    )
-    (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers)).seeds
-    (point,) = result.curves["codes"]
-    assert len(result.curves["ehi"]) > 1, "and the index's own curve is measured"
-    assert point.measures == pytest.approx(result.exact["exact_same_encoder"])
-    assert (point.visited_mean, point.leaves_mean) == (1.0, 0.0)
-    assert point.cost_mean == pytest.approx((multiply_adds(N, M) / M + N) / N)
-
-
 def only(*names, **evaluating):
     """The spec with these baselines alone, and one seed."""
     return JobSpec.model_validate(
@@ -266,24 +246,12 @@ def test_a_control_that_visits_just_as_much_stands_there(corpus, vectors, traine
 
 def test_two_leaves_are_measured_beside_the_control_with_two():
     index = {"leaves_per_document": 2}
-    size = IndexSize(120, 120, 8, 6, "float16")
-    assert baselines(JobSpec.model_validate(SPEC), size) == EVERY[:4]
-    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}}), size) == EVERY[:5]
-    assert baselines(JobSpec.model_validate({**SPEC, "index": index}), size) == EVERY[:5]
+    assert baselines(JobSpec.model_validate(SPEC)) == EVERY[:4]
+    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}})) == EVERY[:5]
+    assert baselines(JobSpec.model_validate({**SPEC, "index": index})) == EVERY[:5]
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})
-    assert baselines(spec, size) == ("faiss_ivf_spill", "exact")
-    assert baselines(JobSpec.model_validate({**SPEC, "search": {"how": "codes", "mode": "dense"}}), size) == (
-        *EVERY[:4],
-        "codes",
-    )
-    for documents, by_codes in ((999, False), (1_000, True), (200_000, True), (200_001, False)):
-        assert (
-            "codes"
-            in baselines(
-                JobSpec.model_validate({**SPEC, "search": {"mode": "dense"}}), replace(size, documents=documents)
-            )
-        ) == by_codes
+    assert baselines(spec) == ("faiss_ivf_spill", "exact")
 
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):

@@ -79,7 +79,7 @@ def answers(texts):
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, heads, answers, workers):
-    spec = filtered("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "codes")
+    spec = filtered("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill")
     found = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers))
     asked, rows = answers
     assert (found.documents, found.corpus, found.queries) == (len(KEPT), N, len(asked))
@@ -100,9 +100,6 @@ def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, he
         assert last.visited_mean == 1
         assert last.measures == pytest.approx(result.exact[exact])
     assert result.curves["faiss_ivf_spill"][-1].visited_mean == 1
-    (codes,) = result.curves["codes"]
-    assert codes.visited_mean == 1
-    assert codes.measures == pytest.approx(result.exact["exact_same_encoder"])
     assert sum(result.sizes) == N
 
 

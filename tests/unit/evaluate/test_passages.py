@@ -147,14 +147,6 @@ def test_every_curve_ends_at_its_exact_search(evaluation, name):
     assert result.curves[name][0].visited_mean < result.curves[name][-1].visited_mean
 
 
-def test_codes_rank_documents_by_their_best_passage(published):
-    measured = {"measures": ["R@10", "R@100"], "baselines": ["exact_same_encoder", "codes"]}
-    spec = JobSpec.model_validate({**SPEC, "evaluate": measured})
-    one = {0: (published["model"], published["index"])}
-    (result,) = evaluate(spec, published["corpus"], published["vectors"], one, LocalWorkers(5)).seeds
-    assert result.curves["codes"][0].measures == pytest.approx(result.exact["exact_same_encoder"])
-
-
 def test_bm25_reads_passages_and_names_documents(evaluation):
     # Every passage has three words; this one is in one of them, once.
     score = pytest.approx(log(1 + (N - 0.5) / 1.5) / 2.5, abs=1e-5)

@@ -272,14 +272,6 @@ def test_other_routers_are_refused(made):
         maintain(made.root, EhiRouter(M, 12, 1, residual=False), SPEC)
 
 
-def test_a_promised_recall_is_refused(made):
-    spec = JobSpec.model_validate(
-        {**LEAST, "router": {"type": "learned_ivf"}, "search": {"k": 10, "beam": {"type": "recall", "target": 0.9}}}
-    )
-    with pytest.raises(InputError, match=r"search\.beam: got type recall, which dev queries calibrated for the leaves"):
-        maintain(made.root, made.assign.router, spec)
-
-
 def test_two_means_is_kmeans_of_each_part():
     """Two clear groups a part: centroids are the groups' means."""
     rng, parts, wanted = np.random.default_rng(0), [], []

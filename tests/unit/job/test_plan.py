@@ -103,10 +103,10 @@ def test_factors_of_a_seed_depend_on_no_other_seeds(tiny_corpus: Path, tiny_mode
     assert {evaluation.inputs["factors.0"], evaluation.inputs["factors.1"]} == {s.fingerprint for s in both.values()}
 
 
-def test_any_target_is_read_from_one_calibration(tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec(search="{k: 10, beam: {type: recall, target: 0.9}}")
+def test_any_recall_is_read_from_one_calibration(tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(search="{k: 10, beam: {recall: 0.9}}")
     first, lower, fewer = (
-        fingerprints(spec, *overrides) for overrides in ((), ("search.beam.target=0.8",), ("search.k=5",))
+        fingerprints(spec, *overrides) for overrides in ((), ("search.beam.recall=0.8",), ("search.k=5",))
     )
     assert list(first) == ["corpus", "embed", "test", "train seed 0", "index seed 0", "calibrate seed 0", "evaluate"]
     assert {name for name in first if first[name] != lower[name]} == {"evaluate"}
@@ -309,7 +309,7 @@ def test_a_workdir_of_another_format_is_refused(tiny_spec: Callable[..., Path], 
     work = tmp_path / "older"
     work.mkdir()
     (work / "current.json").write_text('{"format": 1}')
-    with pytest.raises(InputError, match=r"current\.json: format 1, not 3: .* use another workdir"):
+    with pytest.raises(InputError, match=r"current\.json: format 1, not 4: .* use another workdir"):
         make_plan(load(tiny_spec(), [f"workdir={work}"]))
 
 

@@ -5,9 +5,11 @@ import json
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import load_router, save_router
 
 
@@ -61,3 +63,10 @@ def test_weights_of_another_shape_are_refused(tmp_path):
     config.write_text(config.read_text().replace('"branching": 3', '"branching": 4'))
     with pytest.raises(RuntimeError, match="size mismatch"):
         load_router(tmp_path)
+
+
+def test_a_router_of_0_2_0_is_read(tmp_path):
+    router = LearnedIvfRouter(6, 3, 1, 2)
+    save_router(router, tmp_path)
+    save_file({**router.state_dict(), "reach_T": torch.zeros(101)}, tmp_path / "router.safetensors")
+    assert load_router(tmp_path).state_dict().keys() == router.state_dict().keys()

@@ -11,7 +11,7 @@ import pytest
 from rayhier.dataset.ranking import Ranking
 from rayhier.index.change import delete
 from rayhier.index.vacuum import vacuum
-from rayhier.search import batch, neighbours, query_files
+from rayhier.search import batch, query_files
 from rayhier.search.__main__ import main
 from rayhier.search.batch import Job, in_this_process
 from rayhier.search.query_files import QueryFile, Refused
@@ -36,7 +36,7 @@ def searcher(published):
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     monkeypatch.setattr(query_files, "CHUNK", 4)
-    monkeypatch.setattr(neighbours, "CHUNK", 20)
+    monkeypatch.setattr(query_files, "DOCUMENTS", 20)
 
 
 def written(path, rows):

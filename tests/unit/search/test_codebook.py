@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rayhier.search.codebook import Codebook, multiply_adds
+from rayhier.search.codebook import Codebook
 from rayhier.search.lists import FileLists, LeafLists
 
 N, Q, M = 3_000, 40, 30
@@ -69,9 +69,3 @@ def test_a_rotation_keeps_products_and_loses_less(stored):
     np.testing.assert_allclose(queries @ rotated.padded(stored).T, near(Q, 3) @ stored.T.astype(np.float32), atol=1e-5)
     lost = [np.square(decoded(book, stored) - stored).sum() for book in (plain, rotated)]
     assert lost[1] < lost[0]
-
-
-def test_cost_counts_a_table_and_sums():
-    assert multiply_adds(128_000, 384) == 16 * 384 + 128_000 * 3
-    assert multiply_adds(128, 382) == 16 * 384 + 384
-    assert multiply_adds(128, 382, 2) == 16 * 382 + 4 * 191

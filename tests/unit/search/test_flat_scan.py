@@ -77,6 +77,11 @@ def similarity(router, level, queries, documents):
     return (first @ second.T).numpy()
 
 
+def ranked(scan, query, k, listed, where=None):
+    """The best k results among the `listed` best by the level's numbers."""
+    return scan.shortlist(query, listed, where).finished(k)
+
+
 def ids(ranking):
     return [[str(ranking.ids[row]) for row in rows if row >= 0] for rows in ranking.row_QK]
 
@@ -87,8 +92,11 @@ def test_level_search_is_brute_force(there, router, level, finish):
     level_similarity = LevelSimilarity.of(spec(level=level, finish=finish).search, router)
     leaves, queries = LeafScan.mapped(there), unit(1, Q)
     listed = K if finish == "none" else 40
-    found = FlatScan.mapped(level_similarity, there, leaves, 1e9).scan(
-        level_similarity.query(router, Encoded.of(queries)), K, listed
+    found = ranked(
+        FlatScan.mapped(level_similarity, there, leaves, 1e9),
+        level_similarity.query(router, Encoded.of(queries)),
+        K,
+        listed,
     )
     coarse = similarity(router, level, queries, unit(0, N))
     finer = {"level": lambda: similarity(router, D, queries, unit(0, N)), "vectors": lambda: queries @ unit(0, N).T}
@@ -168,7 +176,7 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, finish,
     level_similarity, queries = LevelSimilarity.of(spec(level=3, finish=finish).search, router), unit(1, Q)
     k = listed if finish == "none" else 4
     query = level_similarity.query(router, Encoded.of(queries))
-    found = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9).scan(query, k, listed)
+    found = ranked(FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9), query, k, listed)
     wanted = list(by_hand(level_similarity, router, vectors, queries, listed))
     for own, scores, (documents, _) in zip(ids(found), found.score_QK, wanted, strict=True):
         assert own == sorted(documents, key=lambda name: -documents[name])[:k]
@@ -195,7 +203,7 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
     rules = Rules(asked.search, 2**D, sum(there.manifest.counts), groups=len(near))
     served = asyncio.run(ask(Engine(View(model, near, rules, N, np.array(there.manifest.counts))), queries, 4))
     query = level_similarity.query(router, Encoded.of(queries))
-    whole = levels(range(2**D)).scan(query, 4, 12)
+    whole = ranked(levels(range(2**D)), query, 4, 12)
     for answer, own, scores in zip(served.answers, ids(whole), whole.score_QK, strict=True):
         assert [hit.id for hit in answer.hits] == own
         np.testing.assert_allclose([hit.score for hit in answer.hits], scores, atol=1e-6)
@@ -212,7 +220,7 @@ def test_only_one_shortlist_is_scored_again(there, router, monkeypatch):
     scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
     for part in scan._parts.values():
         monkeypatch.setattr(part, "_again", lambda rows, again=part._again: scored.append(len(rows)) or again(rows))
-    assert scan.scan(level_similarity.query(router, Encoded.of(unit(1, 1))), K, 40).scanned_Q.tolist() == [40]
+    assert ranked(scan, level_similarity.query(router, Encoded.of(unit(1, 1))), K, 40).scanned_Q.tolist() == [40]
     assert sum(scored) == 40
 
 
@@ -227,7 +235,7 @@ def test_a_group_reads_only_shards_that_hold_its_leaves(there, router, monkeypat
 def test_a_range_without_documents(there, router):
     level_similarity = LevelSimilarity.of(spec(level=3).search, router)
     empty = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=range(0)), 1e9)
-    found = empty.scan(level_similarity.query(router, Encoded.of(unit(1, Q))), K, 40)
+    found = ranked(empty, level_similarity.query(router, Encoded.of(unit(1, Q))), K, 40)
     assert ids(found) == [[]] * Q
     assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
 
@@ -241,7 +249,7 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish
     where = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
     listed = K if finish == "none" else 40
     scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
-    found = scan.scan(level_similarity.query(router, Encoded.of(queries)), K, listed, where)
+    found = ranked(scan, level_similarity.query(router, Encoded.of(queries)), K, listed, where)
     assert found.visited_Q.tolist() == [len(rows)] * Q
     assert found.scanned_Q.tolist() == [0 if finish == "none" else min(len(rows), 40)] * Q
     coarse = similarity(router, 3, queries, unit(0, N))[:, rows]
@@ -265,7 +273,7 @@ def test_passages_of_documents_that_match_are_listed(passages, router):
     kept = range(2, PARENTS, 3)
     where = OneOf("parent", tuple(f"D{n:02d}" for n in kept))
     scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
-    found = scan.scan(level_similarity.query(router, Encoded.of(queries)), 4, len(kept), where)
+    found = ranked(scan, level_similarity.query(router, Encoded.of(queries)), 4, len(kept), where)
     best_QD = (queries @ vectors.T).reshape(Q, PARENTS, PASSAGES).max(axis=2)[:, list(kept)]
     assert all({int(name[1:]) for name in own} <= set(kept) and len(own) == 4 for own in ids(found))
     assert found.visited_Q.tolist() == [len(kept) * PASSAGES] * Q
@@ -280,7 +288,7 @@ def test_what_is_deleted_between_searches_is_not_found(there, router, finish):
 
     def search():
         leaf_map = LeafMap.open(there.root)
-        return FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, 3, N)
+        return ranked(FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, 3, N)
 
     before = search()
     gone = {name for own in ids(before) for name in own}
@@ -305,7 +313,7 @@ def test_a_document_in_two_leaves_is_compared_once(tmp_path, router, write_map):
     write_map(tmp_path, rows, 2**D, 3, leaves_per_document=2)
     leaf_map, level_similarity = LeafMap.open(tmp_path), LevelSimilarity.of(spec(level=3).search, router)
     query = level_similarity.query(router, Encoded.of(unit(1, Q)))
-    found = FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, K, 40)
+    found = ranked(FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, K, 40)
     assert found.visited_Q.tolist() == [N] * Q
     assert found.scanned_Q.tolist() == [40] * Q
     assert all(len(set(own)) == K for own in ids(found))

@@ -244,7 +244,7 @@ def test_modes_need_words():
         ({"hybrid": {"weight": 0.4}}, 0.05, True, "hybrid", 0.4),
         ({"hybrid": {"fuse": "rank"}}, 0.0, True, "hybrid", UNTAUGHT_WEIGHT),
         ({"how": "level", "finish": "level"}, 0.05, True, "dense", 0.05),
-        ({"beam": {"type": "recall", "target": 0.9}}, 0.05, True, "dense", 0.05),
+        ({"beam": {"recall": 0.9}}, 0.05, True, "hybrid", 0.05),
         ({"rerank": {"type": "rnr"}}, 0.05, True, "hybrid", 0.05),
         ({"rerank": {"type": "rnr"}, "mode": "dense"}, 0.05, True, "dense", 0.05),
     ],

@@ -85,9 +85,3 @@ def test_many_leaves_are_coded(leaves, height, coded):
     opened = model(router, "learned_ivf")
     assert isinstance(opened.router, CodedRouter) == coded
     assert opened.trained is router
-
-
-def test_a_beam_by_probability_needs_the_sum_over_all_leaves():
-    router = LearnedIvfRouter(8, 700, 1, 0)
-    router.begin(torch.randn(700, 8, generator=torch.Generator().manual_seed(1)))
-    assert model(router, "learned_ivf", beam={"type": "mass", "target": 0.9}).router is router

@@ -8,7 +8,6 @@ import torch
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.row_codes import CodeScan
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
@@ -88,19 +87,6 @@ def test_of_passages_with_like_codes_the_best_is_told_by_the_stored_vectors(publ
     for query, part in enumerate(scan(leaves, asked, every, K)):
         best = [best_QD[query, int(hit.id[1:])] for hit in part.hits]
         np.testing.assert_allclose([hit.score for hit in part.hits], best, atol=1e-5)
-
-
-@pytest.mark.parametrize("listed", [K, 3 * K])
-def test_a_result_by_codes_is_its_best_passage(root, vectors, asked, listed):
-    leaf_map = LeafMap.open(root)
-    codes = CodeScan.mapped(leaf_map, LeafScan.mapped(leaf_map), lambda _: listed, 1e9)
-    ranking = codes.scan(asked, K)
-    best_QD = (asked @ vectors.T).reshape(Q, DOCUMENTS, PASSAGES)
-    titles = ranking.documents["title"].to_pylist()
-    for query, (row_K, score_K) in enumerate(zip(ranking.row_QK, ranking.score_QK, strict=True)):
-        found = [int(ranking.ids[row][1:]) for row in row_K]
-        np.testing.assert_allclose(score_K, best_QD[query, found].max(axis=1), atol=1e-4)
-        assert [int(titles[row][-3:]) for row in row_K] == best_QD[query, found].argmax(axis=1).tolist()
 
 
 def test_all_documents_where_there_are_no_more(root, asked):

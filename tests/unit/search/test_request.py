@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayhier.search.request import NO_CROSS_ENCODER, NO_WORDS, Request, Rules, Unlimited
+from rayhier.search.calibration import Calibration
+from rayhier.search.request import NO_CROSS_ENCODER, NO_WORDS, Limits, Request, Rules
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
 from rayhier.spec.query import check_text
 from rayhier.spec.search import SearchSpec
 
 LEAVES, ROWS = 9, 90
-LIMITS = Unlimited(max_k=50, max_beam=8, max_budget=40, max_calls=60, max_pool=100, max_batch=3, max_query=20)
+LIMITS = Limits(max_k=50, max_beam=8, max_budget=40, max_calls=60, max_pool=100, max_batch=3, max_query=20)
 RNR = {"type": "rnr", "budget": 30, "pool": 40}
 UNIT = np.eye(3, dtype=np.float32)
 
@@ -137,7 +138,7 @@ REFUSED = {
     "a beam beyond its limit": (DENSE, ["oak"], {"beam": 9}, "beam: got 9; allowed: 1 to 8"),
     "k of 0": (DENSE, ["oak"], {"k": 0}, "k: got 0; allowed: 1 to 50"),
     "k beyond its limit": (DENSE, ["oak"], {"k": 51}, "k: got 51; allowed: 1 to 50"),
-    "k of 0 without limits": (rules_of(Unlimited()), ["oak"], {"k": 0}, "k: got 0; allowed: 1 to 1000000"),
+    "k of 0 without limits": (rules_of(Limits()), ["oak"], {"k": 0}, "k: got 0; allowed: 1 to 1000000"),
     "too many queries": (DENSE, ["oak"] * 4, {}, "queries: got 4; allowed: 1 to 3"),
     "a query too long": (DENSE, ["oak", "x" * 21], {}, "queries: got 21 characters; allowed: 20"),
     "a vector too short": (
@@ -177,7 +178,7 @@ def test_what_is_at_its_limit_is_allowed():
 
 
 def test_without_limits_any_number_is_allowed():
-    endless = rules_of(Unlimited(), beam=2, rerank=RNR)
+    endless = rules_of(Limits(), beam=2, rerank=RNR)
     request = endless.request(["x" * 10_000] * 1_000, k=10**6, beam=10**6, budget=10**6)
     assert (request.k, request.beam, request.budget) == (10**6, 10**6, 10**6)
 
@@ -203,25 +204,32 @@ def test_a_request_that_is_only_routed():
         DENSE.route(["x" * 21], name="query")
 
 
-@pytest.mark.parametrize("kind", ["mass", "recall"])
-def test_own_beams_have_no_limit_unless_a_request_names_a_beam(kind):
-    rules = rules_of(beam={"type": kind, "target": 0.9}, k=7)
-    rules.check_defaults()
-    for request in (rules.request(["oak"]), rules.route(["oak"])):
-        assert (request.beam, request.own_beams) == (rules.leaves, True)
-    for request in (rules.request(["oak"], beam=3), rules.route(["oak"], 3)):
-        assert (request.beam, request.own_beams) == (3, False)
-        assert rules.first_visits(request) == 3
-    usual = rules_of(beam="auto", k=7, how="leaves").default_beam
-    assert rules.first_visits(rules.request(["oak"])) == usual < rules.leaves
+def test_a_beam_that_dev_queries_chose_depends_on_the_number_of_results():
+    calibration = Calibration(np.array([[1, 3, 9], [2, 4, 900]]))
+    rules = replace(rules_of(beam={"recall": 0.9}, k=2), calibration=calibration)
+    assert [rules.request(["oak"], k).beam for k in (1, 2, 3, 50)] == [2, 4, rules.leaves, rules.leaves]
+    assert (rules.request(["oak"]).beam, rules.route(["oak"]).beam, rules.default_beam) == (4, 4, 4)
+    assert rules.request(["oak"]).fills
+    assert rules.request(["oak"], beam=3).beam == 3
     with pytest.raises(InputError, match=r"^beam: got 9; allowed: 1 to 8$"):
         rules.request(["oak"], beam=9)
 
 
+def test_without_a_calibration_the_beam_is_computed_from_sizes():
+    assert rules_of(beam={"recall": 0.9}, k=7).default_beam == rules_of(beam="auto", k=7).default_beam
+
+
+def test_an_automatic_beam_may_be_chosen_by_dev_queries(monkeypatch):
+    monkeypatch.setattr("rayhier.spec.search.AUTO_RECALL", 0.9)
+    rules = replace(rules_of(k=2), calibration=Calibration(np.array([[1, 3], [2, 4]])))
+    assert rules.default_beam == 4
+    assert replace(rules, calibration=None).default_beam == rules_of(beam="auto", k=2).default_beam
+    assert rules_of(beam=3).search.recall is LEVEL.search.recall is None
+
+
 def test_queries_that_may_read_all_documents_visit_all_leaves():
-    rules = rules_of(beam={"type": "mass", "target": 0.9}, rerank={**RNR, "pool": "all"})
-    request = rules.request(["oak"])
-    assert (request.beam, request.own_beams) == (rules.leaves, False)
+    rules = rules_of(beam={"recall": 0.9}, rerank={**RNR, "pool": "all"})
+    assert rules.request(["oak"]).beam == rules.leaves
 
 
 def test_a_part_of_a_request_is_the_same_for_some_of_its_queries():

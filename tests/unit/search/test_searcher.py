@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
 
-from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search.__main__ import main
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import read_segment
@@ -12,7 +10,7 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
 
 from . import numbered
-from .numbered import L, M, N, leaf_table, open_searcher
+from .numbered import L, N, leaf_table
 
 vectors, router, leaf_of, leaf_map, leaves, searcher = (
     getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "leaves", "searcher")
@@ -81,24 +79,3 @@ def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_
     LeafScan.mapped(LeafMap.open(root), leaves=range(max(manifest.shards[0].leaves) + 1)).open()
     with pytest.raises(InputError, match="bytes"):
         LeafScan.mapped(LeafMap.open(root)).open()
-
-
-def test_a_query_that_spares_leaves_names_and_counts_those_it_visits(vectors, leaf_of, leaves, leaf_map):
-    """A search of a taught router by mass: what is left out is neither scanned nor shown."""
-    router = LearnedIvfRouter(M, L, 1, 0)
-    router.begin(torch.from_numpy(vectors[:L]))
-    rows = torch.arange(N)
-    router.calibrate(torch.from_numpy(vectors), rows, torch.from_numpy(leaf_of)[:, None])
-    router.requires_grad_(requires_grad=False)
-    searcher = open_searcher(vectors, router, leaves, leaf_map.manifest, beam={"type": "mass", "target": 0.5})
-    numbers = [str(row) for row in range(N)]
-    found = searcher.search(numbers, 5)
-    assert {len(answer.leaves) for answer in searcher.search(numbers, 5, 4)} == {4}  # a request's beam goes first
-    all_of_them = open_searcher(vectors, router, leaves, leaf_map.manifest)
-    fewer = 0
-    for answer, whole in zip(found, all_of_them.search(numbers, 5, L), strict=True):
-        assert answer.leaves == whole.leaves[: len(answer.leaves)]
-        assert answer.documents == np.isin(leaf_of, answer.leaves).sum()
-        assert {hit.leaf for hit in answer.hits} <= set(answer.leaves)
-        fewer += answer.documents < whole.documents
-    assert fewer > N / 2

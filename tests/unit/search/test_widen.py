@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 
-from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.widen import Goal, Widening
+from rayhier.search.retrieve import Goal, Widening
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound, Not, OneOf
 
@@ -70,21 +68,6 @@ def test_each_query_widens_alone(searcher, leaf_of):
     assert (leaf_of == 3).sum() > N / L
     assert last.documents == first.documents
     assert 3 in last.leaves[1:]
-
-
-def test_a_query_that_spares_leaves_visits_them_when_it_lacks_results(vectors, leaf_of, leaves, leaf_map):
-    router = LearnedIvfRouter(M, L, 1, 0)
-    router.begin(torch.from_numpy(vectors[:L]))
-    router.calibrate(torch.from_numpy(vectors), torch.arange(N), torch.from_numpy(leaf_of)[:, None])
-    router.requires_grad_(requires_grad=False)
-    searcher = open_searcher(vectors, router, leaves, leaf_map.manifest, beam={"type": "mass", "target": 0.5})
-    numbers = [str(row) for row in range(N)]
-    spared = searcher.search(numbers, 3)
-    assert min(len(answer.leaves) for answer in spared) < L
-    for answer in searcher.search(numbers, len(KEPT), filter=SOME):
-        assert answer.enough
-        assert {hit.id for hit in answer.hits} == {f"d{row}" for row in KEPT}
-        assert len(set(answer.leaves)) == len(answer.leaves)
 
 
 def test_filters_as_json_are_over_declared_fields(searcher):

@@ -41,7 +41,7 @@ def locked(engine, held):
     return TestClient(app_of(engine, tokens=held))
 
 
-def test_recall_as_served_and_what_to_do_about_a_broken_promise():
+def test_recall_as_served_and_what_to_do_if_it_is_below_that_on_dev():
     index = INDEX.model_copy(update={"recall": 0.95})
     recalls = iter([None, ServedRecall.of([0.8] * 500, 0), ServedRecall.of([1.0] * 500, 0)])
     with TestClient(app_of(Canned(), index=index, recall=lambda: next(recalls))) as client:

@@ -240,7 +240,7 @@ def test_intervals_hold_the_mean_they_are_drawn_from(mean, n):
     assert held >= 0.95 * 300
 
 
-def test_advice_follows_a_broken_promise():
+def test_advice_follows_a_recall_below_that_on_dev():
     short = ServedRecall.of([0.8] * 500, 0)
     (line,) = recall_advice(short, 0.95)
     assert line.startswith("retrain: searches find 80.0% of the exact best documents (76.3% to 83.3%, 500 queries)")

@@ -826,28 +826,9 @@ def test_what_became_durable_although_storage_said_no_counts_once(server, publis
     assert server.index()["documents"] == N + 2
 
 
-@pytest.mark.parametrize(("most", "before", "after"), [(130, "codes", "leaves"), (100, "leaves", "leaves")])
-def test_an_index_that_grows_beyond_codes_is_searched_by_leaves(
-    open_server, published, monkeypatch, most, before, after
-):
-    monkeypatch.setattr("rayhier.spec.search.MOST_COMPARED", most)
-    monkeypatch.setattr("rayhier.spec.search.FEWEST_COMPARED", 10)
-    now = current.read(published)
-    spec = now.spec.model_copy(update={"search": SearchSpec(k=5)})
-    current.write(published, current.Current(spec=spec, artifacts=now.artifacts))
-    server = open_server()
-    assert server.index()["how"] == before
-    server.put(*(doc(f"x{n}", f"{OPEN} {n}") for n in range(20)))
-    server.fold()
-    found = server.search(OPEN, 3)
-    assert (len(found["results"]), found["partial"], found["version"]) == (3, False, 2)
-    assert server.index()["how"] == after
-
-
 def test_what_a_larger_index_is_searched_by_is_made_before_it_is_large(open_server, published, monkeypatch):
     """The codes of all leaves take long to make: a change must not wait for them once the index is large."""
-    monkeypatch.setattr("rayhier.spec.search.MOST_COMPARED", 130)
-    monkeypatch.setattr("rayhier.spec.search.FEWEST_COMPARED", 10)
+    monkeypatch.setattr("rayhier.spec.search.MOST_LOSSLESS", 130)
     monkeypatch.setattr("rayhier.search.codebook.FEWEST", 20)
     now = current.read(published)
     stored = now.spec.index.model_copy(update={"vectors": "float32"})

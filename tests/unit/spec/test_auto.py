@@ -201,28 +201,16 @@ REFUSED = {
         {"train": {"type": "ehi"}, "router": {"type": "learned_ivf"}},
         "train.type: got 'ehi' with router.type 'learned_ivf'; allowed: contrast, hce, or router.type ehi",
     ),
-    "own beams of a router that documents alone teach": (
-        {"train": {"objective": "documents"}, "search": {"beam": {"type": "mass", "target": 0.9}}},
-        "search.beam: got type mass with train.objective documents, by which the router is not calibrated",
-    ),
-    "own beams of a router that is not calibrated": (
-        {"router": {"type": "ehi"}, "search": {"beam": {"type": "mass", "target": 0.9}}},
-        "search.beam: got type mass with router.type ehi; allowed: auto or a whole number",
-    ),
-    "a promise of a router that knows no densities": (
-        {"router": {"type": "ehi"}, "search": {"beam": {"type": "recall", "target": 0.9}}},
-        "search.beam: got type recall with router.type ehi; allowed: auto or a whole number",
-    ),
-    "a promise without judgements": (
+    "a beam by recall without judgements": (
         {
             "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"},
-            "search": {"beam": {"type": "recall", "target": 0.9}},
+            "search": {"beam": {"recall": 0.9}},
         },
-        "search.beam: got type recall, but the corpus has no judgements, and so no dev queries; allowed: auto or a",
+        "search.beam.recall: got 0.9, but the corpus has no judgements, and so no dev queries, which choose the beam",
     ),
-    "a promise of codes, which miss documents": (
-        {"search": {"beam": {"type": "recall", "target": 0.9}, "codec": "pq"}},
-        "codec: auto, flat or fp16, where beam is of type recall",
+    "a beam by recall with codes, which miss documents": (
+        {"search": {"beam": {"recall": 0.9}, "codec": "pq"}},
+        "codec: auto, flat or fp16, where beam names a recall",
     ),
     "EHI's router's rate": ({"train": {"type": "contrast", "router_lr": 1e-3}}, "train.contrast.router_lr"),
     "EHI's losses": ({"train": {"type": "contrast", "loss": {"margin": 0.1}}}, "train.contrast.loss"),

@@ -60,10 +60,13 @@ REFUSED = {
         [],
         ["spec.yaml:7: train.epochs: got 'many'; allowed: a whole number"],
     ),
-    "probabilities that the router does not know": (
-        SMALLEST.replace("learned_ivf", "ehi") + "search: {beam: {type: mass, target: 0.9}}\n",
+    "a beam for each query": (
+        SMALLEST + "search: {beam: {type: mass, target: 0.9}}\n",
         [],
-        ["search.beam: got type mass with router.type ehi; allowed: auto or a whole number"],
+        [
+            "search.beam.type: got 'mass'; allowed: removed; write search.beam: {recall: 0.98}",
+            "search.beam.target: got",
+        ],
     ),
     "half a number": (SMALLEST + "train: {epochs: 1.5}\n", [], ["train.epochs: got 1.5; allowed: a whole number"]),
     "a truth value is no number": (
@@ -198,21 +201,10 @@ def test_refused(file, text, overrides, fragments):
 
 
 def test_of_a_mapping_where_a_number_may_be_too_only_its_own_mistakes_are_said(file):
-    path = file(SMALLEST + "search: {beam: {type: mass, target: 2}}\n")
+    path = file(SMALLEST + "search: {beam: {recall: 2}}\n")
     with pytest.raises(InputError) as caught:
         load(path)
-    assert str(caught.value) == f"{path}:6: search.beam.target: got 2; allowed: less than or equal to 1"
-
-
-@pytest.mark.parametrize("target", ["1.0", "0.9995"])
-def test_no_number_of_queries_promises_everything(file, target):
-    path = file(SMALLEST + f"search: {{beam: {{type: recall, target: {target}}}}}\n")
-    with pytest.raises(InputError) as caught:
-        load(path)
-    assert str(caught.value) == (
-        f"{path}:6: search.beam.target: got {target}; allowed: at most 0.999: no number of dev queries can promise "
-        "that nothing is missed"
-    )
+    assert str(caught.value) == f"{path}:6: search.beam.recall: got 2; allowed: less than or equal to 0.999"
 
 
 def test_every_mistake_has_its_line(file):
@@ -286,7 +278,7 @@ LEFT_OUT = {
     "a section of a union's member": (JSONL, "corpus.judgements", Judgements()),
     "a number": (SMALLEST + "search: {k: 7}\n", "search.k", 100),
     "a whole section": (SMALLEST + "search: {k: 7}\n", "search", SearchSpec()),
-    "a union": (SMALLEST + "search: {rerank: {type: none}, beam: {type: mass, target: 0.9}}\n", "search.beam", "auto"),
+    "a union": (SMALLEST + "search: {rerank: {type: none}, beam: {recall: 0.9}}\n", "search.beam", "auto"),
     "a section with a type": (SMALLEST + "search: {rerank: {type: none}}\n", "search.rerank", NoRerank(type="none")),
     "what has a default of its own": (
         SMALLEST.replace("{type: beir, path: data/a}", "{type: huggingface, path: a, columns: {id: x}}"),

@@ -52,16 +52,16 @@ def test_the_multiply_adds_of_a_path():
 
 
 @pytest.mark.parametrize(
-    ("kind", "spills", "calibrates", "phases", "unsupervised"),
+    ("kind", "spills", "splits", "phases", "unsupervised"),
     [
         ("learned_ivf", True, True, {"router": 5}, {"router": 0}),
         ("ehi", False, False, {}, {}),
         ("hce", False, False, {}, {}),
     ],
 )
-def test_what_a_router_can_do(kind, spills, calibrates, phases, unsupervised):
+def test_what_a_router_can_do(kind, spills, splits, phases, unsupervised):
     spec = router(kind)
-    assert (spec.spills, spec.calibrates, spec.reads) == (spills, calibrates, "vectors")
+    assert (spec.spills, spec.splits_leaves, spec.reads) == (spills, splits, "vectors")
     assert (spec.phases(supervised=True), spec.phases(supervised=False)) == (phases, unsupervised)
 
 
