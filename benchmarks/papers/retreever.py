@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 import yaml
-from rayhier.search.exact import flat
 from sklearn.mixture import GaussianMixture
 from torch import nn
 
@@ -35,6 +34,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.retreever import Representations, at_level, products, represent, stored
+from rayhier.search.exact import flat
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison
@@ -281,7 +281,7 @@ class Bench:
             for document_NK, query_QK in zip(made(document_NM), made(query_QM), strict=True)
         }
 
-    def _measured(self, search: Callable[[Floats, int], tuple[Floats, Ints]], query_QK: Floats) -> dict[str, Values]:
+    def _measured(self, search: Callable[..., tuple[Floats, Ints]], query_QK: Floats) -> dict[str, Values]:
         return self.judge.values(whole_scan(*search(query_QK, DEPTH), self.ids, len(self.ids)))
 
 
