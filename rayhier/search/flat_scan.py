@@ -13,10 +13,10 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, by_name, take
+from rayhier.dataset.ranking import ID, Needs, by_name
 from rayhier.search.exact import FlatSearch, flat
 from rayhier.search.level_similarity import FlatQuery, LevelSimilarity, Shortlist, leading
-from rayhier.search.rows import RankedRows
+from rayhier.search.rows import RankedRows, lacks
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
@@ -151,13 +151,13 @@ class FlatScan:
         fetch, masks = results, self._masks(where)
         while True:
             rows, complete = self._best(query.query_QK, fetch, masks)
-            _, row_QK, documents, place_QT = self._leaves.rows.results(rows, results, needs=needs)
-            if complete or ((row_QK >= 0).sum(axis=1) >= results).all():
+            if complete or not lacks(self._leaves.rows.best(rows, results).row_QT, results).any():
                 break
             fetch *= 2  # several rows belong to one result
-        listed = rows.first(place_QT.shape[1])
-        order_QT, gone_QT = leading(listed.score_QT, place_QT, by_name(documents[ID]), results)
-        listed, place_QT = listed.take(order_QT).without(gone_QT), np.where(gone_QT, -1, take(place_QT, order_QT))
+        ids, place_QT = self._leaves.rows.documents(rows.row_QT, needs="ids")
+        order_QT, gone_QT = leading(rows.score_QT, place_QT, by_name(ids[ID]), results)
+        listed = rows.take(order_QT).without(gone_QT)
+        documents, place_QT = self._leaves.rows.documents(listed.row_QT, needs=needs)
         again_QT = None if query.again_QX is None else self._again(query.again_QX, listed)
         compared = sum(self._compared(number, mask_N) for number, mask_N in masks.items())
         return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)

@@ -94,18 +94,16 @@ class WordScan:
         fetch = 2 * k if self._leaves.holds_passages else k
         while True:
             ranked = RankedRows(*words.best(texts, min(fetch, all_), mask_N, further))
-            score_QK, row_QK, table, place_QT = rows.results(ranked, k, needs=needs)
+            best = rows.best(ranked, k)
             some_Q = (ranked.row_QT >= 0).sum(axis=1) >= fetch
             # Many of the best passages may belong to few documents.
-            if fetch >= all_ or not (lacks(row_QK, k) & some_Q).any():
+            if fetch >= all_ or not (lacks(best.row_QT, k) & some_Q).any():
                 break
             fetch *= 2
-        row_T = np.full(table.num_rows + 1, -1)  # the last one is that of no document
-        row_T[place_QT] = ranked.row_QT[:, : place_QT.shape[1]]
+        table, row_QK = rows.documents(best.row_QT, needs=needs)
         none_Q = np.zeros(len(texts), np.int64)
-        ranking = Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q)
-        row_QK = row_T[row_QK]
-        return Lexical(ranking, rows.products(query_QM, row_QK), rows.leaves(row_QK))
+        ranking = Ranking(best.score_QT, row_QK, table, none_Q, none_Q, none_Q)
+        return Lexical(ranking, rows.products(query_QM, best.row_QT), rows.leaves(best.row_QT))
 
 
 def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:

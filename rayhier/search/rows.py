@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, by_name, once, take
+from rayhier.dataset.ranking import ID, Needs, by_name, once, padded, repeated, take
 from rayhier.search.segment import Segment, leaf_pairs
 from rayhier.search.threads import in_threads
 from rayhier.spec.filter import Filter
@@ -67,6 +67,14 @@ class RankedRows:
     def without(self, gone_QT: Bools) -> "RankedRows":
         """Empty the rows where `gone_QT` [q, t] is True: score -inf, row -1."""
         return RankedRows(np.where(gone_QT, np.float32(-np.inf), self.score_QT), np.where(gone_QT, -1, self.row_QT))
+
+    def replaced(self, query_A: Ints, rows: "RankedRows") -> "RankedRows":
+        """Return the rows with those of some queries [a] replaced by others."""
+        width = rows.row_QT.shape[1]
+        score_QT, row_QT = padded(self.score_QT, width, -np.inf), padded(self.row_QT, width, -1)
+        score_QT[query_A], row_QT[query_A] = -np.inf, -1
+        score_QT[query_A, :width], row_QT[query_A, :width] = rows.score_QT, rows.row_QT
+        return RankedRows(score_QT, row_QT)
 
     def once(self, result_N: Ints | None) -> "RankedRows":
         """Keep the first row of each result; `result_N` [n] numbers the results of rows, None: every row is one."""
@@ -158,34 +166,48 @@ class Rows:
             if begin < end:
                 yield segment, first, begin, end
 
-    def results(self, rows: RankedRows, k: int, *, needs: Needs = "texts") -> tuple[Floats, Ints, pa.Table, Ints]:
-        """Rank the best k results of each query, ties by id, among its best rows.
-
-        Returns scores [q, k]; rows [q, k] of a table; this table, of documents; and rows [q, t] of the table for the
-        best of `rows`, several of which may belong to one result. The table has the columns that `needs` names.
-        """
+    def best(self, rows: RankedRows, k: int) -> RankedRows:
+        """Return the best k results of each query among its best rows [q, t], each result once, ties by id."""
+        if self._are_results(rows, k):
+            return rows.first(k)
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k + _ties(rows.score_QT, k)
         while True:
             some = rows.first(taken)
-            table, place_QT = self._take(some.row_QT, needs=needs)
+            table, place_QT = self.documents(some.row_QT, needs="ids")
             number_N = by_name(table[ID])
             # The appended number is the one that row -1 looks up.
-            order = np.lexsort((np.append(number_N, len(number_N))[place_QT], -some.score_QT), axis=1)
-            score_QK, place_QK = once(take(some.score_QT, order), take(place_QT, order), number_N, k)
+            name_QT = np.append(number_N, len(number_N))[place_QT]
+            order_QT = np.lexsort((name_QT, -some.score_QT), axis=1)
+            some, name_QT = some.take(order_QT), take(name_QT, order_QT)
+            dropped_QT = (some.row_QT < 0) | repeated(name_QT)
+            best = some.without(dropped_QT).take(np.argsort(dropped_QT, axis=1, kind="stable")[:, :k])
             # A result may lie in several files.
-            if not (lacks(place_QK, k) & (many_Q > taken)).any():
-                return score_QK, place_QK, table, place_QT
+            if not (lacks(best.row_QT, k) & (many_Q > taken)).any():
+                return best
             taken *= 2
 
-    def _take(self, row_QT: Ints, *, needs: Needs) -> tuple[pa.Table, Ints]:
-        """Return a table of the rows' documents, and the place [q, t] in it of each row's document."""
-        distinct, place = np.unique(row_QT, return_inverse=True)
-        none = int((distinct < 0).sum())
-        distinct, place_QT = distinct[none:], np.reshape(place, row_QT.shape) - none
+    def _are_results(self, rows: RankedRows, k: int) -> bool:
+        """Return True if the first k rows of each query are distinct results in order: then no id is read."""
+        score_QT = rows.score_QT[:, : k + 1]
+        ties = (score_QT[:, 1:] == score_QT[:, :-1]) & (score_QT[:, 1:] > -np.inf)
+        return len(self._segments) == 1 and not self._segments[0].holds_passages and not bool(ties.any())
+
+    def documents(self, row_QT: Ints, *, needs: Needs) -> tuple[pa.Table, Ints]:
+        """Read the columns that `needs` names of rows: a table, and the place [q, t] in it of each row's document."""
+        if len(row_QT) == 1 and (row_QT >= 0).all():  # distinct
+            order = row_QT[0].argsort()
+            distinct, place_QT, none = row_QT[0, order], np.empty_like(row_QT), 0
+            place_QT[0, order] = np.arange(len(order))
+        else:
+            distinct, place = np.unique(row_QT, return_inverse=True)
+            none = int((distinct < 0).sum())
+            distinct, place_QT = distinct[none:], np.reshape(place, row_QT.shape) - none
         cuts = np.searchsorted(distinct, self.begin_S).tolist()
         tables = [
             segment.take(distinct[begin:end] - first, needs=needs) for segment, first, begin, end in self._spans(cuts)
         ]
+        if len(tables) == 1:
+            return tables[0], place_QT
         return pa.concat_tables(tables or [pa.table({ID: pa.array([], pa.string())})]), place_QT
 
 

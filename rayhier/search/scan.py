@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, Ranking, padded
+from rayhier.dataset.ranking import ID, Needs, Ranking
 from rayhier.dataset.words import word_hashes
 from rayhier.search.codebook import Codebook, codebook_of
 from rayhier.search.lists import FileLists, LeafLists
@@ -169,27 +169,23 @@ class LeafScan:
         """
         fetch = self._fetched(k)
         first = self.candidates(query_QM, leaves_QB, k, fetch, where)
-        score_QK, row_QK, documents, _ = self.rows.results(first.rows, k, needs=needs)
-        tables, short_A = [documents], np.flatnonzero(~first.whole_Q & lacks(row_QK, k))
+        best, scanned_Q = self.rows.best(first.rows, k), first.scanned_Q
+        short_A = np.flatnonzero(~first.whole_Q & lacks(best.row_QT, k))
         while len(short_A):
             fetch *= 2  # many rows belong to few results
             more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch, where)
-            score_AK, row_AK, documents, _ = self.rows.results(more.rows, k, needs=needs)
-            begin, width = sum(table.num_rows for table in tables), row_AK.shape[1]
-            score_QK, row_QK = padded(score_QK, width, -np.inf), padded(row_QK, width, -1)
-            score_QK[short_A, :width], row_QK[short_A, :width] = score_AK, np.where(row_AK >= 0, row_AK + begin, -1)
-            tables.append(documents)
-            short_A = short_A[~more.whole_Q & lacks(row_AK, k)]
-        leaves_Q, scanned_Q = (leaves_QB >= 0).sum(axis=1), first.scanned_Q
-        table = documents if len(tables) == 1 else pa.concat_tables(tables)
+            best = best.replaced(short_A, found := self.rows.best(more.rows, k))
+            short_A = short_A[~more.whole_Q & lacks(found.row_QT, k)]
         if self.codec == "pq" and self.holds_passages:  # codes may have found a worse passage of a result
-            ranked = self.passages(query_QM, table, row_QK, leaves_QB)
-            score_QK, row_QK, table, _ = self.rows.results(ranked, k, needs=needs)
-            scanned_Q = scanned_Q + (ranked.row_QT >= 0).sum(axis=1)
-        return Ranking(score_QK, row_QK, table, first.visited_Q, scanned_Q, leaves_Q)
+            ranked = self.passages(query_QM, best.row_QT, leaves_QB)
+            best, scanned_Q = self.rows.best(ranked, k), scanned_Q + (ranked.row_QT >= 0).sum(axis=1)
+        table, row_QK = self.rows.documents(best.row_QT, needs=needs)
+        leaves_Q = (leaves_QB >= 0).sum(axis=1)
+        return Ranking(best.score_QT, row_QK, table, first.visited_Q, scanned_Q, leaves_Q)
 
-    def passages(self, query_QM: Floats, documents: pa.Table, row_QK: Ints, leaves_QB: Ints) -> RankedRows:
-        """Score the passages of each query's results, rows [q, k] of a table, that lie in its leaves [q, β]."""
+    def passages(self, query_QM: Floats, row_QK: Ints, leaves_QB: Ints) -> RankedRows:
+        """Score the passages of each query's results, rows [q, k], that lie in its leaves [q, β]."""
+        documents, row_QK = self.rows.documents(row_QK, needs="ids")
         names, rows_of = np.array([*documents[ID].to_pylist(), None], object), defaultdict[str, list[int]](list)
         hash_X = word_hashes(set(names[:-1]))
         for segment, begin in zip(self.segments, self.rows.begin_S.tolist(), strict=False):
@@ -219,9 +215,10 @@ class LeafScan:
         if where is not None:
             row_T = row_T[self.mask(where)[row_T]]
         ranked = self.rows.scored(query_QM, np.tile(row_T, (len(query_QM), 1)))
-        score_QK, row_QK, documents, _ = self.rows.results(ranked, k, needs="ids")
+        best = self.rows.best(ranked, k)
+        table, row_QK = self.rows.documents(best.row_QT, needs="ids")
         scored_Q = np.full(len(query_QM), len(row_T))
-        return Ranking(score_QK, row_QK, documents, scored_Q, scored_Q, np.zeros_like(scored_Q))
+        return Ranking(best.score_QT, row_QK, table, scored_Q, scored_Q, np.zeros_like(scored_Q))
 
     def candidates(
         self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None, where: Filter | None = None
