@@ -8,13 +8,16 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.follower import Follower
-from rayhier.serve.backend.handles import WriterHandle
 from rayhier.serve.backend.readers import SECONDS
 from rayhier.serve.errors import ApiError, LostError
 from rayhier.storage.writer_lease import clock
+
+if TYPE_CHECKING:  # imports Ray
+    from rayhier.serve.backend.handles import WriterHandle
 
 BEHIND_SECONDS = 0.1
 """Seconds between two calls of a Writer that has not seen yet what was read from storage."""
@@ -26,7 +29,7 @@ log = logging.getLogger("ray.serve")
 
 
 class Following:
-    def __init__(self, follower: Follower, writer: WriterHandle) -> None:
+    def __init__(self, follower: Follower, writer: "WriterHandle") -> None:
         """Follow once `run` runs; until the Writer has answered, storage counts."""
         self._follower, self._writer, self._name = follower, writer, uuid.uuid4().hex
         self._until = 0.0
