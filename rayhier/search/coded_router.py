@@ -113,6 +113,8 @@ class CodedRouter:
 
     def _added(self, query_NM: Floats) -> Floats:
         """Return what the router adds to vectors [n, m]; by torch, since numpy's threads would wait at faiss's cost."""
+        if len(query_NM) == 1:
+            return np.asarray(np.maximum(query_NM @ self._V.numpy().T, 0) @ self._U.numpy().T)
         query = torch.tensor(np.ascontiguousarray(query_NM, dtype=np.float32))
         return torch.relu(query @ self._V.T).matmul(self._U.T).numpy()
 

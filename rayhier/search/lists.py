@@ -26,13 +26,14 @@ from rayhier.dataset.ranking import once, take
 from rayhier.search import codecs, leaf_by_leaf
 from rayhier.search.codebook import Codebook
 from rayhier.search.threads import in_pool, in_threads, single_products, threads_for
-from rayhier.search.visited import Places, Repeats
 
 FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 16
 """Fewest queries that each of several threads scans; of codes more, since a thread reads a list once for all of its
 queries."""
 FEW = 32
 """Leaves of a file that are looked up first in all layers: nearly every layer has one of them."""
+COUNTED = 4_000_000
+"""Rows of documents' further leaves that are looked at together, about."""
 OFFSET = (1 << 32) - 1
 """Bits of a faiss label that are the row's place in its list; the bits above are the list."""
 
@@ -124,6 +125,7 @@ class LeafLists:
         held_L = np.concatenate([np.zeros(0, np.int64), *(file.size_L for file in files)])
         leaf_L = np.concatenate([np.zeros(0, np.int64), *(file.leaf_L for file in files)])
         in_range_L = np.ones(len(leaf_L), bool) if leaves is None else _among(leaf_L, leaves)
+        self._leaves = leaves if leaves is not None else range(int(leaf_L.max(initial=-1)) + 1)
         self._begin_L, self._held_L = np.cumsum(held_L) - held_L, held_L
         self._scan_only(np.where(in_range_L, held_L, 0))
         self._layers = _layers(leaf_L, in_range_L, self._first_F)
@@ -146,7 +148,7 @@ class LeafLists:
 
     def choose(self, mask_N: Bools) -> None:
         """Scan and count from now on only the rows where `mask_N` [n] is True."""
-        self.__dict__.pop("_repeats", None)
+        self.__dict__.pop("_further", None)
         chosen = np.bincount(self._list_of_rows()[mask_N], minlength=len(self.sizes)).astype(np.int64)
         self._mask_N = mask_N
         self._scan_only(np.where(self.sizes > 0, chosen, 0))
@@ -173,7 +175,7 @@ class LeafLists:
     @property
     def documents(self) -> int:
         """Number of distinct documents that are scanned; of passages where documents are cut into them."""
-        return self.scanned - (0 if self._repeats is None else self._repeats.rows)
+        return self.scanned - (0 if self._further is None else len(self._further[1]))
 
     def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
         """Return scores [q, k] and rows [q, k] of the best results in each query's leaves [q, β], each result once.
@@ -201,16 +203,62 @@ class LeafLists:
         leaves, holds it too, whether or not that leaf's list is among these.
         """
         list_QB = self._lists(leaves_QB)
-        scanned_Q = self._scanned(list_QB)
-        repeats = self._repeats
-        return (scanned_Q if repeats is None else scanned_Q - repeats.count(list_QB, leaves_QB)), scanned_Q
+        scanned_Q, further = self._scanned(list_QB), self._further
+        if further is None:
+            return scanned_Q, scanned_Q
+        begin_L, lower_AR = further
+        size_QB = begin_L[list_QB + 1] - begin_L[list_QB]
+        size_QB[list_QB < 0] = 0
+        if size_QB.sum() <= COUNTED:
+            return scanned_Q - self._repeats(begin_L, lower_AR, list_QB, size_QB, leaves_QB), scanned_Q
+        cuts = np.flatnonzero(np.diff(np.cumsum(size_QB.sum(axis=1)) // COUNTED)) + 1
+        parts = zip(*(np.split(array_QB, cuts) for array_QB in (list_QB, size_QB, leaves_QB)), strict=True)
+        return scanned_Q - np.concatenate([self._repeats(begin_L, lower_AR, *part) for part in parts]), scanned_Q
+
+    def _repeats(self, begin_L: Ints, lower_AR: Ints, list_QB: Ints, size_QB: Ints, leaves_QB: Ints) -> Ints:
+        """Count the rows [q] of further leaves whose document lies in another leaf of the query, at a lower rank."""
+        query_X, place_X = np.nonzero(size_QB)
+        size_X = size_QB[query_X, place_X]
+        row_A = np.repeat(begin_L[list_QB[query_X, place_X]] - np.cumsum(size_X) + size_X, size_X)
+        row_A += np.arange(len(row_A))
+        query_A, width, q = np.repeat(query_X, size_X), self._width, len(list_QB)
+        lower_AR = lower_AR[row_A]
+        again_A = self._probed(leaves_QB).ravel()[
+            np.where(lower_AR < 0, width - 1, lower_AR) + width * query_A[:, None]
+        ]
+        return np.bincount(query_A[again_A.any(axis=1)], minlength=q)
+
+    def again(self, row_QK: Ints, leaves_QB: Ints) -> Bools:
+        """Mark rows [q, k] whose document has another row too that the query scans here, in a leaf of lower rank."""
+        lower_NR = None if self.copies is None else self.copies.lower_NR
+        if lower_NR is None:
+            return np.zeros(row_QK.shape, bool)
+        here_QB = np.where((leaves_QB >= self._leaves.start) & (leaves_QB < self._leaves.stop), leaves_QB, -1)
+        lower_QKR, query_Q = lower_NR[row_QK], np.arange(len(row_QK))
+        return np.asarray(self._probed(here_QB)[query_Q[:, None, None], lower_QKR].any(axis=2) & (row_QK >= 0))
+
+    def _probed(self, leaves_QB: Ints) -> Bools:
+        """Return a table [q, l + 1]: True for the leaves of each query; the last column, of leaf -1, stays False."""
+        probed = np.zeros((len(leaves_QB), self._width), bool)
+        probed[np.arange(len(leaves_QB))[:, None], np.minimum(leaves_QB, self._width - 1)] = True
+        probed[:, -1] = False
+        return probed
 
     @cached_property
-    def _repeats(self) -> Repeats | None:
+    def _width(self) -> int:
+        lower_NR = None if self.copies is None else self.copies.lower_NR
+        return 1 if lower_NR is None else int(lower_NR.max(initial=-1)) + 2
+
+    @cached_property
+    def _further(self) -> tuple[Ints, Ints] | None:
+        """Rows of documents' further leaves: where those of each list begin [l + 1], and their lower leaves [a, r]."""
         if self.copies is None or self.copies.lower_NR is None:
             return None
-        counted_N = None if (self.sizes == self._held_L).all() else self.mask & (self.sizes > 0)[self._list_of_rows()]
-        return Repeats.of(self._list_of_rows(), self.copies.lower_NR, len(self.sizes), counted_N)
+        lower_NR, list_N = self.copies.lower_NR, self._list_of_rows()
+        row_A = np.flatnonzero((lower_NR >= 0).any(axis=1) & self.mask & (self.sizes > 0)[list_N])
+        row_A = row_A[np.argsort(list_N[row_A], kind="stable")]
+        counts_L = np.bincount(list_N[row_A], minlength=len(self.sizes))
+        return np.concatenate([[0], np.cumsum(counts_L)]), lower_NR[row_A]
 
     def _list_of_rows(self) -> Ints:
         """Return the list [n] of each row."""
@@ -316,6 +364,21 @@ class LeafLists:
         """Return True if a query has too few results although its leaves hold rows that were not fetched."""
         few = row_QK[:, -1] < 0
         return bool(few.any() and (self._scanned(list_QB[few]) > fetched).any())
+
+
+class Places:
+    """Positions of leaves among some leaves, for instance those that one file holds."""
+
+    def __init__(self, leaf_L: Ints, place_L: Ints | None = None) -> None:
+        """Take the numbers of the leaves [l], in ascending order, and their positions [l], None: 0, 1, 2 and so on."""
+        # The first and the last entry stay -1: leaves below and above the range are looked up there.
+        self._before = int(leaf_L[0]) - 1 if len(leaf_L) else 0
+        self._place = np.full(int(leaf_L[-1]) - self._before + 2 if len(leaf_L) else 1, -1)
+        self._place[leaf_L - self._before] = np.arange(len(leaf_L)) if place_L is None else place_L
+
+    def __call__(self, leaves: Ints) -> Ints:
+        """Return each leaf's position among the leaves that the constructor took; -1 for any other leaf."""
+        return self._place.take(leaves - self._before, mode="clip")
 
 
 class Chosen:

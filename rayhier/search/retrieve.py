@@ -327,7 +327,7 @@ class Retriever:
             goal = Goal(request.k, request.beam, matching=0, widest=end, jumps=jumps)
         widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
         while True:
-            query_AM = routes.encoded[widening.asked_A].numpy
+            query_AM = routes.encoded.numpy if len(widening.asked_A) == q else routes.encoded[widening.asked_A].numpy
             (reply,) = yield [Scan(query_AM, widening.leaves, fetch, request.where, request.read)]
             names = reply.names(len(query_AM))
             for row, unavailable in zip(widening.asked_A.tolist(), names, strict=True):

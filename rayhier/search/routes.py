@@ -55,14 +55,14 @@ def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
     began = time.perf_counter()
     encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)
     routing = time.perf_counter()
-    nowhere = np.zeros((len(encoded), 0), np.int64), np.zeros((len(encoded), 0), np.float32)
     if beam:
         leaves_QB, log_prob_QB = model.route(encoded, beam)
-        routes = Routes(encoded, leaves_QB, log_prob_QB, model.densities(leaves_QB, log_prob_QB))
+        density_QB, flat = model.densities(leaves_QB, log_prob_QB), None
     else:
-        routes = Routes(encoded, *nowhere, flat=model.flat_query(encoded))
-    done = time.perf_counter()
-    return replace(routes, encode_ms=1e3 * (routing - began), route_ms=1e3 * (done - routing))
+        leaves_QB, log_prob_QB = np.zeros((len(encoded), 0), np.int64), np.zeros((len(encoded), 0), np.float32)
+        density_QB, flat = None, model.flat_query(encoded)
+    times = 1e3 * (routing - began), 1e3 * (time.perf_counter() - routing)
+    return Routes(encoded, leaves_QB, log_prob_QB, density_QB, flat, *times)
 
 
 def _encoded(model: Model, queries: Queries) -> Encoded:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Needs, by_name, once, padded, repeated, take
+from rayhier.dataset.ranking import ID, Needs, by_name, padded, repeated, take
 from rayhier.search.segment import Segment, leaf_pairs
 from rayhier.search.threads import in_threads
 from rayhier.spec.filter import Filter
@@ -75,10 +75,6 @@ class RankedRows:
         score_QT[query_A], row_QT[query_A] = -np.inf, -1
         score_QT[query_A, :width], row_QT[query_A, :width] = rows.score_QT, rows.row_QT
         return RankedRows(score_QT, row_QT)
-
-    def once(self, result_N: Ints | None) -> "RankedRows":
-        """Keep the first row of each result; `result_N` [n] numbers the results of rows, None: every row is one."""
-        return self if result_N is None else RankedRows(*once(self.score_QT, self.row_QT, result_N, len(self.row_QT.T)))
 
 
 class Rows:
@@ -167,9 +163,12 @@ class Rows:
                 yield segment, first, begin, end
 
     def best(self, rows: RankedRows, k: int) -> RankedRows:
-        """Return the best k results of each query among its best rows [q, t], each result once, ties by id."""
-        if self._are_results(rows, k):
-            return rows.first(k)
+        """Return the best k results of each query among its best rows [q, t], each result once, ties by id.
+
+        `rows` hold a document in two leaves once; only of passages several rows may belong to one result.
+        """
+        if self._are_distinct and not _has_ties(rows.score_QT[:, : k + 1]):
+            return rows.first(k)  # no id is read
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k + _ties(rows.score_QT, k)
         while True:
             some = rows.first(taken)
@@ -181,16 +180,14 @@ class Rows:
             some, name_QT = some.take(order_QT), take(name_QT, order_QT)
             dropped_QT = (some.row_QT < 0) | repeated(name_QT)
             best = some.without(dropped_QT).take(np.argsort(dropped_QT, axis=1, kind="stable")[:, :k])
-            # A result may lie in several files.
+            # Several passages may belong to one result.
             if not (lacks(best.row_QT, k) & (many_Q > taken)).any():
                 return best
             taken *= 2
 
-    def _are_results(self, rows: RankedRows, k: int) -> bool:
-        """Return True if the first k rows of each query are distinct results in order: then no id is read."""
-        score_QT = rows.score_QT[:, : k + 1]
-        ties = (score_QT[:, 1:] == score_QT[:, :-1]) & (score_QT[:, 1:] > -np.inf)
-        return len(self._segments) == 1 and not self._segments[0].holds_passages and not bool(ties.any())
+    @cached_property
+    def _are_distinct(self) -> bool:
+        return not any(segment.holds_passages for segment in self._segments)
 
     def documents(self, row_QT: Ints, *, needs: Needs) -> tuple[pa.Table, Ints]:
         """Read the columns that `needs` names of rows: a table, and the place [q, t] in it of each row's document."""
@@ -256,6 +253,10 @@ class _Memory:
 def _blocks_read() -> int:
     """Return the number of blocks that this thread had the system read from disks."""
     return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_inblock
+
+
+def _has_ties(score_QT: Floats) -> bool:
+    return bool(((score_QT[:, 1:] == score_QT[:, :-1]) & (score_QT[:, 1:] > -np.inf)).any())
 
 
 def _ties(score_QT: Floats, k: int) -> int:

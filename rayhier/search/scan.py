@@ -225,7 +225,7 @@ class LeafScan:
     ) -> "Candidates":
         """Find the best rows of each query in its leaves [q, β]: at least k results' where there are as many.
 
-        Of each file a result has a single row. Where the codec loses precision, the best `fetch` rows are scored
+        A document, or a passage, has a single row. Where the codec loses precision, the best `fetch` rows are scored
         again.
         """
         fetch = fetch or self._fetched(k)
@@ -239,9 +239,11 @@ class LeafScan:
         if self.codec == "pq":
             # Only the stored vectors tell which passage of a document is the best.
             ranked = self.rows.scored(query_QM, _without_ties(ranked, whole_Q, k))
-        result_N = None if lists.copies is None else lists.copies.result_N
         visited_Q, scanned_Q = lists.count(leaves_QB)
-        return Candidates(ranked.once(result_N), visited_Q, scanned_Q, whole_Q)
+        again_QT = lists.again(ranked.row_QT, leaves_QB)
+        if again_QT.any():
+            ranked = ranked.without(again_QT).take(np.argsort(again_QT, axis=1, kind="stable"))
+        return Candidates(ranked, visited_Q, scanned_Q, whole_Q)
 
     def _fetched(self, k: int) -> int:
         """Return the number of rows to fetch for k results: a document in two leaves has two."""

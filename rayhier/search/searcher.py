@@ -197,14 +197,15 @@ class Searcher:
 
     def drive(self, request: Request, routes: Routes, reply: Callable[[Work], Reply]) -> Found:
         """Search for queries that were encoded and routed; `reply` does each piece of work, here or elsewhere."""
-        retriever = Retriever(self.rules, self.model.widen, self.reranker)
+        retriever, parts = Retriever(self.rules, self.model.widen, self.reranker), list[Found]()
         size = len(routes.encoded) if request.pool is None else AT_ONCE
-        parts = []
-        for start in range(0, max(1, len(routes.encoded)), max(1, size)):
+        if len(routes.encoded) <= size:
+            return run_sync(retriever(request, routes), lambda work: [reply(piece) for piece in work])
+        for start in range(0, len(routes.encoded), size):
             rows = slice(start, start + size)
             retrieval = retriever(request.part(rows), routes.part(rows))
             parts.append(run_sync(retrieval, lambda work: [reply(piece) for piece in work]))
-        return parts[0] if len(parts) == 1 else _stacked(parts)
+        return _stacked(parts)
 
     def reply(self, work: Work) -> Reply:
         """Do a piece of a search's work in this process."""

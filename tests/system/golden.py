@@ -67,16 +67,21 @@ def record(folder: Path) -> None:
         path.write_text(yaml.safe_dump({"name": name, "workdir": str(work), **spec}))
         subprocess.run([sys.executable, "-m", "rayhier.run", str(path)], check=True, stdout=sys.stderr)
         with (folder / f"{name}.jsonl").open("w") as answers:
-            for state, ask in states(work):
+            for state, ask in states(work, levels=name == "levels"):
+                vectors = [row["embedding"] for row in ask({"input": questions}, "embeddings")["data"]]
                 for request in requests(questions, levels=name == "levels"):
-                    answered = ask(request)
+                    by_vector = request["mode"] == "dense" and request["k"] == 10
+                    asked = {**request, "queries": None, "vectors": vectors} if by_vector else request
+                    answered = ask(asked)
                     kept = [[[row["id"], row["score"]] for row in each["results"]] for each in answered["answers"]]
                     answers.write(json.dumps({"state": state, "request": request, "answers": kept}) + "\n")
 
 
-def states(work: Path) -> Iterator[tuple[str, Callable[[Record], Record]]]:
+def states(work: Path, *, levels: bool) -> Iterator[tuple[str, Callable[..., Record]]]:
     """Name each state of an index, and a function that asks its server: built, changed, with a tail, folded."""
-    yield from _served(work, "built", [])
+    yield from _served(work, "built", [], writes=not levels)
+    if levels:  # which have no tail
+        return
     with rayhier.open(str(work)) as index:
         ids = [document.id for document in index.documents(limit=400)]
         added = [_document(f"added {number}", number) for number in range(60)]
@@ -98,21 +103,31 @@ def _document(name: str, number: int) -> Record:
     return {"id": name, "title": f"Trial {number}", "text": text, "fields": {"year": 1980 + number, "lang": "de"}}
 
 
-def _served(work: Path, state: str, changes: list[tuple[str, Record]]) -> Iterator[tuple[str, Callable[..., Record]]]:
-    with _server(work) as ask:
+def _served(
+    work: Path, state: str, changes: list[tuple[str, Record]], *, writes: bool = True
+) -> Iterator[tuple[str, Callable[..., Record]]]:
+    with _server(work, writes=writes) as ask:
         for method, body in changes:
             ask(body, "documents", method)
         yield state, ask
 
 
 @contextmanager
-def _server(work: Path) -> Iterator[Callable[..., Record]]:
+def _server(work: Path, *, writes: bool) -> Iterator[Callable[..., Record]]:
     """Serve an index; yields a function that sends a body."""
     token = work.parent / "token"
     token.write_text(TOKEN)
     token.chmod(0o600)
-    never = ["--set", "writes.fold_documents=100000", "--set", "writes.fold_seconds=3600"]
-    command = [sys.executable, "-m", "rayhier", "serve", str(work), "--port", str(PORT), "--write-token-file"]
+    never = [
+        "--set",
+        "limits.max_beam=100000",
+        "--set",
+        "writes.fold_documents=100000",
+        "--set",
+        "writes.fold_seconds=3600",
+    ]
+    command = [sys.executable, "-m", "rayhier", "serve", str(work), "--port", str(PORT)]
+    command.append("--write-token-file" if writes else "--token-file")
 
     def ask(body: Record, path: str = "search:batch", method: str = "POST") -> Record:
         data, headers = json.dumps(body).encode(), {"Authorization": f"Bearer {TOKEN}"}
@@ -143,7 +158,7 @@ def requests(questions: list[str], *, levels: bool) -> Iterator[Record]:
             continue
         body = (
             {"mode": mode, "k": k}
-            | ({} if beam is None else {"beam": beam})
+            | ({} if beam is None or mode == "bm25" else {"beam": beam})
             | ({} if where is None else {"filter": where})
         )
         yield {"queries": questions[: 10 if k == 1 else QUERIES], **body}
