@@ -35,7 +35,7 @@ from benchmarks.serve.load import TOKEN, Check, Load, a_second, at_a_time
 from benchmarks.tables import Goal
 from rayhier.arrays import Floats
 from rayhier.search.answer import Answer
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 from rayhier.serve.config import HA_PROXY
 
@@ -91,7 +91,7 @@ def _deploy(workdir: Path, token: Path) -> None:
         time.sleep(0.5)
 
 
-def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: float) -> Iterator[Goal]:
+def measure(searcher: Snapshot, texts: list[str], vectors: Floats, seconds: float) -> Iterator[Goal]:
     """All goals, in their order."""
     by_text, by_vector = (
         [json.dumps({key: one, "k": K}).encode() for one in questions]
@@ -122,7 +122,7 @@ def _load(name: str, bodies: Sequence[bytes], clients: int) -> Load:
     return at_a_time(PORT, f"/{name}{PATH}", bodies, clients)
 
 
-def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goal]:
+def equal(searcher: Snapshot, texts: list[str], vectors: Floats) -> Iterator[Goal]:
     """Shares of a thousand questions that are answered as offline search does, alone and in batches."""
     beam = searcher.model.spec.search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
     kinds: dict[str, tuple[str, Sequence[Any], list[Answer]]] = {

@@ -12,7 +12,7 @@ from benchmarks.pages import write
 from benchmarks.serve.load import Load, a_second, at_a_time
 from benchmarks.tables import Goal, goal_table
 from rayhier.progress import say
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend.version import Version
 from rayhier.storage import columns, current
 
@@ -35,9 +35,9 @@ def ended(goals: Iterable[Goal], docs: Path, name: str, about: Iterable[str]) ->
     return 0 if all(goal.met for goal in found if goal.limit is not None) else 1
 
 
-def asked(workdir: Path) -> tuple[Searcher, list[str]]:
+def asked(workdir: Path) -> tuple[Snapshot, list[str]]:
     """Offline search of an index, which encodes queries in float32 as servers do, and the collection's queries."""
-    searcher = Searcher.open(workdir)
+    searcher = Snapshot.open(workdir)
     searcher.model = Version.newest(str(workdir))[0].model("float32").load()
     corpus = current.artifact(workdir, current.read(workdir), "corpus")
     return searcher, columns.read([corpus.path("queries.parquet")], ["text"])["text"].to_pylist()

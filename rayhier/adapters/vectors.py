@@ -37,7 +37,7 @@ from rayhier.index.vacuum import vacuum
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, load_router
 from rayhier.search.model import Model
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.storage import leaf_map, schemas
@@ -109,7 +109,7 @@ class VectorIndex:
         self._root, self._spec = self._folder / "index", self._read({})
         self._space: Space | None = None
         self._router: Router | None = None
-        self._searcher: Searcher | None = None
+        self._searcher: Snapshot | None = None
         self.asked = self.visited = self.compared = 0
         """Since `search_as`: queries, documents visited for them, and rows and leaves compared."""
 
@@ -223,8 +223,8 @@ class VectorIndex:
 
     def _open(self, router: Router) -> None:
         self._router, model = router, Model(router, _no_encoder, self._spec)
-        self._searcher = Searcher.over(model, LeafMap.open(self._root), {})
-        self._searcher.reader.open_files()
+        self._searcher = Snapshot(self._spec, LeafMap.open(self._root), model)
+        self._searcher.open_files()
 
 
 def _ids(numbers: Iterable[int]) -> pa.Array:

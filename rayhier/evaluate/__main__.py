@@ -16,7 +16,7 @@ from rayhier.storage.paths import Location, locate
 if TYPE_CHECKING:
     from rayhier.dataset.measures import Judge
     from rayhier.search.request import Request
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.snapshot import Snapshot
 
 TOGETHER = 64
 """Number of queries that are searched together."""
@@ -63,12 +63,12 @@ def _measure(options: argparse.Namespace) -> list[str]:
     from rayhier.dataset.queries import relevant
     from rayhier.evaluate.output import trec
     from rayhier.evaluate.tables import aligned, cell
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.snapshot import Snapshot
 
-    searcher = Searcher.open(workdir)
+    searcher = Snapshot.open(workdir)
     spec = searcher.model.spec
     answers = {name for query in queries.ids for name in relevant(queries.grades[query])}
-    indexed = searcher.reader.leaves.holds(answers)
+    indexed = searcher.leaves.holds(answers)
     if not indexed:
         raise InputError(
             f"--judgements: none of the {len(answers):,} answers is a document of the index, {min(answers)!r} for "
@@ -123,7 +123,7 @@ def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
     return sum(normal(text) in known for text in texts)
 
 
-def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
+def _controls(searcher: "Snapshot", texts: Sequence[str], k: int) -> dict[str, "Request"]:
     """Requests for exact search with the same encoder, search by vectors alone, and BM25, where these differ."""
     rules = searcher.rules
     controls = {}
@@ -137,7 +137,7 @@ def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "
 
 
 def _ranked(
-    searcher: "Searcher", request: "Request", judge: "Judge"
+    searcher: "Snapshot", request: "Request", judge: "Judge"
 ) -> tuple[dict[str, dict[str, float]], float, float]:
     """A request's TREC run, the mean documents that a query visited, and the seconds for all queries."""
     if request.budget and searcher.reranker is None:

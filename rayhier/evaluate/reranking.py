@@ -19,10 +19,9 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking
 from rayhier.scores.scorer import open_scorer
 from rayhier.search.model import Model
-from rayhier.search.reader import Reader
 from rayhier.search.rerank import RerankWeight
-from rayhier.search.searcher import Searcher
 from rayhier.search.segment import VECTOR
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 from rayhier.storage import columns
@@ -46,8 +45,7 @@ def choose_beside(
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST)))
     opened = Model.open(model, spec)
-    reader = Reader.open(spec, leaf_map, opened.flat_similarity, None)
-    searcher = Searcher(opened.load(), reader, leaf_map.manifest)
+    searcher = Snapshot(spec, leaf_map, opened.load())
     depth, texts = min(CHOSEN_DEPTH, rerank.budget), list(dev.texts)
     request = replace(searcher.rules.request(texts, depth), pool=None, needs="vectors")
     ranking = searcher.retrieve(request).ranking

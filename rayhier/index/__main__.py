@@ -193,7 +193,7 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
     """Documents by their ids, as lines of JSON; those of the change log too."""
     import pyarrow as pa
 
-    from rayhier.search.live import stored_and_tail, together
+    from rayhier.search.snapshot import stored_and_tail, together
     from rayhier.search.stored import Listing, Lookup, documents, read_shards
     from rayhier.search.tail import Tail
     from rayhier.storage.change_log import ChangeLog

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rayhier.search.answer import Answer
     from rayhier.search.batch import Answers, Job
     from rayhier.search.request import Request, Rules
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.snapshot import Snapshot
     from rayhier.storage.current import Current
     from rayhier.storage.paths import Location
 
@@ -82,9 +82,9 @@ def _search(parsed: argparse.Namespace) -> None:
         return
     say(f"loading index and encoder from {parsed.workdir}")
     from rayhier.scores.call_budget import ScorerError
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.snapshot import Snapshot
 
-    searcher = Searcher.open(parsed.workdir)
+    searcher = Snapshot.open(parsed.workdir)
     for queries in _queries(parsed.query):
         request = searcher.rules.request(
             queries, parsed.k, parsed.beam, _filter(parsed, searcher), parsed.mode, budget=parsed.budget, name=NAME
@@ -151,9 +151,9 @@ def _answers(parsed: argparse.Namespace, workdir: "Location", now: "Current", jo
             yield workers.answers(job.arguments)
         return
     from rayhier.search.batch import in_this_process
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.snapshot import Snapshot
 
-    searcher = Searcher.of_version(workdir, now, job.manifest.version)
+    searcher = Snapshot.of_version(workdir, now, job.manifest.version)
     try:
         yield in_this_process(searcher, job.arguments)
     finally:
@@ -199,7 +199,7 @@ def published_rules(place: str) -> "Rules":
     return rules_of(now.spec, manifest, calibration_of(workdir, now))
 
 
-def _filter(parsed: argparse.Namespace, searcher: "Searcher") -> Any:
+def _filter(parsed: argparse.Namespace, searcher: "Snapshot") -> Any:
     return None if parsed.filter is None else _parse(parsed.filter, searcher.rules.fields)
 
 
@@ -249,7 +249,7 @@ def _prompted() -> str | None:
         return None
 
 
-def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterator[str]:
+def lines(searcher: "Snapshot", request: "Request", answer: "Answer") -> Iterator[str]:
     """Yield the lines that show a query's answer: its results, then the documents and leaves visited for them."""
     visits_leaves = request.beam > 0
     if answer.hits:
@@ -276,8 +276,8 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
         yield f"documents that match{within}: {len(answer.hits)}, fewer than k ({request.k})"
     if request.mode == "bm25":
         return
-    if searcher.reader.flat is not None:
-        similarity = searcher.reader.flat.similarity
+    if searcher.levels is not None:
+        similarity = searcher.levels.similarity
         again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
         yield f"compared all {answer.documents:,} documents{matching} by {similarity.numbers}{again}"
         return

@@ -25,7 +25,7 @@ from rayhier.scores.call_budget import ScorerError
 from rayhier.search.query_files import Chunk, Refused, Source
 from rayhier.search.request import Request, Rules
 from rayhier.search.retrieve import Found
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.leaf_map import LeafMap, Manifest
@@ -138,7 +138,7 @@ class Job:
         return done
 
 
-def in_this_process(searcher: Searcher, arguments: dict[str, Any]) -> Answers:
+def in_this_process(searcher: Snapshot, arguments: dict[str, Any]) -> Answers:
     """Return the function that searches one chunk after another in this process."""
 
     def answers(chunks: Numbered) -> Iterator[tuple[int, pa.Table]]:

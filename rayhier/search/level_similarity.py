@@ -48,6 +48,15 @@ class LevelSimilarity:
         offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)
         return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.comparison, offset_K).numpy())
 
+    def even(self, query_QM: Floats, depth: int) -> "FlatQuery":
+        """Make the numbers of texts, by their vectors [q, m], that are equally probable in every leaf of a tree."""
+        again = {
+            "none": None,
+            "vectors": query_QM,
+            "level": np.full((len(query_QM), 2**depth), 2.0**-depth, np.float32),
+        }
+        return FlatQuery(np.full((len(query_QM), 2**self.level), 2.0**-self.level, np.float32), again[self.again])
+
     def query(self, router: RetreeverRouter, encoded: Encoded) -> "FlatQuery":
         """Compute queries' numbers as documents' are computed, from leaf probabilities in the stored precision.
 

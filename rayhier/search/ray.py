@@ -29,7 +29,7 @@ from rayhier.search.query_files import Chunk
 from rayhier.search.request import Request
 from rayhier.search.retrieve import Found, Reading, Reply, Scan, Score, Work
 from rayhier.search.routes import find_routes
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
 from rayhier.storage.current import Current
@@ -54,20 +54,20 @@ class Worker:
         os.environ["RAYON_NUM_THREADS"] = "1"  # the tokenizer's threads, read when it first runs
         self._index, self._leaves, self._number = (locate(workdir), now, version), leaves, number
         self._opening, self._one = threading.Lock(), threading.Lock()
-        self._opened: Searcher | None = None
+        self._opened: Snapshot | None = None
 
     @property
-    def _searcher(self) -> Searcher:
+    def _searcher(self) -> Snapshot:
         """The opened index. Ray would hide an InputError of the constructor in a stack trace."""
         with self._opening:
             if self._opened is None:
-                self._opened = Searcher.of_version(*self._index, self._leaves[self._number])
+                self._opened = Snapshot.of_version(*self._index, self._leaves[self._number])
             return self._opened
 
     def read(self, work: Reading) -> Any:
         """Do a piece of a search's work in this worker's leaves; InputError where a file is not as published."""
         _one_thread()
-        return self._searcher.reader.read(work)
+        return self._searcher.read(work)
 
     def search(self, workers: Sequence[Any], chunk: Chunk, arguments: dict[str, Any]) -> pa.Table:
         """Search the queries of a chunk with all workers; returns their results as `batch.answered` does."""

@@ -102,8 +102,8 @@ class MemorySegment:
 
     @property
     def holds_passages(self) -> bool:
-        """Return False: texts are not in memory."""
-        return False
+        """True where several rows may belong to one result."""
+        return self.lists.copies is not None
 
     def ids(self) -> pa.ChunkedArray:
         """Return the ids of all rows' results."""

@@ -13,8 +13,8 @@ from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats
 from rayhier.progress import say
 from rayhier.search.calibration import calibration_of
-from rayhier.search.live import Seen
 from rayhier.search.request import Limits, rules_of
+from rayhier.search.snapshot import Seen
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.engine import Engine, View

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ray.serve.handle import DeploymentHandle
 
-from rayhier.search.live import Seen
+from rayhier.search.snapshot import Seen
 from rayhier.serve.application import ServedIndex
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.changes import Written

@@ -21,7 +21,7 @@ from rayhier.search.batch import Job, in_this_process
 from rayhier.search.query_files import IndexDocuments, QueryFile
 from rayhier.search.ray import Workers
 from rayhier.search.request import rules_of
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.storage import current
 
@@ -64,8 +64,8 @@ def workers(cluster: None, published: Path) -> Iterator[Workers]:
 
 
 @pytest.fixture(scope="module")
-def searcher(published: Path) -> Searcher:
-    return Searcher.open(published)
+def searcher(published: Path) -> Snapshot:
+    return Snapshot.open(published)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def job(work: Path, file: Path | None, out: Path, **asked: Any) -> Job:
     return Job(queries, leaf_map.manifest, rules, out, ASKED | asked)
 
 
-def alone(searcher: Searcher, job: Job) -> list[dict[str, Any]]:
+def alone(searcher: Snapshot, job: Job) -> list[dict[str, Any]]:
     """What one process answers, without a file."""
     chunks = enumerate(job.queries.chunks(query_files.Refused()))
     tables = [table for _, table in in_this_process(searcher, job.arguments)(chunks)]
@@ -94,7 +94,7 @@ def alone(searcher: Searcher, job: Job) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("filtered", [None, {"year": {"gte": 1990}}], ids=["all", "filtered"])
 @pytest.mark.parametrize("documents", [False, True], ids=["queries", "documents"])
 def test_two_workers_answer_as_one_process_does(
-    published: Path, workers: Workers, searcher: Searcher, file: Path, tmp_path: Path, documents: bool, filtered: Any
+    published: Path, workers: Workers, searcher: Snapshot, file: Path, tmp_path: Path, documents: bool, filtered: Any
 ) -> None:
     work = job(published, None if documents else file, tmp_path / "out.parquet", filter=filtered)
     answered, refused = work.run(workers.answers(work.arguments))
@@ -108,7 +108,7 @@ def test_two_workers_answer_as_one_process_does(
 def test_a_killed_driver_goes_on_with_the_chunks_that_are_missing(
     published: Path,
     workers: Workers,
-    searcher: Searcher,
+    searcher: Snapshot,
     file: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -138,7 +138,7 @@ def test_a_killed_driver_goes_on_with_the_chunks_that_are_missing(
 
 
 def test_a_killed_worker_starts_again_and_its_chunks_are_searched_again(
-    published: Path, workers: Workers, searcher: Searcher, file: Path, tmp_path: Path
+    published: Path, workers: Workers, searcher: Snapshot, file: Path, tmp_path: Path
 ) -> None:
     work, killed = job(published, file, tmp_path / "out.parquet"), []
 

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from rayhier import run
 from rayhier.search.calibration import Calibration
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import Embedded
 from rayhier.spec import InputError
@@ -48,7 +48,7 @@ def test_a_beam_is_chosen_told_and_served(
     assert report["systems"]["learned_ivf"]["beam"] == chosen["beam"]
     assert f"Beam: dev chose a beam of {chosen['beam']} leaves, with which 40 dev queries find" in said
 
-    now, searcher = current.read(work), Searcher.open(work)
+    now, searcher = current.read(work), Snapshot.open(work)
     calibration = Calibration.open(current.artifact(work, now, "calibration"))
     assert calibration is not None
     assert calibration.position_QK.shape == (40, 10)
@@ -70,14 +70,14 @@ def test_a_beam_is_chosen_told_and_served(
     assert run.main([spec, "--set", "search.beam.recall=0.6"]) == 0
     steps = json.loads(capsys.readouterr().out.splitlines()[-1])["steps"]
     assert [step["stage"] for step in steps if step["state"] == "built"] == ["evaluate"]
-    assert Searcher.open(work).rules.default_beam <= chosen["beam"]
+    assert Snapshot.open(work).rules.default_beam <= chosen["beam"]
     assert run.main([spec, "--set", "search.k=5", "--stage", "calibrate"]) == 0
     steps = json.loads(capsys.readouterr().out.splitlines()[-1])["steps"]
     assert [step["state"] for step in steps] == ["built"]
 
     shutil.rmtree(work / "calibration" / current.read(work).artifacts["calibration"])
     with pytest.raises(InputError, match="calibration"):
-        Searcher.open(work)
+        Snapshot.open(work)
 
 
 def test_too_few_dev_queries_are_refused_before_anything_is_trained(
@@ -116,5 +116,5 @@ def test_a_search_with_a_chosen_beam_may_be_re_ranked(
     report = json.loads((tmp_path / "work" / "report.json").read_text())
     (beside,) = report["besides"]
     assert (beside["queries"], beside["depth"]) == (40, 5)
-    (answer,) = Searcher.open(tmp_path / "work").search(["leaf root branch"], k=5)
+    (answer,) = Snapshot.open(tmp_path / "work").search(["leaf root branch"], k=5)
     assert answer.calls == 5

@@ -20,7 +20,7 @@ from rayhier.evaluate.report import Report
 from rayhier.scores.scorer import open_scorer
 from rayhier.search import __main__ as shell
 from rayhier.search.rerank import RerankWeight
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 from rayhier.serve.local import deploy, prepare
@@ -89,7 +89,7 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     np.testing.assert_allclose(again, table["score"].to_numpy()[::7], atol=1e-5)
 
     # The shell's answers are those of the search: those read first, by the scores that the cross-encoder gives.
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     question = texts[pairs[0][0]]
     (answer,) = searcher.search([question], k=20)
     assert answer.calls == 12
@@ -142,7 +142,7 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     untrained = artifact(work, "cross_encoder")
     assert untrained.folder != published.folder
     np.testing.assert_array_equal(open_scorer(untrained, current.read(work).spec.cross_encoder)(queries, items), ours)
-    opened = Searcher.open(work).reranker
+    opened = Snapshot.open(work).reranker
     assert opened is not None
     assert opened.base_weight == 0.5
 
@@ -157,7 +157,7 @@ def _served(work: Path, tmp_path: Path) -> None:
     local = prepare(config, str(work), None, port)
     try:
         deploy(local)
-        client, searcher = Client(local.url), Searcher.open(work)
+        client, searcher = Client(local.url), Snapshot.open(work)
         index = client.index()
         assert (index.rerank, index.budget) == ("axn", 12)
         texts = ["leaf root branch", "stone cloud rain", "wolf bear deer hare moss"]
@@ -211,7 +211,7 @@ def _served(work: Path, tmp_path: Path) -> None:
         serve.shutdown()
 
 
-def _fuses(client: Client, searcher: Searcher, texts: list[str]) -> None:
+def _fuses(client: Client, searcher: Snapshot, texts: list[str]) -> None:
     """Words are counted in each shard group, so that scores differ from those of one process; what is found is not."""
     assert client.index().modes == ["dense", "bm25", "hybrid"]
     for mode in ("bm25", "hybrid"):

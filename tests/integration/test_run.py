@@ -16,7 +16,7 @@ from rayhier import run
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.workers import LocalWorkers
 from rayhier.search import __main__ as search_command
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
@@ -205,7 +205,7 @@ def _search_is_the_evaluated_one(work: Path, system: str) -> None:
     ranked: dict[str, list[tuple[str, float]]] = {}
     for row in ir_measures.read_trec_run(str(artifact(work, "evaluate").root / "runs" / f"{system}.seed0.trec")):
         ranked.setdefault(row.query_id, []).append((row.doc_id, row.score))
-    answers = Searcher.open(work).search([texts[query] for query in ranked], mode="dense")
+    answers = Snapshot.open(work).search([texts[query] for query in ranked], mode="dense")
     for answer, expected in zip(answers, ranked.values(), strict=True):
         assert [hit.score for hit in answer.hits] == pytest.approx([score for _, score in expected], abs=1e-5)
         assert {hit.leaf for hit in answer.hits} <= set(answer.leaves)

@@ -7,7 +7,7 @@ from typing import Any, Self
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.calibration import Calibration
 from rayhier.search.model import Model
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
@@ -17,7 +17,7 @@ from rayhier.storage.paths import locate
 class ServedPath:
     """The searcher of one process over all shards of an index as it was built."""
 
-    def __init__(self, searcher: Searcher) -> None:
+    def __init__(self, searcher: Snapshot) -> None:
         self.searcher = searcher
 
     @classmethod
@@ -28,7 +28,7 @@ class ServedPath:
         opened = {kind: Artifact.open(locate(folder)) for kind, folder in found.items()}
         chosen = Calibration.open(opened["calibration"]) if job.chooses_beam else None
         opened_model = Model.open(trained, job, calibration=chosen)
-        return cls(Searcher.over(opened_model.load(), leaf_map, opened))
+        return cls(Snapshot(job, leaf_map, opened_model.load(), opened))
 
     def rank(
         self, texts: Sequence[str], k: int, mode: str | None = None, budget: int | None = None
@@ -36,5 +36,7 @@ class ServedPath:
         """Rank the best k results of each query, and return the seconds it took; a budget of 0 re-ranks nothing."""
         began, measured = time.perf_counter(), self.searcher.model.spec.measured
         spends = None if self.searcher.reranker is None else budget
-        ranking, _ = self.searcher.rank(texts, k, budget=spends, filter=measured, mode=mode)
+        rules = self.searcher.rules
+        request = rules.request(list(texts), k, filter=measured, mode=mode, budget=spends)
+        ranking = self.searcher.retrieve(request).ranking
         return ranking, time.perf_counter() - began

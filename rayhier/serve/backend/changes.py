@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.index.assign import Assigner
-from rayhier.search.live import Seen
+from rayhier.search.snapshot import Seen
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.lease import WriteLease

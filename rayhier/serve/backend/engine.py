@@ -18,7 +18,6 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import ID
 from rayhier.search.answer import Answer, answers
-from rayhier.search.live import Seen
 from rayhier.search.model import Model
 from rayhier.search.request import NO_CROSS_ENCODER, Queries, Request, Rules
 from rayhier.search.rerank import Reranker
@@ -37,6 +36,7 @@ from rayhier.search.retrieve import (
     Work,
 )
 from rayhier.search.routes import Routes, find_routes
+from rayhier.search.snapshot import Seen
 from rayhier.search.stored import Listing, Lookup, Stored, documents
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.batching import Batches

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from rayhier.index.change import last_rows
 from rayhier.index.find import find
-from rayhier.search.live import Seen
 from rayhier.search.model import Model
 from rayhier.search.request import rules_of
+from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.reranker import open_versions_reranker
 from rayhier.serve.backend.version import Version

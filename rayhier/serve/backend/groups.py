@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rayhier.dataset.ranking import Ranking, split
-from rayhier.search.live import Seen
 from rayhier.search.retrieve import Reading, Scan
+from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.metrics import Metrics
 

@@ -16,8 +16,8 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 from rayhier.arrays import Floats
-from rayhier.search.live import Seen
 from rayhier.search.retrieve import Reading
+from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.follower import Newest
 from rayhier.serve.backend.publishing import RolledBack

@@ -25,9 +25,9 @@ from rayhier.arrays import Floats
 from rayhier.index.nodes import Node, NodeTable
 from rayhier.index.stats import ServedRecall, recall_advice
 from rayhier.search.answer import Answer, Hit
-from rayhier.search.live import Seen
 from rayhier.search.request import Queries, Request, Rules
 from rayhier.search.routes import Routes
+from rayhier.search.snapshot import Seen
 from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.serve.args import RequestLimits, WriteLimits
 from rayhier.serve.backend.changes import Written

@@ -16,7 +16,7 @@ from rayhier.search.__main__ import main
 from rayhier.search.batch import Job, in_this_process
 from rayhier.search.query_files import QueryFile, Refused
 from rayhier.search.retrieve import Found
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import versions
@@ -30,7 +30,7 @@ ASKED = {"k": 3, "beam": 4, "mode": None, "budget": None, "filter": None}
 
 @pytest.fixture
 def searcher(published):
-    return Searcher.open(published)
+    return Snapshot.open(published)
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def test_vectors_of_another_length_are_refused(searcher):
 def test_a_command_that_was_cut_off_goes_on(searcher, file, tmp_path, monkeypatch, cut):
     """Killed after so many chunks; those are not searched again, and no query is lost or answered twice."""
     work, chunks = job(searcher, file, tmp_path / "out.parquet"), []
-    retrieve = Searcher.retrieve
+    retrieve = Snapshot.retrieve
 
     def failing(self, request, encoded=None):
         if len(chunks) == cut:
@@ -153,7 +153,7 @@ def test_a_command_that_was_cut_off_goes_on(searcher, file, tmp_path, monkeypatc
         chunks.append(len(request.queries))
         return retrieve(self, request, encoded)
 
-    monkeypatch.setattr(Searcher, "retrieve", failing)
+    monkeypatch.setattr(Snapshot, "retrieve", failing)
     with pytest.raises(KeyboardInterrupt):
         work.run(in_this_process(searcher, work.arguments))
     assert not work.out.exists()
@@ -308,7 +308,7 @@ def test_a_version_stays_while_a_job_reads_it(damageable, tmp_path, monkeypatch)
     shutil.rmtree(root / "pins", ignore_errors=True)  # copies of other searchers'
     before = neighbours_of(damageable, tmp_path)
     (tmp_path / "graph.parquet").unlink()
-    retrieve = Searcher.retrieve
+    retrieve = Snapshot.retrieve
 
     def sweeping(self, request, encoded=None):
         if not swept:
@@ -317,7 +317,7 @@ def test_a_version_stays_while_a_job_reads_it(damageable, tmp_path, monkeypatch)
             swept.append(vacuum(root, hours=0))
         return retrieve(self, request, encoded)
 
-    monkeypatch.setattr(Searcher, "retrieve", sweeping)
+    monkeypatch.setattr(Snapshot, "retrieve", sweeping)
     assert neighbours_of(damageable, tmp_path) == before
     assert (swept[0].versions, swept[0].held) == ([], [1])
     assert vacuum(root, hours=0).versions == [1]

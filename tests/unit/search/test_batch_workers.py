@@ -9,7 +9,7 @@ from rayhier.search import ray as batch_ray
 from rayhier.search.batch import answered
 from rayhier.search.query_files import Chunk
 from rayhier.search.ray import Worker
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage import current
 
@@ -45,7 +45,7 @@ def test_every_mode_is_answered_by_all_workers_together(published, asked, mode, 
     workers = [Worker(str(published), now, version, leaves, number) for number in range(len(leaves))]
     arguments = {"k": 5, "mode": mode}
     rows = workers[0].search(workers, CHUNK, arguments).to_pylist()
-    searcher = Searcher.of_version(published, now)
+    searcher = Snapshot.of_version(published, now)
     wanted = answered(searcher.rules, CHUNK, arguments, searcher.retrieve).to_pylist()
     assert [row["query_id"] for row in rows] == list(CHUNK.ids)
     assert set(asked) == set(range(len(leaves)))

@@ -14,7 +14,6 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.flat_scan import FlatScan
 from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.reader import Reader
 from rayhier.search.request import Rules
 from rayhier.search.scan import LeafScan
 from rayhier.serve.backend.engine import Engine, View
@@ -185,6 +184,10 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, finish,
     assert (found.visited_Q == len(vectors)).all()
 
 
+def read_by(levels):
+    return lambda work: levels.shortlist(work.query, work.results, work.where, needs=work.needs)
+
+
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
     there, _ = passages
@@ -199,7 +202,9 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
     model = SimpleNamespace(
         flat_query=lambda encoded: level_similarity.query(router, encoded), router=router, spec=asked, widen=None
     )
-    near = [Near("near", own, Here(Reader(one._leaves, None, one))) for own, one in zip(ranges, groups, strict=True)]
+    near = [
+        Near("near", own, Here(SimpleNamespace(read=read_by(one)))) for own, one in zip(ranges, groups, strict=True)
+    ]
     rules = Rules(asked.search, 2**D, sum(there.manifest.counts), groups=len(near))
     served = asyncio.run(ask(Engine(View(model, near, rules, N, np.array(there.manifest.counts))), queries, 4))
     query = level_similarity.query(router, Encoded.of(queries))

@@ -10,21 +10,26 @@ import pytest
 
 from rayhier.dataset.ranking import merge
 from rayhier.dataset.words import words
-from rayhier.search.hybrid import WordScan
-from rayhier.search.live import LiveReader
-from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Exact, Flat, Scan, Words
-from rayhier.search.scan import LeafScan
+from rayhier.search.snapshot import Snapshot
 from rayhier.search.stored import Listing, Lookup, documents
 from rayhier.search.tail import Tail
+from rayhier.spec import JobSpec
 from rayhier.spec.filter import parse
 from rayhier.storage import columns, schemas
 from rayhier.storage.change_log import Change
 from rayhier.storage.leaf_map import LeafMap
 
+from .numbered import SPEC
+
 N, M, LEAVES = 60, 6, 5
+SPEC_OF_TREE = JobSpec.model_validate(SPEC)
 ALL = np.arange(LEAVES)[None]
 WORDS = ["ash", "birch", "cedar", "elm", "fir", "oak", "pine", "yew"]
+
+
+def no_model():
+    raise AssertionError("a snapshot opens no model to read")
 
 
 def made_of(name, rng, vector_M):
@@ -46,12 +51,14 @@ class World:
         declared = [pa.field("year", pa.int64()), *([schemas.PARENT] if passages else [])]
         self.schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
         write_map(root, self.rows(list(self.now.values())), LEAVES, 2, leaves_per_document=2)
-        leaf_map = LeafMap.open(root)
-        leaves = LeafScan.mapped(leaf_map, "fp16")
-        self.reader = Reader(leaves, WordScan.mapped(leaf_map, leaves))
         self.stored = dict(self.now)
         self.tail, self.history = Tail(0), [dict(self.now)]
-        self.live = LiveReader(self.reader, self.tail)
+        self.leaf_map = LeafMap.open(root)
+        self.live = self.opened(self.tail)
+
+    def opened(self, tail, leaves=None):
+        """The version with a tail, or a range of its leaves."""
+        return Snapshot(SPEC_OF_TREE, self.leaf_map, no_model, tail=tail, leaves=leaves)
 
     def new(self, name):
         return made_of(name, self.rng, self.unit(self.rng, 1, M)[0].astype(np.float16).astype(np.float32))
@@ -222,7 +229,7 @@ def test_a_word_that_only_a_new_document_has_is_known(world):
 
 @pytest.mark.parametrize("language", ["english", "other"])
 def test_a_tail_counts_words_as_its_index_does(world, language):
-    world.live = LiveReader(world.reader, Tail(0, words=language))
+    world.live = world.opened(Tail(0, words=language))
     world.live.tail.add(Change(1, "put", world.rows([world.new("fresh") | {"text": "une bague en or"}])))
     lexical = world.live.read(Words(["or"], world.unit(world.rng, 1, M), 5), 1)
     assert [name for name, _ in listed(lexical.ranking)[0]] == ["fresh"] * (language == "other")
@@ -280,11 +287,7 @@ def test_columns_that_re_ranking_reads(world):
 def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
     world = World(tmp_path / "map", write_map, unit, passages=False)
     world.wander(30)
-    leaf_map = LeafMap.open(tmp_path / "map")
-    parts = []
-    for leaves in (range(2), range(2, LEAVES)):
-        scan = LeafScan.mapped(leaf_map, "fp16", leaves)
-        parts.append(LiveReader(Reader(scan, WordScan.mapped(leaf_map, scan)), world.tail, scan.leaves))
+    parts = [world.opened(world.tail, leaves) for leaves in (range(2), range(2, LEAVES))]
     query_QM = unit(world.rng, 1, M)
     work = Words(["oak elm"], query_QM, 100)
     whole = dict(listed(world.live.read(work, 30).ranking)[0])

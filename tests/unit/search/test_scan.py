@@ -20,9 +20,9 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
 from rayhier.search.answer import answers
 from rayhier.search.codebook import codebook_of
-from rayhier.search.reader import Reader
 from rayhier.search.retrieve import Exact
 from rayhier.search.scan import LeafScan
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import files, schemas
@@ -112,8 +112,9 @@ def test_parts_of_an_exact_search_are_a_whole_one(root, table, vectors, asked, c
     gone = IDS[:2000:7]
     change.delete(root, gone)
     query, kept = asked[0], np.setdiff1d(np.arange(N), np.arange(0, 2000, 7))
-    groups = [Reader(LeafScan.mapped(LeafMap.open(root), codec, part)) for part in (range(9), range(9, L))]
-    found = merge([group.read(Exact(query, K, part=part, parts=parts)) for group in groups for part in range(parts)], K)
+    groups = [LeafScan.mapped(LeafMap.open(root), codec, part) for part in (range(9), range(9, L))]
+    pieces = [Exact(query, K, part=part, parts=parts) for part in range(parts)]
+    found = merge([group.exact(query, K, piece.among) for group in groups for piece in pieces], K)
     best = -np.sort(-(query @ vectors[kept].T), axis=1)[:, :K]
     np.testing.assert_allclose(found.score_QK, best, atol=1e-5)
     assert found.documents.column_names == ["id"]
@@ -235,7 +236,7 @@ def test_the_spec_bounds_the_cache(root, tmp_path):
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "search": {"cache_gb": 1e-9}})
     for codec in ("flat", "pq"):
         search = spec.search.model_copy(update={"codec": codec})
-        Reader.open(spec.model_copy(update={"search": search}), LeafMap.open(root), None).leaves.open()
+        Snapshot(spec.model_copy(update={"search": search}), LeafMap.open(root), lambda: None).leaves.open()
     assert len(list((tmp_path / "cache" / "lists").iterdir())) == 3, "of the last search alone"
 
 

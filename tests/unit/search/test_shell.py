@@ -9,7 +9,7 @@ from rayhier.search import __main__ as shell
 from rayhier.search.__main__ import fields_line, main
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.request import Request, Rules
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import SearchSpec
 
@@ -38,10 +38,10 @@ def printed(monkeypatch, capsys):
         searcher = Opened(
             model=model,
             rules=Rules(SearchSpec(), 9, 10, fields, words=True),
-            reader=SimpleNamespace(flat=None, codes=None),
+            levels=None,
             answer=answered,
         )
-        monkeypatch.setattr(Searcher, "open", lambda workdir: searcher)
+        monkeypatch.setattr(Snapshot, "open", lambda workdir: searcher)
         monkeypatch.setattr(shell, "published_rules", lambda workdir: searcher.rules)
         code = main(["work", "oak", *options])
         said = capsys.readouterr()

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from rayhier.index.stats import ServedRecall, recall_advice
-from rayhier.search.live import Seen
 from rayhier.search.request import Request
 from rayhier.search.retrieve import Exact
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Seen, Snapshot
 from rayhier.serve.args import Auditing
 from rayhier.serve.backend import audit as module
 from rayhier.serve.backend.audit import Audit
@@ -50,7 +49,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def searcher(published):
-    return Searcher.open(published)
+    return Snapshot.open(published)
 
 
 @pytest.fixture(params=[1, 3])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import LostError
@@ -26,7 +26,7 @@ def embedded(published):
 
 
 def test_it_answers_as_offline_search_does(embedded, published):
-    client, searcher = TestClient(embedded.app()), Searcher.open(published)
+    client, searcher = TestClient(embedded.app()), Snapshot.open(published)
     for text, expected in zip(TEXTS[::7], searcher.search(TEXTS[::7], 5, 3), strict=True):
         body = client.post("/v1/search", json={"query": text, "k": 5, "beam": 3}).json()
         assert [result["id"] for result in body["results"]] == [hit.id for hit in expected.hits]

@@ -11,7 +11,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search import routes
 from rayhier.search.model import Model
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.search.stored import Listing, Lookup
 from rayhier.serve.backend import batching
 from rayhier.serve.backend import engine as module
@@ -29,7 +29,7 @@ from .stand_ins import ask, engine_of, near_groups
 
 @pytest.fixture
 def searcher(published):
-    return Searcher.open(published)
+    return Snapshot.open(published)
 
 
 @pytest.fixture(params=[1, 2, 3])

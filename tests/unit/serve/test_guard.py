@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rayhier.search.live import Seen
+from rayhier.search.snapshot import Seen
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import overloaded

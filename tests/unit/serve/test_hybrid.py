@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from rayhier.search.request import NO_WORDS
 from rayhier.search.rerank import Reranker
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend.reranker import Reranking
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
@@ -42,7 +42,7 @@ def same(given, expected):
 @pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
 @pytest.mark.parametrize("year", [None, {"year": {"gte": 1960}}], ids=["all", "filtered"])
 def test_one_group_answers_as_offline_search(worded, mode, year):
-    searcher = Searcher.open(worded)
+    searcher = Snapshot.open(worded)
     engine = engine_of(searcher, near_groups(worded, 1))
     where = None if year is None else parse(year, {"year": "int"})
     given = asyncio.run(ask(engine, ASKED, 7, None if mode == "bm25" else 2, where, mode=mode))
@@ -53,7 +53,7 @@ def test_one_group_answers_as_offline_search(worded, mode, year):
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_what_vectors_found_is_known_of_a_hybrid_search(worded, groups):
-    engine, outcomes = engine_of(Searcher.open(worded), near_groups(worded, groups)), []
+    engine, outcomes = engine_of(Snapshot.open(worded), near_groups(worded, groups)), []
     engine.answered = lambda request, routes, found, view: outcomes.append(found)
     for mode in ("dense", "hybrid"):
         asyncio.run(ask(engine, ASKED, 7, 2, mode=mode))
@@ -65,7 +65,7 @@ def test_what_vectors_found_is_known_of_a_hybrid_search(worded, groups):
 
 
 def test_words_are_as_rare_in_a_group_as_in_the_whole_index(worded):
-    searcher = Searcher.open(worded)
+    searcher = Snapshot.open(worded)
     groups = near_groups(worded, 3)
     engine = engine_of(searcher, groups)
     for mode, beam in (("bm25", None), ("hybrid", 2)):
@@ -79,7 +79,7 @@ def test_words_are_as_rare_in_a_group_as_in_the_whole_index(worded):
 
 
 def test_every_question_needs_the_words_of_all_groups(worded):
-    searcher = Searcher.open(worded)
+    searcher = Snapshot.open(worded)
     groups = near_groups(worded, 3)
     engine = engine_of(searcher, groups)
     groups[1].gone = True
@@ -98,7 +98,7 @@ def test_what_is_fused_is_re_ranked(worded):
     async def score(queries, items):
         return scores(queries, items)
 
-    searcher = Searcher.open(worded)
+    searcher = Snapshot.open(worded)
     searcher.rules = ruled(searcher.rules, rerank=spec.model_dump())
     searcher.reranker = Reranker(spec, scores, base_weight=0.5)
     reranker = Reranker(spec, None, base_weight=0.5)
@@ -113,13 +113,13 @@ def test_what_is_fused_is_re_ranked(worded):
 
 
 def test_offline_refuses(worded, published):
-    bare = Searcher.open(published)
+    bare = Snapshot.open(published)
     bare.rules = replace(bare.rules, words=False)
     with pytest.raises(
         InputError, match=r"mode: got 'hybrid'; allowed: dense; bm25 and hybrid need index\.words in the spec"
     ):
         bare.search(["oak"], mode="hybrid")
-    searcher = Searcher.open(worded)
+    searcher = Snapshot.open(worded)
     with pytest.raises(InputError, match="mode: got 'sparse'; allowed: dense, bm25, hybrid"):
         searcher.search(["oak"], mode="sparse")
     with pytest.raises(InputError, match="beam: got 3, but mode is bm25"):

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend import reranker as reranking
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.reranker import Reranking
@@ -32,7 +32,7 @@ def scores(queries, items):
 @pytest.fixture(scope="module")
 def opened(published):
     """The tiny index, open."""
-    return Searcher.open(published)
+    return Snapshot.open(published)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,8 @@ def test_served_is_offline(opened, engine_by, spec):
         return scores(queries, items)
 
     texts = ["leaf root branch", "stone cloud", "wolf bear deer hare"]
-    offline = Searcher(opened.model, opened.reader, opened.manifest, reranker=Reranker(spec, scores, base_weight=0.5))
+    offline = Snapshot(opened.spec, opened.leaf_map, opened.model)
+    offline.reranker = Reranker(spec, scores, base_weight=0.5)
     offline.rules = ruled(opened.rules, rerank=spec.model_dump())
     beam = None if spec.pool == "all" else 3  # all leaves are visited
     expected = offline.search(texts, k=9, beam=beam, budget=spec.budget)

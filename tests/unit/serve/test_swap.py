@@ -10,7 +10,7 @@ import pytest
 
 from rayhier.index import change, vacuum
 from rayhier.search.model import Model
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve import embedded
 from rayhier.serve.backend.lease import MovedError
 from rayhier.serve.backend.version import Version
@@ -73,7 +73,7 @@ def look(server):
 
 def replayed(work, nows, text, answer, k=10):
     """Ids that offline search gives for a text, of what an answer says that it saw."""
-    searcher = Searcher.of_version(work, nows[answer["model"]], answer["version"], log=answer["log"])
+    searcher = Snapshot.of_version(work, nows[answer["model"]], answer["version"], log=answer["log"])
     (found,) = searcher.search([text], k)
     return [hit.id for hit in found.hits]
 
@@ -338,8 +338,8 @@ def test_a_damaged_current_json_changes_nothing(open_server, work):
 
 
 def test_queries_of_two_models_share_no_batch(work, train_again):
-    first, groups = Searcher.open(work), near_groups(work, 2)
-    second = Searcher.of_version(work, train_again())
+    first, groups = Snapshot.open(work), near_groups(work, 2)
+    second = Snapshot.of_version(work, train_again())
     engine, other = engine_of(first, groups), engine_of(second, near_groups(work, 2))
 
     async def both():

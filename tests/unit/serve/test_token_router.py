@@ -11,8 +11,7 @@ from rayhier.index.assign import Assigner
 from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.search.model import Model
-from rayhier.search.reader import Reader
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -116,12 +115,12 @@ def test_a_search_visits_the_leaves_of_the_tokens_and_ranks_by_vectors(searcher,
 
 @pytest.fixture
 def searcher(leaf_map, model):
-    return Searcher(model, Reader.open(model.spec, leaf_map, None), leaf_map.manifest)
+    return Snapshot(model.spec, leaf_map, model)
 
 
 @pytest.fixture
 def client(searcher):
-    engine = engine_of(searcher, [Near("shards-0", range(L), Here(searcher.reader))])
+    engine = engine_of(searcher, [Near("shards-0", range(L), Here(searcher))])
     return TestClient(app_of(engine))
 
 

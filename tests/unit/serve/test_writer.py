@@ -22,16 +22,14 @@ from rayhier.index import change
 from rayhier.index.__main__ import main
 from rayhier.index.vacuum import vacuum
 from rayhier.index.verify import verify
-from rayhier.search import segment
 from rayhier.search.index import open_leaf_map
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.packed import pack
 from rayhier.spec import InputError
-from rayhier.spec.search import SearchSpec
 from rayhier.storage import columns, current, files, leaf_map
 from rayhier.storage.change_log import LOG, Change, ChangeLog
 from rayhier.storage.leaf_map import LeafMap
@@ -176,7 +174,7 @@ def test_offline_search_sees_the_tail_and_any_earlier_change(server, published):
     server.put(doc("a"))
     server.put(doc("b", OPEN + " quagga"))
     server.delete("a")
-    with_tail = Searcher.open(published)
+    with_tail = Snapshot.open(published)
     (answer,) = with_tail.search([OPEN], 50)
     assert [hit.id for hit in answer.hits] == server.ids(OPEN, 50)
     assert len(with_tail) == N + 1
@@ -185,7 +183,7 @@ def test_offline_search_sees_the_tail_and_any_earlier_change(server, published):
         assert index.document("b").text == OPEN + " quagga"
     now = current.read(published)
     for log, there in ((0, set()), (1, {"a"}), (2, {"a", "b"}), (3, {"b"})):
-        searcher = Searcher.of_version(published, now, 1, log=log)
+        searcher = Snapshot.of_version(published, now, 1, log=log)
         (answer,) = searcher.search([OPEN], 50)
         assert {hit.id for hit in answer.hits} & {"a", "b"} == there
 
@@ -826,43 +824,6 @@ def test_what_became_durable_although_storage_said_no_counts_once(server, publis
     assert server.index()["documents"] == N + 2
 
 
-def test_what_a_larger_index_is_searched_by_is_made_before_it_is_large(open_server, published, monkeypatch):
-    """The codes of all leaves take long to make: a change must not wait for them once the index is large."""
-    monkeypatch.setattr("rayhier.spec.search.MOST_LOSSLESS", 130)
-    monkeypatch.setattr("rayhier.search.codebook.FEWEST", 20)
-    now = current.read(published)
-    stored = now.spec.index.model_copy(update={"vectors": "float32"})
-    spec = now.spec.model_copy(update={"search": SearchSpec(k=5), "index": stored})
-    current.write(published, current.Current(spec=spec, artifacts=now.artifacts))
-    made, write = list[tuple[str, int]](), segment._write
-
-    def noted(folder, table, codec, codebook):
-        made.append((codec, len(table)))
-        write(folder, table, codec, codebook)
-
-    monkeypatch.setattr("rayhier.search.segment._write", noted)
-    server = open_server()
-    assert {codec for codec, _ in made} <= {"flat"}
-    group = server.embedded._shards[0]._group
-
-    def coded():
-        group._preparing.submit(lambda: None).result(60)
-        return sum(rows for codec, rows in made if codec == "pq")
-
-    server.put(doc("x0"))
-    server.fold()
-    assert coded() == 0, "it has hardly grown"
-    server.put(*(doc(f"x{n}", f"{OPEN} {n}") for n in range(3)))
-    server.fold()
-    assert coded() >= N + 3
-    made.clear()
-    server.put(*(doc(f"y{n}", f"{OPEN} {n}") for n in range(20)))
-    server.fold()
-    assert server.index()["how"] == "leaves"
-    assert [codec for codec, rows in made if rows >= 20] == ["pq"]
-    assert len(server.search(OPEN, 3)["results"]) == 3
-
-
 def test_a_fold_that_failed_halfway_is_ended_by_the_next(server, monkeypatch):
     server.put(doc("a"))
     opened = LocalShards.open
@@ -936,7 +897,7 @@ def test_the_share_of_the_corpus_is_at_most_1(server):
 def test_the_log_as_of_a_change_that_is_not_there(server, published):
     server.put(doc("a"))
     with pytest.raises(InputError, match="log: got 9; allowed: 0 to 1 at this version"):
-        Searcher.of_version(published, current.read(published), 1, log=9)
+        Snapshot.of_version(published, current.read(published), 1, log=9)
 
 
 def test_a_writer_whose_lease_is_over_answers_no_change(open_server, published):
