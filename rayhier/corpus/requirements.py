@@ -16,7 +16,6 @@ from rayhier.spec.corpus import (
     PythonDocs,
     TextFiles,
 )
-from rayhier.spec.search import FEWEST_QUERIES, RecallBeam
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
@@ -43,12 +42,6 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
         if filled == 0:
             raise InputError(f"corpus.fields.{name}: no document has it; allowed: fields that documents have")
     spec.check_leaves(counts["rows"])
-    beam, dev = spec.search.beam, counts["splits"]["dev"]["queries"]
-    if isinstance(beam, RecallBeam) and dev < FEWEST_QUERIES:
-        raise InputError(
-            f"search.beam.recall: got {beam.recall} with {dev:,} dev queries; allowed: at least {FEWEST_QUERIES} dev "
-            "queries, which choose the beam, or search.beam auto or a whole number"
-        )
     objective = spec.train.objective
     paired = spec.train.generation or counts["splits"]["train"]["relevant"]
     if objective in ("supervised", "joint") and not paired:

@@ -1,16 +1,20 @@
 """The calibrate stage: what queries that training never saw tell of a built index.
 
-How far they go in it to find what an exact search finds, how much BM25 should count in hybrid searches, and how much
-the search's score beside that of a cross-encoder.
+How far they, or documents as queries, go in it to find what an exact search finds. How much BM25 should count in
+hybrid searches, and the search's score beside that of a cross-encoder.
 """
 
+from dataclasses import replace
+
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Ints
+from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import load_queries
-from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.ranking import Ranking, take
 from rayhier.evaluate.exact_best import exact_best
 from rayhier.evaluate.fusion import choose_weight
 from rayhier.evaluate.reranking import choose_beside
@@ -20,9 +24,11 @@ from rayhier.model.router import FLOATS_AT_ONCE
 from rayhier.search.calibration import Calibration
 from rayhier.search.model import Model
 from rayhier.spec import JobSpec
-from rayhier.spec.search import FEWEST_QUERIES, MOST_QUERIES
+from rayhier.spec.index_size import MOST_LOSSLESS
+from rayhier.spec.search import CHOOSING_DOCUMENTS, FEWEST_QUERIES, MOST_QUERIES
+from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.leaf_map import BUILT, LeafMap
+from rayhier.storage.leaf_map import BUILT, LeafMap, key_of
 from rayhier.storage.paths import Location
 
 
@@ -37,18 +43,25 @@ def calibrate(
 ) -> dict[str, float]:
     """Write what queries that training never saw tell of a built index below `root`; returns counts and weights.
 
-    If dev queries choose the beam and are 20 or more: how far they go, at most 2,000, those first by a hash of the id.
+    If queries choose the beam: how far dev queries go, at most 2,000, or documents if there are fewer than 20 of them.
+    In an index of more than 200,000 rows this is only for a spec that names a recall.
     For hybrid searches, the weight of BM25. For re-ranking with a cross-encoder, the weight of the search's score.
     """
     dev = load_queries(corpus, vectors, "dev")
     opened, leaf_map = Model.open(model, spec), LeafMap.open(index.root, BUILT)
     counts: dict[str, float] = {}
-    if spec.chooses_beam and len(dev) >= FEWEST_QUERIES:
-        some = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_QUERIES)))
-        encoded = opened.encode_stored(some.vector_QM, lambda: some.texts)
-        position_QK = positions(opened, encoded, leaves_of(exact_best(leaf_map, encoded.numpy, spec.search.k)))
-        Calibration(position_QK).write(root, some.ids)
-        counts |= {"queries": len(some), "k": position_QK.shape[1]}
+    if spec.chooses_beam and (spec.search.beam != "auto" or leaf_map.manifest.rows <= MOST_LOSSLESS):
+        if len(dev) >= FEWEST_QUERIES:
+            some = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_QUERIES)))
+            ids, encoded = some.ids, opened.encode_stored(some.vector_QM, lambda: some.texts)
+            best = exact_best(leaf_map, encoded.numpy, spec.search.k)
+            made = Calibration(positions(opened, encoded, leaves_of(best)))
+        else:
+            ids, encoded, best = documents_as_queries(opened, leaf_map, spec.search.k)
+            made = Calibration(positions(opened, encoded, leaves_of(best)), "documents")
+        if made.position_QK.size:
+            made.write(root, ids)
+            counts |= {"queries": len(ids), "k": made.position_QK.shape[1]}
     if spec.chooses_weight:
         chosen = choose_weight(spec, dev, opened, leaf_map, Adoption.open(model))
         chosen.write(root)
@@ -61,6 +74,27 @@ def calibrate(
             counts |= {"beside": beside.beside, "reranked": beside.queries, "searched": beside.searched}
             counts["read"] = beside.measured[f"{beside.beside:g}"]
     return counts
+
+
+def documents_as_queries(model: Model, leaf_map: LeafMap, k: int) -> tuple[list[str], Encoded, Ranking]:
+    """Search some documents, those first by a hash of the id, as queries: ids, vectors, best k others of each."""
+    shards = [shard for shard in leaf_map.manifest.shards if shard.rows]
+    ids = [name for shard in shards for name in set(leaf_map.read(shard, ["doc_id"])["doc_id"].to_pylist())]
+    chosen, parts = pa.array(held_queries(ids, CHOOSING_DOCUMENTS), pa.string()), list[pa.Table]()
+    for shard in shards:
+        names = dict.fromkeys(["doc_id", leaf_map.key(shard), "rank", "vector", "title", "text"])
+        rows = leaf_map.read(shard, list(names))
+        parts.append(rows.filter(pc.and_(pc.equal(rows["rank"], 0), pc.is_in(rows["doc_id"], chosen))))
+    table = pa.concat_tables(parts)
+    encoded = Encoded.of(columns.matrix(table["vector"]))
+    if model.router.reader is not None:
+        encoded = model.encode(document_texts(table))
+    best = exact_best(leaf_map, encoded.numpy, k + 1)
+    own_Q = np.array(table[key_of(table.column_names)].to_pylist(), dtype=object)
+    is_self_QK = (best.row_QK >= 0) & (np.array([*best.ids, None], object)[best.row_QK] == own_Q[:, None])
+    place_QK = np.argsort(is_self_QK, axis=1, kind="stable")[:, :k]
+    others = replace(best, score_QK=take(best.score_QK, place_QK), row_QK=take(best.row_QK, place_QK))
+    return table["doc_id"].to_pylist(), encoded, others
 
 
 def leaves_of(best: Ranking) -> Ints:

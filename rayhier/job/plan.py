@@ -144,7 +144,7 @@ class Plan:
         lacking = {
             "generate": ("train.generated", self.pairs is None),
             "calibrate": (
-                "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam with a recall",
+                "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam auto or a recall",
                 not self.spec.calibrates,
             ),
         }

@@ -23,7 +23,6 @@ from rayhier.spec.search import (
     UNTAUGHT_WEIGHT,
     AdacurRerank,
     AxnRerank,
-    RecallBeam,
     SearchSpec,
 )
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
@@ -88,11 +87,6 @@ class JobSpec(Section):
             routers = ", ".join(router_type for objective, router_type in PAIRS if objective == train)
             raise InputError(
                 f"train.type: got {train!r} with router.type {router!r}; allowed: {trains}, or router.type {routers}"
-            )
-        if isinstance(self.search.beam, RecallBeam) and not self.corpus.names_judgements:
-            raise InputError(
-                f"search.beam.recall: got {self.search.beam.recall}, but the corpus has no judgements, and so no dev "
-                "queries, which choose the beam; allowed: search.beam auto or a whole number"
             )
         if self.search.how == "level":
             self._level_fits()
@@ -257,8 +251,8 @@ class JobSpec(Section):
 
     @property
     def chooses_beam(self) -> bool:
-        """Return True if dev queries choose the beam, where there are enough."""
-        return self.search.recall is not None and self.corpus.names_judgements
+        """Return True if dev queries, or documents where there are few, choose the beam."""
+        return self.search.recall is not None
 
     @property
     def calibrates(self) -> bool:

@@ -30,11 +30,12 @@ POOLED = 10_000
 instead."""
 
 
-AUTO_RECALL: float | None = None
-"""Recall for which dev queries choose the beam where `beam` is auto and there are FEWEST_QUERIES of them. None: `auto`
-is always computed from the size of the index."""
+AUTO_RECALL = 0.99
+"""Share of the exact best documents that queries are to find with the beam that they choose, where `beam` is auto."""
 FEWEST_QUERIES, MOST_QUERIES = 20, 2_000
 """Fewest dev queries that choose a beam, and the most that do: those first by a hash of the id."""
+CHOOSING_DOCUMENTS = 1_000
+"""Documents that choose a beam as queries, where there are fewer dev queries."""
 
 Codec = Literal["flat", "fp16", "pq"]
 LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
@@ -42,10 +43,10 @@ LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
 
 
 class RecallBeam(Section):
-    """A beam that dev queries choose: the smallest with which they find a share of what an exact search finds."""
+    """A beam that queries choose: the smallest with which they find a share of what an exact search finds."""
 
     recall: Annotated[float, Field(ge=0.5, le=0.999)]
-    """Share of the best `k` documents of an exact search that the dev queries find, on average."""
+    """Share of the best `k` documents of an exact search that queries find, on average."""
 
 
 class NoRerank(Section):
@@ -194,10 +195,11 @@ class SearchSpec(Section):
     """Number of documents that are rescored after a comparison by `level`, or by codes in leaves of codec `pq`.
     `auto`: three for each result, at least 120; twice as many in an index of more than 200,000 documents."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | RecallBeam = "auto"
-    """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, and in an index of more
-    than 200,000 rows at least 32 √rows; at most a twentieth of all leaves, at least 4. `{recall: 0.98}`: the fewest
-    with which dev queries find that share of the exact best `k` documents, on average, for each number of results.
-    Where no number is given, here or in a request, a query that finds fewer than `k` documents visits more leaves."""
+    """Most leaves that a query visits, β. `{recall: 0.98}`: the fewest with which dev queries find that share of the
+    exact best `k` documents, on average, for each number of results. If there are fewer than 20 dev queries, documents
+    are the queries. `auto`: the same with recall 0.99. In an index of more than 200,000 rows, `auto` is as many leaves
+    as hold 32 √rows and ten rows for each result, at most a twentieth of all leaves, at least 4. Where no number is
+    given, here or in a request, a query that finds fewer than `k` documents visits more leaves."""
     widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     """Most leaves that a query visits where it finds too few documents, or `all`: the number of visited leaves is
     doubled until there are `k`, or with a filter as many as `beam` leaves hold on average; at `widest` leaves the
@@ -324,7 +326,7 @@ class SearchSpec(Section):
 
     @property
     def recall(self) -> float | None:
-        """Share of an exact search's best documents for which dev queries choose the beam; None: they choose none."""
+        """Share of an exact search's best documents for which queries choose the beam; None: they choose none."""
         if isinstance(self.beam, RecallBeam):
             return self.beam.recall
         return AUTO_RECALL if self.beam == "auto" and self.how == "leaves" else None
@@ -332,7 +334,7 @@ class SearchSpec(Section):
     def leaves_visited(self, leaves: int, rows: int) -> int:
         """Return the beam β, the most leaves that a query visits, in an index of `leaves` leaves and `rows` rows.
 
-        A document in two leaves has two rows. Where dev queries choose the beam, β is computed as if they did not.
+        A document in two leaves has two rows. Where queries choose the beam, β is computed as if they did not.
 
         >>> SearchSpec(k=100).leaves_visited(leaves=1296, rows=10366), SearchSpec(beam=7).leaves_visited(1296, 10366)
         (65, 7)

@@ -9,6 +9,7 @@ import pytest
 from rayhier import run
 from rayhier.job.outline import NOT_EVALUATED
 from rayhier.search import __main__ as search_command
+from rayhier.search.snapshot import Snapshot
 from rayhier.storage import current
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -29,14 +30,14 @@ def test_documents_alone(
         assert run.main([spec]) == 0
         printed = capsys.readouterr()
         summary = json.loads(printed.out.splitlines()[-1])
-        stages = ("corpus", "embed", "train", "index")
+        stages = ("corpus", "embed", "train", "index", "calibrate")
         assert [(step["stage"], step["state"]) for step in summary["steps"]] == [(stage, state) for stage in stages]
         assert NOT_EVALUATED in printed.out
-    assert set(current.read(work).artifacts) == {"corpus", "vectors", "model", "index"}
+    assert set(current.read(work).artifacts) == {"corpus", "vectors", "model", "index", "calibration"}
+    chosen = Snapshot.open(work).model.chosen
+    assert chosen is not None
+    assert (chosen.of, chosen.recall >= 0.99) == ("documents", True)
     assert not (work / "report.json").exists()
 
     assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 6
-
-    assert run.main([spec, "--set", "search.beam={recall: 0.9}"]) == 2
-    assert "search.beam.recall: got 0.9, but the corpus has no judgements" in capsys.readouterr().err

@@ -38,14 +38,6 @@ def counts(**relevant):
     return changed
 
 
-def test_a_beam_by_recall_needs_twenty_dev_queries():
-    assert refusal(job(search={"beam": {"recall": 0.9}}), COUNTS) == (
-        "search.beam.recall: got 0.9 with 9 dev queries; allowed: at least 20 dev queries, which choose the beam, or "
-        "search.beam auto or a whole number"
-    )
-    requirements.check(job(), COUNTS)
-
-
 def test_queries_without_the_key_of_their_text_are_counted():
     held = copy.deepcopy(COUNTS)
     held["queries"] = {"read": 500, "accepted": 0, "rejected": {"missing key of the text": 500}, "cut": 0}

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.evaluate.calibrate import leaves_of, positions
+from rayhier.evaluate.calibrate import documents_as_queries, leaves_of, positions
 from rayhier.evaluate.exact_best import exact_best
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
@@ -94,3 +94,15 @@ def test_what_codes_of_leaves_miss_comes_later():
 
 def test_fewer_documents_than_results(leaf_map, vectors):
     assert leaves_of(exact_best(leaf_map, vectors[:Q], 3 * N)).shape == (Q, N, 2)
+
+
+def test_documents_are_queries_that_do_not_find_themselves(leaf_map, vectors, placed):
+    router = LearnedIvfRouter(M, L, 1, 0)
+    router.begin(torch.from_numpy(vectors[:L]))
+    ids, encoded, best = documents_as_queries(model(router), leaf_map, K)
+    row_of = [int(name[1:]) for name in ids]
+    assert sorted(row_of) == list(range(N))
+    np.testing.assert_array_equal(encoded.numpy, vectors[row_of])
+    similarity = vectors @ vectors.T - 9 * np.eye(N)
+    for row, found_K in zip(row_of, best.ids[best.row_QK].tolist(), strict=True):
+        assert found_K == [f"d{other:02d}" for other in np.argsort(-similarity[row])[:K]]

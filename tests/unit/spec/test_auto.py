@@ -201,13 +201,6 @@ REFUSED = {
         {"train": {"type": "ehi"}, "router": {"type": "learned_ivf"}},
         "train.type: got 'ehi' with router.type 'learned_ivf'; allowed: contrast, hce, or router.type ehi",
     ),
-    "a beam by recall without judgements": (
-        {
-            "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"},
-            "search": {"beam": {"recall": 0.9}},
-        },
-        "search.beam.recall: got 0.9, but the corpus has no judgements, and so no dev queries, which choose the beam",
-    ),
     "a beam by recall with codes, which miss documents": (
         {"search": {"beam": {"recall": 0.9}, "codec": "pq"}},
         "codec: auto, flat or fp16, where beam names a recall",
