@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from rayhier.search.model import Model
 from rayhier.search.request import rules_of
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.engine import Engine, View
+from rayhier.serve.backend.groups import Shards
 from rayhier.serve.backend.reranker import open_versions_reranker
 from rayhier.serve.backend.version import Version
 from rayhier.serve.metrics import Metrics
@@ -32,13 +33,6 @@ from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import Manifest, versions
 
 log = logging.getLogger("ray.serve")
-
-
-class Versions(Protocol):
-    """Interface of a group of shards that can open several versions."""
-
-    async def open(self, number: int) -> None:
-        """Open a version too, in all replicas of the group."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class Follower:
     def __init__(
         self,
         engine: Engine,
-        groups: Sequence[Versions],
+        groups: Sequence[Shards],
         metrics: Metrics | None = None,
         pins: contextlib.ExitStack | None = None,
     ) -> None:
@@ -212,7 +206,7 @@ class Follower:
                 self._count(made)
                 self.applied(made)
 
-    async def reopen(self, view: View, groups: Sequence[Versions]) -> None:
+    async def reopen(self, view: View, groups: Sequence[Shards]) -> None:
         """Let requests see the index as it was opened anew, with another spec: its model, groups and rules."""
         async with self.lock:
             number = self.seen.version
