@@ -100,7 +100,6 @@ def _search(parsed: argparse.Namespace) -> None:
 
 
 def _batch(parsed: argparse.Namespace, request: "Request") -> None:
-    """Search the queries of a file or the documents of the index, and print a summary as JSON."""
     from rayhier.search.batch import Job, plan
     from rayhier.search.calibration import calibration_of
     from rayhier.search.index import reading_leaf_map
@@ -142,7 +141,6 @@ def _on_ray(parsed: argparse.Namespace) -> bool:
 
 @contextlib.contextmanager
 def _answers(parsed: argparse.Namespace, workdir: "Location", now: "Current", job: "Job") -> "Iterator[Answers]":
-    """Give the function that searches the chunks of a job, in this process or on Ray."""
     if _on_ray(parsed):
         from rayhier.search.ray import Workers
 

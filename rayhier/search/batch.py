@@ -87,7 +87,6 @@ class Job:
                 )
 
     def done(self) -> set[str]:
-        """Return the names of the parts that are done."""
         return {path.name for path in self.parts.glob("[0-9]*.parquet")}
 
     def run(self, answers: Answers) -> tuple[int, Refused]:
@@ -139,8 +138,6 @@ class Job:
 
 
 def in_this_process(searcher: Snapshot, arguments: dict[str, Any]) -> Answers:
-    """Return the function that searches one chunk after another in this process."""
-
     def answers(chunks: Numbered) -> Iterator[tuple[int, pa.Table]]:
         for number, chunk in chunks:
             yield number, answered(searcher.rules, chunk, arguments, searcher.retrieve)

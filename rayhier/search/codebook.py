@@ -98,7 +98,6 @@ class Codebook:
 
     @classmethod
     def load(cls, folder: Path, dimension: int) -> Self:
-        """Read what `save` wrote."""
         rotation = folder / ROTATION_FILE
         return cls(dimension, np.load(folder / CENTROID_FILE), np.load(rotation) if rotation.exists() else None)
 
@@ -143,7 +142,6 @@ class Codebook:
         return self.lists(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64), leaves)
 
     def quantizer(self) -> Any:
-        """Make faiss's quantizer of these centroids."""
         quantizer = faiss.ProductQuantizer(self.width, self.pieces, BITS)
         faiss.copy_array_to_vector(np.ascontiguousarray(self.centroid_GCP.ravel()), quantizer.centroids)
         return quantizer

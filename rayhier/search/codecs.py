@@ -48,7 +48,6 @@ def fill(
 
 
 def empty_like(index: Any, leaves: int) -> Any:
-    """Make a faiss index of empty lists in the codec of another index."""
     if isinstance(index, faiss.IndexIVFPQFastScan):
         pieces = index.pq.M
         centroid_GCP = faiss.vector_to_array(index.pq.centroids).reshape(pieces, -1, index.d // pieces)

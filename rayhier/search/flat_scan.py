@@ -171,11 +171,9 @@ class FlatScan:
         return {number: mask_N for number, mask_N in masks.items() if mask_N.any()}
 
     def _begin(self, number: int) -> int:
-        """Return the number, among all rows, of a part's first row."""
         return int(self._leaves.rows.begin_S[number])
 
     def _compared(self, number: int, mask_N: Bools | None) -> int:
-        """Count the documents of a part that are compared."""
         return len(self._parts[number].row_N) if mask_N is None else int(mask_N.sum())
 
     def _best(self, query_QK: Floats, fetch: int, masks: Mapping[int, Bools | None]) -> tuple[RankedRows, bool]:

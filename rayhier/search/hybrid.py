@@ -45,7 +45,6 @@ class WordScan:
     """BM25 over the documents whose first leaf a `LeafScan` holds, each once; opened at the first search."""
 
     def __init__(self, leaves: LeafScan, open_: Callable[[], PostingLists]) -> None:
-        """Take the scan of the same leaves, and a function that opens their postings."""
         self._leaves, self._open, self._lock = leaves, open_, threading.Lock()
 
     @classmethod

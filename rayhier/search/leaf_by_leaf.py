@@ -127,7 +127,6 @@ class Best:
         """Score of the last row of each query."""
 
     def add(self, kept: Sequence[Kept]) -> None:
-        """Merge what was kept."""
         query_X, row_X, score_X = (np.concatenate(arrays) for arrays in zip(*kept, strict=True))
         is_raised_Q, k = np.zeros(len(self.least_Q), bool), self.row_QK.shape[1]
         is_raised_Q[query_X] = True

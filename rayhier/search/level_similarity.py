@@ -81,7 +81,6 @@ class FlatQuery:
     """The queries' numbers [q, x] by which the best documents are scored again; None where they are not."""
 
     def part(self, rows: slice) -> "FlatQuery":
-        """Return the queries at `rows`."""
         return FlatQuery(self.query_QK[rows], None if self.again_QX is None else self.again_QX[rows])
 
 

@@ -63,7 +63,6 @@ class FileLists:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return int(self.size_L.sum())
 
     @property
@@ -157,7 +156,6 @@ class LeafLists:
 
     @property
     def rows(self) -> int:
-        """Number of rows, scanned or not."""
         return int(self._row_F[-1])
 
     @property

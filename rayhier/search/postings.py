@@ -336,7 +336,6 @@ class _Query:
 
     @property
     def words(self) -> int:
-        """Number of words."""
         return len(self.weight_T)
 
 

@@ -53,7 +53,6 @@ class Chunk:
 
     @classmethod
     def of(cls, rows: Sequence[QueryRow]) -> Self:
-        """Make a chunk of rows of a file."""
         texts = {place: row.text for place, row in enumerate(rows) if row.text is not None}
         vectors = {place: row.vector for place, row in enumerate(rows) if row.vector is not None}
         parts: list[tuple[Ints, Queries]] = []
@@ -72,18 +71,15 @@ class Refused:
     first: list[str] = field(default_factory=list)
 
     def add(self, place: str, reason: str) -> None:
-        """Count a row, by the reason for which it is refused."""
         self.counts[reason] += 1
         if len(self.first) < SHOWN:
             self.first.append(f"{place}: {reason}")
 
     @property
     def total(self) -> int:
-        """Number of refused rows."""
         return self.counts.total()
 
     def __bool__(self) -> bool:
-        """Return True if rows are refused."""
         return self.total > 0
 
     def __str__(self) -> str:
@@ -105,7 +101,6 @@ class QueryFile:
 
     @property
     def size(self) -> int:
-        """Number of rows of a chunk."""
         return CHUNK
 
     @property
@@ -114,7 +109,6 @@ class QueryFile:
         return files.digest(self.path)
 
     def __str__(self) -> str:
-        """Name the file."""
         return f"rows of {self.path}"
 
     def __len__(self) -> int:
@@ -249,11 +243,9 @@ class IndexDocuments:
         return "documents of the index"
 
     def __str__(self) -> str:
-        """Name what is read."""
         return self.digest
 
     def __len__(self) -> int:
-        """Count the documents."""
         return self._leaf_map.manifest.documents
 
     def chunks(self, refused: Refused) -> Iterator[Chunk]:  # noqa: ARG002  no document is refused

@@ -90,7 +90,6 @@ class Request:
         return self.queries
 
     def part(self, rows: slice) -> "Request":
-        """Return a request with the same settings for the queries at `rows`."""
         return replace(self, queries=self.queries[rows])
 
 
@@ -164,12 +163,10 @@ class Rules:
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """Names of the modes that a query may name."""
         return get_args(Mode) if self.words else ("dense",)
 
     @property
     def usual_mode(self) -> Mode:
-        """The mode of a text that names none."""
         return self.search.usual_mode if self.words else "dense"
 
     @property

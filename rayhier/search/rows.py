@@ -61,7 +61,6 @@ class RankedRows:
         return RankedRows(take(self.score_QT, place_QK), take(self.row_QT, place_QK))
 
     def first(self, count: int) -> "RankedRows":
-        """Return the first `count` rows of every query."""
         return RankedRows(self.score_QT[:, :count], self.row_QT[:, :count])
 
     def without(self, gone_QT: Bools) -> "RankedRows":
@@ -81,7 +80,6 @@ class Rows:
     """Rows of an index's segments, numbered segment after segment."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
-        """Take opened segments."""
         self._segments = list(segments)
         self.begin_S = np.cumsum([0, *(segment.count for segment in segments)])
         """Number of each segment's first row [s + 1]; the last entry is the number of rows."""
@@ -157,7 +155,6 @@ class Rows:
         return [segment.matrix.numpy() for segment in self._segments]
 
     def _spans(self, cuts: list[int]) -> Iterator[tuple[Segment, int, int, int]]:
-        """Yield the segments of sorted rows: each with its first row, and where its rows begin and end among these."""
         for segment, first, begin, end in zip(self._segments, self._first, cuts, cuts[1:], strict=False):
             if begin < end:
                 yield segment, first, begin, end

@@ -79,7 +79,6 @@ class MemorySegment:
 
     @property
     def count(self) -> int:
-        """Number of rows."""
         return int(self.table.num_rows)
 
     def mask(self, where: Filter) -> Bools:
@@ -182,7 +181,6 @@ class MappedSegment:
 
     @property
     def folder(self) -> Path:
-        """Folder of the mapped files."""
         return self.lease.folder
 
     def intact(self) -> bool:
@@ -191,7 +189,6 @@ class MappedSegment:
 
     @property
     def count(self) -> int:
-        """Number of rows."""
         return int(self.table.num_rows)
 
     @cached_property

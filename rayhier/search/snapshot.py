@@ -165,7 +165,6 @@ class Snapshot:
 
     @cached_property
     def model(self) -> Model:
-        """The model, opened at first use where it was not given."""
         return self._model if isinstance(self._model, Model) else self._model()
 
     def model_of(self, manifest: Manifest, spec: JobSpec) -> Model | None:

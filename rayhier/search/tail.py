@@ -141,7 +141,6 @@ class Growing:
 
     @property
     def values(self) -> npt.NDArray[Any]:
-        """The values so far."""
         return self._array[: self._size]
 
     def extend(self, values: npt.NDArray[Any]) -> None:
@@ -203,7 +202,6 @@ class TailView:
         return (table if names is None else table.select(names)).take(pa.array(rows))
 
     def shown(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
-        """Read the columns of some rows that `needs` names, as `MappedSegment.take` does."""
         if needs == "ids":
             return self._columns(rows, [ID])
         table = self._columns(rows)
@@ -309,7 +307,6 @@ class TailView:
 
     @property
     def documents(self) -> int:
-        """Number of rows that count."""
         return len(self.rows())
 
     def _best(self, score_QA: Floats, row_A: Ints, k: int) -> Ints:
@@ -335,7 +332,6 @@ class TailView:
         return np.intersect1d(self.rows(leaves), np.array(named, np.int64))
 
     def ids_after(self, name: str, count: int, leaves: range) -> list[str]:
-        """Return at most `count` ids after one, in their order."""
         row_A = self.rows(leaves)
         if not len(row_A):
             return []
@@ -343,7 +339,6 @@ class TailView:
         return sorted(id_ for id_ in ids if id_ > name)[:count]
 
     def stored(self, rows: Ints) -> pa.Table:
-        """Read the columns of some rows that a stored document has."""
         table = self._columns(rows)
         doc_ids = table[DOC_ID]
         return table.drop_columns([DOC_ID]).append_column(DOC_ID, doc_ids)

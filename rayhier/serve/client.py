@@ -261,7 +261,6 @@ class Client:
         return self._send(self._server.route(question, beam))
 
     def index(self) -> IndexResponse:
-        """Return a description of the index that is served."""
         return self._send(self._server.index())
 
     def encode(self, texts: str | Sequence[str]) -> list[list[float]]:
@@ -399,7 +398,6 @@ class AsyncClient:
         return await self._send(self._server.route(question, beam))
 
     async def index(self) -> IndexResponse:
-        """Return a description of the index that is served."""
         return await self._send(self._server.index())
 
     async def encode(self, texts: str | Sequence[str]) -> list[list[float]]:

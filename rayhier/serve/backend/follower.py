@@ -88,12 +88,10 @@ class Follower:
 
     @property
     def version(self) -> Version:
-        """The version that requests read."""
         return self.engine.view.opened[0]
 
     @property
     def spec(self) -> JobSpec:
-        """Spec of the version that requests read."""
         return self.version.now.spec
 
     @property

@@ -37,7 +37,6 @@ class Following:
 
     @property
     def lost(self) -> list[str]:
-        """`writer` where the Writer does not answer."""
         return [] if clock() < self._until else [WRITER]
 
     async def __call__(self) -> None:
@@ -46,7 +45,6 @@ class Following:
             await self._looks(None)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         while True:
             sent = clock()
             try:

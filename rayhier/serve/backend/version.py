@@ -41,7 +41,6 @@ class Version:
         return cls(workdir, now, manifest.version), manifest
 
     def at(self, number: int) -> Self:
-        """Return another version of the same index."""
         return replace(self, number=number)
 
     def before(self) -> Location | None:

@@ -62,7 +62,6 @@ class Writer:
         return current.read(locate(version.workdir)).artifacts["index"] == version.now.artifacts["index"]
 
     def close(self) -> None:
-        """Give the lease back."""
         self._lease.close()
 
     @property

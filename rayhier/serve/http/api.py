@@ -289,7 +289,6 @@ class _Asked:
         return request
 
     def _queries(self, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
-        """Return the name of the field that has the queries, and the queries as texts or vectors."""
         if isinstance(body, BatchRequest):
             name, values = ("queries", body.queries) if body.queries is not None else ("vectors", body.vectors)
             queries: Sequence[object] = values or []
@@ -578,7 +577,6 @@ def _sent(body: BaseModel) -> Response:
 
 
 def _routed(routes: Routes, seen: Seen) -> RouteResponse:
-    """Make the response for a query that was routed."""
     order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
     return RouteResponse(leaves=_leaves(routes, 0), order=order, **asdict(seen))
 

@@ -210,7 +210,6 @@ def _path(scope: Scope) -> str:
 
 
 def authorization(scope: Scope) -> bytes:
-    """Return the first header `Authorization` of a request."""
     header: bytes = dict(reversed(scope["headers"])).get(b"authorization", b"")
     return header
 

@@ -101,7 +101,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit for the first head."""
         super().connection_made(cast("asyncio.Transport", _Transport(transport, self)))
         self._idle_since = time.perf_counter()
         self._await_head()
@@ -116,7 +115,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self.connections.discard(idle or self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers of a connection that has ended."""
         self._end_deadline()
         if self._lingers is not None:
             self._lingers.cancel()
