@@ -25,7 +25,7 @@ def test_documents_alone(
     here()
     work = tmp_path / "work"
     source = f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}"
-    spec = str(tiny_spec(corpus=source))
+    spec = str(tiny_spec(corpus=source, search="{k: 10, beam: auto}"))
     for state in ("built", "published"):
         assert run.main([spec]) == 0
         printed = capsys.readouterr()

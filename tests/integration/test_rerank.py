@@ -5,6 +5,7 @@ import shutil
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 from rayhier.serve.local import deploy, prepare
 from rayhier.storage import columns, current, files
+from rayhier.train.cross_encoder import ray as training
+from rayhier.train.cross_encoder.phase import Recipe
 
 from ..conftest import one_worker_each
 
@@ -118,14 +121,19 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
 
 @pytest.mark.parametrize("head", ["cls", "emb"])
 def test_a_trained_cross_encoder_loads_elsewhere(
-    head: str, reranked: Callable[..., Path], tmp_path: Path, tiny_model: Path, here: Callable[..., None]
+    head: str,
+    reranked: Callable[..., Path],
+    tmp_path: Path,
+    tiny_model: Path,
+    here: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A `cls` head in sentence-transformers, with equal scores; either as the model of another spec."""
     here()
     work = tmp_path / "work"
     stages = [part for stage in ("train", "index", "cross_encoder", "calibrate") for part in ("--stage", stage)]
-    train = {"epochs": 12, "lr": 1e-2}  # enough that an epoch is better than none
-    spec = reranked(cross_encoder=reads(tiny_model, head=head, train=train), scores="null", factors="null")
+    monkeypatch.setattr(training, "Recipe", partial(Recipe, lr=1e-2))  # enough that an epoch is better than none
+    spec = reranked(cross_encoder=reads(tiny_model, head=head, train={"epochs": 12}), scores="null", factors="null")
     assert run.main([str(spec), *stages]) == 0
     published = artifact(work, "cross_encoder")
     assert published.record.counts["best"]["epoch"] >= 1
