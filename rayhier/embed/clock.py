@@ -17,7 +17,6 @@ class Clock:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Count the time of a `with` block as work."""
         began = time.monotonic()
         yield
         self._worked += time.monotonic() - began
@@ -46,14 +45,12 @@ class Utilisation:
     """Floating-point operations of the encoders: two for each parameter and token."""
 
     def note(self, lap: dict[str, float]) -> None:
-        """Add the counts that `Clock.lap` of a process returned."""
         self.tokens += lap["tokens"]
         self.worked += lap["worked"]
         self.passed += lap["passed"]
         self.operations += 2 * lap["parameters"] * lap["tokens"]
 
     def __str__(self) -> str:
-        """Return a line that reports the sums to the user."""
         worked = max(self.worked, 1e-9)
         return (
             f"  encoders: {self.tokens:,.0f} tokens, at work {self.worked / max(self.passed, 1e-9):.0%} of their time, "

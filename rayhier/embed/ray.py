@@ -58,7 +58,6 @@ class TokenisePart:
         self.tokenise = Tokeniser.open(Path(model), max_length)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Tokenise the part `row["part"]`; returns its name and its token ids, packed as bytes."""
         name = str(row["part"])
         return {"part": name, **packed(self.tokenise(read_texts(self.corpus, name, self.generated)[1]))}
 
@@ -227,10 +226,8 @@ def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
 
 
 def spans_of(name: str) -> str:
-    """Return the name of the file that holds the pseudo-queries of a file of documents."""
     return FOLDER + name.removeprefix("documents/")
 
 
 def ledger_key(name: str) -> str:
-    """Return the name of a part's entry in the ledger of finished parts."""
     return name.replace("/", "-")

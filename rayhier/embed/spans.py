@@ -58,7 +58,6 @@ class SpanDrawer:
         return rows, drawn
 
     def yields_any(self, titles: Sequence[str], texts: Sequence[str]) -> bool:
-        """Return True if any of these documents has a pseudo-query."""
         return bool(self.draw([""] * len(titles), titles, texts)[0])
 
     def _offsets(self, titles: Sequence[str], texts: Sequence[str]) -> list[Offsets]:

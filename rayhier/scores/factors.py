@@ -39,8 +39,6 @@ class Learned(BaseModel):
 
 @dataclass(frozen=True)
 class Factors:
-    """Opened factors: what was learned of documents from a cross-encoder's scores."""
-
     learned: Learned
     table: pa.Table
     """Table with a row for each document that has scores: doc_id, bias, number of scores; and the vector, where vectors

@@ -39,7 +39,7 @@ from rayhier.search.fusion_weight import best as best_weight
 from rayhier.search.hybrid import Lexical, fused
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import HybridSpec
-from rayhier.train.encoder import EncoderPhase
+from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.tower import HeadTower, Side, Tower, divided
 
@@ -74,12 +74,10 @@ class Searches:
 
     @cached_property
     def words(self) -> Words | None:
-        """BM25 over the documents' rows, counted at first use; None where queries are searched by vectors."""
         return None if self._count is None else self._count()
 
     @property
     def mode(self) -> str:
-        """How queries are searched: `hybrid` or `dense`."""
         return "dense" if self._count is None else "hybrid"
 
     def values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
@@ -101,7 +99,6 @@ class Searches:
         return np.stack([judge.values(self._fused(dense, lexical, weight))[MEASURE] for weight in WEIGHTS])
 
     def _lexical(self, words: Words, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Lexical:
-        """Rank rows by BM25, with their scores by vectors."""
         score_QK, row_QK = words.best(texts, DEPTH)
         base_QK = np.einsum("qkm,qm->qk", document_NM[row_QK], query_QM)
         base_QK = np.where(row_QK < 0, -np.inf, base_QK).astype(np.float32)
@@ -243,18 +240,15 @@ def _values(
 
 
 def weights(module: nn.Module) -> dict[str, Tensor]:
-    """Return copies of the weights that train, by name."""
     return {name: value.detach().clone() for name, value in module.named_parameters() if value.requires_grad}
 
 
 @torch.no_grad()
 def restore(module: nn.Module, before: dict[str, Tensor]) -> None:
-    """Give a module the weights that `weights` returned."""
     for name, value in module.named_parameters():
         if name in before:
             value.copy_(before[name])
 
 
 def is_changed(module: nn.Module, before: dict[str, Tensor]) -> bool:
-    """Return True if any weight differs from those that `weights` returned before training."""
     return any(not torch.equal(value, before[name]) for name, value in module.named_parameters() if name in before)

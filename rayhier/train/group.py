@@ -65,7 +65,6 @@ class WorkerGroup:
         return values[0]
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Overwrite tensors, in place, with those of the first worker."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor.data, src=0)

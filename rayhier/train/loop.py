@@ -68,7 +68,6 @@ class Learner:
         """Further tensors that a checkpoint must hold, by name."""
 
     def learned(self) -> dict[str, Tensor]:
-        """Return every parameter that trains, by name."""
         return {
             f"{part}.{name}": value
             for part, module in self.modules.items()
@@ -94,7 +93,6 @@ class Learner:
         self.version += 1
 
     def state(self) -> dict[str, Tensor]:
-        """Return copies of the trained weights, by name."""
         return {name: value.detach().cpu().clone() for name, value in self.learned().items()}
 
     @torch.no_grad()
@@ -105,7 +103,6 @@ class Learner:
         self.version += 1
 
     def share(self) -> None:
-        """Copy the first worker's weights to every worker."""
         self.group.copy_from_first(self.parameters)
         self.version += 1
 
@@ -159,7 +156,6 @@ class Loop:
 
     @property
     def ended(self) -> bool:
-        """True if every pass is done or training ended early."""
         return self.started and (self.stopped or self.epoch >= self.phase.epochs)
 
     def start(self) -> dict[str, float] | None:
@@ -199,7 +195,6 @@ class Loop:
         return 0 if top is None else top.numel()
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint: all state that training changes, as one safetensors file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = self.learner.state() | {f"kept.{name}": tensor for name, tensor in self.learner.kept.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
@@ -211,7 +206,6 @@ class Loop:
         save_file(tensors, path, metadata={"position": position})
 
     def load(self, path: Path) -> None:
-        """Restore the state of a checkpoint that `save` wrote."""
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             position: dict[str, Any] = json.loads(file.metadata()["position"])

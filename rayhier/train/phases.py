@@ -23,15 +23,12 @@ from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, Retre
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, RetreeverTraining
 from rayhier.storage.artifact import Artifact
 from rayhier.train.adopt import Searches, decide, is_changed, restore, weights
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast, EncoderPhase, Measure
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
-from rayhier.train.ehi.dev import DevMeasure
-from rayhier.train.ehi.joint import Joint
-from rayhier.train.encoder import EncoderPhase, Measure
+from rayhier.train.ehi import DevMeasure, Joint
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.nodes import node_router
+from rayhier.train.hce.hce import Hce, node_router
 from rayhier.train.hce.pseudo import pseudo_pairs
 from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.learned_ivf.router_phase import build_router_phase
@@ -44,8 +41,6 @@ from rayhier.train.tower import Tower
 
 @dataclass(frozen=True)
 class Material:
-    """Data that every training method reads."""
-
     documents: Documents
     examples: Examples
     dev: Queries

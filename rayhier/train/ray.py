@@ -245,7 +245,6 @@ class Run:
         phase.finish()
 
     def _saved(self, target: Path) -> Path:
-        """Copy the newest checkpoint's files to `target`, where they stay as long as the run."""
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
@@ -303,7 +302,6 @@ def _scaling(workers: TrainWorkers) -> ScalingConfig:
 
 
 def _follow(progress: Queue, bar: Bar, finished: threading.Event) -> None:
-    """Show the first worker's measures in the progress bar until the run is over."""
     while not finished.is_set():
         try:
             row = progress.get(timeout=0.5)

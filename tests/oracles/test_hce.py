@@ -8,12 +8,12 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.spans import Spans
-from rayhier.model.contrast import info_nce
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.hce import Hierarchy
 from rayhier.spec.train import ContrastTraining, HceTraining
-from rayhier.train.contrast.contrast import Contrast
-from rayhier.train.dev import Measured
+from rayhier.train.batch import info_nce
+from rayhier.train.contrast import Contrast
+from rayhier.train.dev import DevMeasured
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import StoredPairs
@@ -138,7 +138,7 @@ def parts(documents=N):
 
 
 def silent(*_):
-    return Measured({"R@100": 0.0}, np.zeros(1))
+    return DevMeasured({"R@100": 0.0}, np.zeros(1))
 
 
 def begun(tower, examples, spec, pseudo=None):

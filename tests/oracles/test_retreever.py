@@ -25,7 +25,7 @@ from rayhier.model.retreever import (
 from rayhier.spec.train import RetreeverTraining
 from rayhier.train.examples import Examples
 from rayhier.train.retreever.dev import SizesMeasure
-from rayhier.train.retreever.matching import SCALES, Matching, level_weights, picks
+from rayhier.train.retreever.matching import SCALES, MatchingPhase, level_weights, picks
 from rayhier.train.tower import HeadTower
 
 N, M, D = 7, 6, 4
@@ -181,7 +181,9 @@ def test_the_loss_by_hand(similarity):
     levels = TreeLevels(NodeTree(Splits(M, D)), similarity)
     with torch.no_grad():
         levels.tree.splits.planes.weight.normal_(generator=torch.Generator().manual_seed(6))
-    phase = Matching(levels, tower, examples, spec, 0, SizesMeasure(dev, Documents(["d0", "d1", "d2"], document_NM)))
+    phase = MatchingPhase(
+        levels, tower, examples, spec, 0, SizesMeasure(dev, Documents(["d0", "d1", "d2"], document_NM))
+    )
     queries, documents = (
         [by_hand(levels.scores(vector[None])[0].tolist()) for vector in tower.infer(side, batch)]
         for side in ("query", "document")

@@ -27,9 +27,8 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
 from rayhier.storage.paths import locate
-from rayhier.train.cross_encoder.dev import DEPTH, QUERIES, Rerank
-from rayhier.train.cross_encoder.groups import Groups
-from rayhier.train.cross_encoder.phase import Reading, Recipe
+from rayhier.train.cross_encoder.groups import TrainingGroups
+from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, Reading, Recipe, Rerank
 from rayhier.train.data import judged_pairs, sampled
 from rayhier.train.loop import best_row
 from rayhier.train.ray import METRICS, Run, run_workers
@@ -125,12 +124,12 @@ def _phase(
     return Reading(model, corpora, reads, Recipe(training.epochs), measure, dtype)
 
 
-def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Groups:
+def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> TrainingGroups:
     queries = train_queries(corpus, vectors, apart)
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     examples = judged_pairs(queries, documents)
     texts = load_texts(corpus, documents.ids).to_pylist()
-    return Groups(examples, texts)
+    return TrainingGroups(examples, texts)
 
 
 def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
@@ -146,7 +145,6 @@ def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSe
 
 
 def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Queries:
-    """Load the train queries of a corpus, without those whose text is in `apart`."""
     queries = load_queries(corpus, vectors, "train")
     return queries.some(np.array([text not in apart for text in queries.texts], dtype=bool))
 
@@ -164,7 +162,6 @@ def _published(place: str) -> tuple[Artifact, Artifact]:
 
 
 def _dev(corpus: Artifact, vectors: Artifact) -> Rerank | None:
-    """Load dev queries with the base encoder's best documents; None where no dev query is judged."""
     queries = load_queries(corpus, vectors, "dev")
     if not queries.answered:
         return None

@@ -33,7 +33,6 @@ class StoredPairs:
         self.rows, self.begin_D, self.count_D = np.unique(drawn.row_P, return_index=True, return_counts=True)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a stored pseudo-query for each document row [x]; returns the pseudo-queries' rows [x]."""
         place_X = np.searchsorted(self.rows, document_X)
         return np.asarray(self.begin_D[place_X] + pick(self.count_D[place_X], generator))
 
@@ -46,7 +45,6 @@ class RedrawnPairs:
         self.rows = np.unique(drawn.row_P)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a new pseudo-query for each document row [x] and give it to the tower; returns its row there, [x]."""
         key = str(generator.integers(2**63))
         chosen = self.documents.take(pa.array(document_X))
         ids, titles, texts = (chosen[name].to_pylist() for name in ("doc_id", "title", "text"))
@@ -64,7 +62,6 @@ class SamePairs:
         tower.texts["pseudo"], tower.noisy = tower.texts["document"], frozenset({"pseudo"})
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Return the documents' own rows [x], for which the tower draws a new dropout mask."""
         self.tower.noise = int(generator.integers(2**32))
         return document_X
 

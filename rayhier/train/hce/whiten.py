@@ -12,7 +12,7 @@ from rayhier.arrays import Floats, Values
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HceTraining
-from rayhier.train.encoder import Measure
+from rayhier.train.contrast import Measure
 from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Tower
 

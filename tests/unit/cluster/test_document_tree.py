@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.cluster import clusters
-from rayhier.cluster.clusters import cluster
-from rayhier.cluster.document_tree import DocumentTree, grow
+from rayhier.cluster import document_tree
+from rayhier.cluster.document_tree import DocumentTree, cluster, grow
 from rayhier.spec.train.hce import node_counts
 
 
@@ -135,7 +134,7 @@ def test_three_levels_of_separated_documents():
 @pytest.mark.parametrize("flat", [10**12, 0])
 def test_documents_belong_to_the_nearest_centroid(vectors, monkeypatch, flat):
     """In one step of all; in two steps of those in near cells."""
-    monkeypatch.setattr(clusters, "FLAT", flat)
+    monkeypatch.setattr(document_tree, "FLAT", flat)
     found = cluster(vectors, 20, seed=0)
     scores = vectors @ found.centroid_KM.T
     nearest = scores.argmax(axis=1) == found.own_N
@@ -145,10 +144,10 @@ def test_documents_belong_to_the_nearest_centroid(vectors, monkeypatch, flat):
 
 @pytest.mark.parametrize("at_once", [7, 10_000])
 def test_vectors_of_16_bits_are_read_in_batches(vectors, monkeypatch, at_once):
-    monkeypatch.setattr(clusters, "FLAT", 0)
+    monkeypatch.setattr(document_tree, "FLAT", 0)
     half = vectors.astype(np.float16)
     whole = cluster(half.astype(np.float32), 20, seed=0)
-    monkeypatch.setattr(clusters, "CAST_ROWS", at_once)
+    monkeypatch.setattr(document_tree, "CAST_ROWS", at_once)
     found = cluster(half, 20, seed=0)
     assert np.array_equal(found.own_N, whole.own_N)
     np.testing.assert_allclose(found.centroid_KM, whole.centroid_KM, atol=1e-6)
@@ -158,7 +157,7 @@ def test_an_empty_cluster_takes_half_of_the_largest():
     rows = [np.array([0, 1, 2, 3]), np.array([], dtype=np.int64), np.array([4, 5])]
     vectors = unit(np.array([[1, 0.1], [1, -0.1], [0, 1], [0.1, 1], [-1, 0], [-1, 0]]))
     centroids = np.zeros((3, 2), dtype=np.float32)
-    clusters._fill_empty(vectors, centroids, rows, seed=0)
+    document_tree._fill_empty(vectors, centroids, rows, seed=0)
     assert sorted(map(tuple, (own.tolist() for own in rows))) == [(0, 1), (2, 3), (4, 5)]
     for number in (0, 1):
         np.testing.assert_allclose(centroids[number], vectors[rows[number]].mean(axis=0), atol=1e-6)
@@ -168,13 +167,13 @@ def test_the_largest_cluster_is_left_alone_where_all_its_vectors_are_the_same():
     rows = [np.array([0, 1, 2]), np.array([], dtype=np.int64), np.array([3, 4])]
     vectors = unit(np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, -1]]))
     centroids = np.ones((3, 2), dtype=np.float32)
-    clusters._fill_empty(vectors, centroids, rows, seed=0)
+    document_tree._fill_empty(vectors, centroids, rows, seed=0)
     assert rows[0].tolist() == [0, 1, 2]
     assert sorted([rows[1].tolist(), rows[2].tolist()]) == [[3], [4]]
 
 
 def test_a_crowd_of_equal_documents_is_cut_into_cells_all_the_same(vectors, monkeypatch):
-    monkeypatch.setattr(clusters, "FLAT", 200)
+    monkeypatch.setattr(document_tree, "FLAT", 200)
     crowd = np.concatenate([np.repeat(vectors[:1], 200, axis=0), vectors[:60]])
     tree = grow(crowd, 8, seed=0)
     assert [len(one) for one in tree.centroids] == [5, 33]
@@ -196,7 +195,7 @@ def test_more_clusters_than_vectors_are_refused(vectors):
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=15), st.floats(0, 1))
 def test_shares_of_cells_are_at_least_one(sizes, part):
     k = round(len(sizes) + part * (sum(sizes) - len(sizes)))
-    found = clusters.shares(np.array(sizes), k)
+    found = document_tree.shares(np.array(sizes), k)
     assert found.sum() == k
     assert (found >= 1).all()
     assert (found <= sizes).all()

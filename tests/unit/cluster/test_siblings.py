@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.cluster.siblings import even_groups, siblings
+from rayhier.train.learned_ivf.kmeans_start import even_groups, siblings
 
 from ...draws import unit
 

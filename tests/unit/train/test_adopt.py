@@ -19,7 +19,7 @@ from rayhier.search.fusion_weight import WEIGHTS, best
 from rayhier.spec.train import ContrastTraining
 from rayhier.train import adopt
 from rayhier.train.adopt import Searches, at_best, by_folds, decide, folds, is_changed, needs_folds, restore, weights
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast
 from rayhier.train.examples import joined
 from rayhier.train.tower import HeadTower
 

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.search.lists import LeafLists
-from rayhier.train import negatives
 from rayhier.train.examples import Examples
-from rayhier.train.negatives import draw, mine
+from rayhier.train.pairs import draw, mine
 
 N, Q, M, L = 80, 12, 6, 7
 
@@ -67,7 +66,7 @@ def test_unjudged_copies_are_no_negatives_and_take_no_place(seed, copies):
 def test_chunks_make_no_difference(monkeypatch):
     case = Case(0, 2)
     whole = case.mine(5).tolist()
-    monkeypatch.setattr(negatives, "CHUNK_QUERIES", 4)
+    monkeypatch.setattr("rayhier.train.pairs.CHUNK_QUERIES", 4)
     assert case.mine(5).tolist() == whole
 
 

@@ -12,7 +12,7 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.train import tower as towers
-from rayhier.train.ehi.joint import Joint
+from rayhier.train.ehi import Joint
 from rayhier.train.examples import Examples
 from rayhier.train.tower import TextTower
 

@@ -7,8 +7,8 @@ import torch
 from rayhier.dataset.documents import Documents
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import ContrastTraining
-from rayhier.train.contrast.contrast import Contrast
-from rayhier.train.dev import ExactMeasure, Measured
+from rayhier.train.contrast import Contrast
+from rayhier.train.dev import DevMeasured, ExactMeasure
 from rayhier.train.loop import best_row
 from rayhier.train.tower import HeadTower
 
@@ -75,7 +75,7 @@ def test_an_epoch_not_behind_the_best_is_kept_for_a_later_one(problem):
 
     def measure(*_):
         own = np.array(next(rest))
-        return Measured({"R@100": float(own.mean())}, own)
+        return DevMeasured({"R@100": float(own.mean())}, own)
 
     contrast = run(build(problem, spec(epochs=3), measure=measure))
     errors = [row["error"] for row in contrast.history]

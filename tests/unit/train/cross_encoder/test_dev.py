@@ -6,7 +6,7 @@ import pytest
 
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID, Ranking
-from rayhier.train.cross_encoder.dev import Rerank
+from rayhier.train.cross_encoder.phase import Rerank
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.lists import LeafLists
-from rayhier.train.ehi.dev import DevMeasure, doublings
-from rayhier.train.ehi.joint import Snapshot
+from rayhier.train.ehi import DevMeasure, Snapshot, doublings
 
 from ....draws import unit
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from rayhier.dataset.documents import Copies
+from rayhier.model.ehi import ehi_losses
 from rayhier.model.encoder import ResidualHead
-from rayhier.model.losses import ehi_losses
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.spec.train.ehi import Loss
-from rayhier.train.dev import Measured
-from rayhier.train.ehi.joint import MINING_BEAM, Joint
+from rayhier.train.dev import DevMeasured
+from rayhier.train.ehi import MINING_BEAM, Joint
 from rayhier.train.loop import best_row
 from rayhier.train.tower import HeadTower
 
@@ -156,7 +156,7 @@ def test_an_epoch_that_is_behind_the_best_by_chance_is_as_good(problem):
     """Four dev queries: what the third epoch loses one query and wins another is within its error, the last is not."""
     shares = iter(np.array([[0.2, 0.2, 0.2, 0.2], [0.9, 0.1, 0.5, 0.5], [0.5, 0.45, 0.5, 0.5], [0.3, 0.3, 0.3, 0.3]]))
     trainer = build(
-        problem, spec(epochs=3), measure=lambda _: Measured({"R@10": float((own := next(shares)).mean())}, own)
+        problem, spec(epochs=3), measure=lambda _: DevMeasured({"R@10": float((own := next(shares)).mean())}, own)
     )
     seen = [weights(trainer)]
     trainer.start()

@@ -12,11 +12,9 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import HceTraining, PseudoQueries
-from rayhier.train.dev import Measured
+from rayhier.train.dev import DevMeasured
 from rayhier.train.examples import Examples
-from rayhier.train.hce import nodes
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.nodes import node_router
+from rayhier.train.hce.hce import Hce, node_router
 from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs, own_answers
 from rayhier.train.tower import HeadTower, TextTower
 
@@ -171,7 +169,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, st
 
 
 def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
-    monkeypatch.setattr(nodes, "ROUNDS", 0)
+    monkeypatch.setattr("rayhier.train.hce.hce.ROUNDS", 0)
     hce = run(build(problem, spec(tree={"branching": 6, "levels": 3})))
     hce.restore_best()
     router = node_router(hce.phase)
@@ -193,7 +191,7 @@ def test_rounds_of_k_means_bring_nodes_to_their_documents(problem, monkeypatch):
     hce.restore_best()
 
     def cosine(rounds):
-        monkeypatch.setattr(nodes, "ROUNDS", rounds)
+        monkeypatch.setattr("rayhier.train.hce.hce.ROUNDS", rounds)
         centroid = node_router(hce.phase).cells.centroid_LM
         assert centroid.shape == (40, problem.documents.shape[1])
         return (torch.from_numpy(hce.documents()) @ centroid.T).max(dim=1).values.mean()
@@ -280,7 +278,7 @@ def test_a_transformer_takes_the_same_step_with_cached_gradients(tiny_model, sib
         examples = Examples(vectors[:2], vectors, np.array([[0, 5], [1, 7]]), tower.texts["query"].to_pylist())
         own = {"objective": "supervised", "tree": {"branching": 3}, "hard_negatives": {"source": "none"}}
         train = spec(**own, siblings=siblings, micro_batch=micro_batch, anchor=anchor)
-        hce = Hce(tower, examples, None, train, 0, lambda documents, dev: Measured({"dev": 0.0}, np.zeros(2)))
+        hce = Hce(tower, examples, None, train, 0, lambda documents, dev: DevMeasured({"dev": 0.0}, np.zeros(2)))
         for done, rows, generator in hce.steps(0):
             hce.step(rows, generator, done)
         found.append(tower.infer("document", np.arange(12)).numpy())

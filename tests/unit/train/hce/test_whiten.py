@@ -8,7 +8,7 @@ import torch
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HceTraining
-from rayhier.train.dev import Measured
+from rayhier.train.dev import DevMeasured
 from rayhier.train.hce import whiten as module
 from rayhier.train.hce.whiten import covariance, start_whitened, whitening
 from rayhier.train.tower import HeadTower
@@ -91,7 +91,7 @@ def test_when_a_head_starts_whitened(drawn, start, spans, whitened_dev, moved):
         assert (document_NM == dev_QM).all()
         untouched = np.allclose(document_NM, unit(documents), atol=1e-6)
         value_Q = np.full(9, 0.5 if untouched else whitened_dev) + (0 if untouched else 0.3 * NOISE_Q)
-        return Measured({"nDCG@10": float(value_Q.mean())}, value_Q)
+        return DevMeasured({"nDCG@10": float(value_Q.mean())}, value_Q)
 
     start_whitened(made, HceTraining(type="hce", start=start), given, measure)
     assert bool(made.module.weight.any()) == moved

@@ -17,12 +17,11 @@ from rayhier.spec import JobSpec
 from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.router.learned_ivf import Teaching
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast
 from rayhier.train.data import document_pairs
 from rayhier.train.learned_ivf import router_phase as phase_of_routers
 from rayhier.train.learned_ivf.kmeans_start import DEAREST, make_router, settle
-from rayhier.train.learned_ivf.router_phase import RouterPhase, build_router_phase, fit_scale
-from rayhier.train.learned_ivf.targets import Targets
+from rayhier.train.learned_ivf.router_phase import RouterPhase, Targets, build_router_phase, fit_scale
 from rayhier.train.tower import HeadTower
 
 from ..driver import Driver, run

@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.spec.router.learned_ivf import Teaching
 from rayhier.train.examples import Examples
-from rayhier.train.learned_ivf.targets import DOCUMENTS_A_QUERY, Targets
+from rayhier.train.learned_ivf.router_phase import DOCUMENTS_A_QUERY, Targets
 
 from ....draws import unit
 

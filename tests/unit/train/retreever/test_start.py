@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rayhier.model.retreever import Splits, Trunk, deviations
-from rayhier.train.retreever.start import (
+from rayhier.train.retreever.grow import (
     principal,
     sizes,
     start_at_directions,
