@@ -38,18 +38,9 @@ class DocumentTree:
     leaf_N: Ints
     """Number [n] of the node of level L - 1 above each document; zeros where that level is the root."""
 
-    @property
-    def height(self) -> int:
-        return len(self.centroids) + 1
-
     def paths(self) -> Ints:
         """Return the nodes [n, L - 1] above each document, one of each level from 1 to L - 1."""
         return above(self.parents, self.leaf_N)
-
-    def sizes(self) -> list[Ints]:
-        path_NT = self.paths()
-        counts = [len(parent_K) for parent_K in self.parents]
-        return [np.bincount(path_NT[:, level], minlength=count) for level, count in enumerate(counts)]
 
 
 def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
@@ -89,9 +80,6 @@ class Clusters:
     centroid_KM: Floats
     own_N: Ints
 
-    def cosine(self, vectors_NM: Floats) -> float:
-        return mean_cosine(vectors_NM, self.centroid_KM, self.own_N)
-
 
 def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
     """Cluster n unit vectors [n, m], in float32 or float16, into `k` clusters.
@@ -117,13 +105,6 @@ def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
         own_N[row_R] = number
     _give_length(vectors_NM, centroid_KM, rows)
     return Clusters(centroid_KM, own_N)
-
-
-def mean_cosine(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints) -> float:
-    """Compute the mean inner product of vectors [n, m] with the centroids of their clusters `own_N`."""
-    parts = np.array_split(np.arange(len(vectors_NM)), -(-len(vectors_NM) // CAST_ROWS))
-    sums = [np.einsum("nm,nm->", vectors_NM[rows], centroid_KM[own_N[rows]], dtype=np.float64) for rows in parts]
-    return float(sum(sums) / len(vectors_NM))
 
 
 def shares(sizes: Ints, k: int) -> Ints:

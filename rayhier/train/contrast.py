@@ -19,7 +19,7 @@ from rayhier.train.batch import Anchor, LossTerm, PairBatch, total_loss
 from rayhier.train.dev import DevMeasured, error_to_best
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
-from rayhier.train.loop import Learner
+from rayhier.train.loop import Learner, Phase
 from rayhier.train.pairs import Pairs, Search
 from rayhier.train.tower import Tower
 
@@ -29,7 +29,7 @@ Draw = tuple[float, Ints, np.random.Generator]
 """Share of training that is done, numbers of the pairs in a step, and the step's random generator."""
 
 
-class EncoderPhase(ABC):
+class EncoderPhase(Phase, ABC):
     """Base of phases that train an encoder for exact search; a subclass gives the loss of a step."""
 
     def __init__(
@@ -105,9 +105,6 @@ class EncoderPhase(ABC):
         measured = group.agree(self._measure(document_NM, dev_QM) if group.rank == 0 else None)
         error = error_to_best(measured, self.learner.kept)
         return {"dev": measured.dev, "error": error, **measured.values}
-
-    def finish(self) -> None:  # noqa: B027  the encoder is final
-        """Do nothing: the encoder needs no work after its last pass."""
 
 
 class Contrast(EncoderPhase):

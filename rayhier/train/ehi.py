@@ -29,7 +29,7 @@ from rayhier.train.batch import encode
 from rayhier.train.dev import DEPTH, DevJudge, DevMeasured, error_to_best
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
-from rayhier.train.loop import Learner
+from rayhier.train.loop import Learner, Phase
 from rayhier.train.pairs import Pairs, Search, draw
 from rayhier.train.tower import Side, Tower
 
@@ -68,7 +68,7 @@ Measure = Callable[[Snapshot], DevMeasured]
 """Function from the current index to measures on dev."""
 
 
-class Joint:
+class Joint(Phase):
     def __init__(
         self,
         tower: Tower,

@@ -187,15 +187,15 @@ def train_worker(config: dict[str, Any]) -> None:
     material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N, source)
     with ExitStack() as stack:
         run = Run(spec, spec.cluster.train, phases, config, stack)
-        trained = train(spec, seed, tower, material, run)
+        router, adoption = train(spec, seed, tower, material, run)
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:
         tower.save(Path(config["model"]), spec.encoder.max_length, folder)
     with files.filling(root / "router") as folder:
-        save_router(trained.router, folder)
-    if trained.adoption is not None:
-        trained.adoption.write(root)
+        save_router(router, folder)
+    if adoption is not None:
+        adoption.write(root)
     files.write_json(root / METRICS, run.history)
 
 

@@ -17,7 +17,7 @@ from rayhier.model.cross_encoder import CrossEncoder
 from rayhier.spec.cross_encoder import MOST_PAIRS, CrossEncoderSpec
 from rayhier.train.cross_encoder.groups import TrainingGroup, TrainingGroups
 from rayhier.train.group import WorkerGroup
-from rayhier.train.loop import Descent, Learner
+from rayhier.train.loop import Descent, Learner, Phase
 
 MEASURE = "nDCG@10"
 
@@ -60,7 +60,7 @@ def group_loss(score_D: Tensor, teacher_D: Tensor, weight: float) -> Tensor:
     return -log_D[0] + weight * F.kl_div(log_D, teacher_log_D, reduction="sum", log_target=True)
 
 
-class Reading:
+class Reading(Phase):
     """The training phase of a cross-encoder on groups of a query, its answer and wrong documents, from several corpora.
 
     A pass is an epoch, or a part of a long one.

@@ -26,7 +26,7 @@ from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples, batches, ranges
 from rayhier.train.group import WorkerGroup
 from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
-from rayhier.train.loop import Learner
+from rayhier.train.loop import Learner, Phase
 
 MOST_JUDGED = 10
 """Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
@@ -100,7 +100,7 @@ def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> 
     return pairs, np.full(len(pairs), weight, np.float32)
 
 
-class RouterPhase:
+class RouterPhase(Phase):
     """A training phase of a learned IVF's router on targets: queries and the leaves of their answers."""
 
     def __init__(
@@ -180,9 +180,6 @@ class RouterPhase:
             weight_P = torch.from_numpy(dev.weight_P)[pair_P]
             total += float((weight_P * torch.log(size_L.sum() / visited_P.clamp(min=1))).sum())
         return {"dev": float(np.exp(total / max(dev.weight_P.sum(), 1e-9))), **balance(self.sizes)}
-
-    def finish(self) -> None:
-        """Do nothing: the router is final."""
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison, Schedule
 from rayhier.train.examples import Examples, batches
 from rayhier.train.group import WorkerGroup
-from rayhier.train.loop import Descent, Learner
+from rayhier.train.loop import Descent, Learner, Phase
 from rayhier.train.retreever.dev import SizesMeasure
 from rayhier.train.tower import Side, Tower, divided
 
@@ -51,7 +51,7 @@ class Scale(nn.Module):
         return self.log.exp()
 
 
-class MatchingPhase:
+class MatchingPhase(Phase):
     """The training phase of vectors of several sizes, such as a tree's levels, on the output of a frozen encoder."""
 
     def __init__(
@@ -203,9 +203,6 @@ class MatchingPhase:
             return torch.cat([make(*self.read(side, piece)) for piece in pieces])
 
         return divided(infer, row_N, width, self.learner.group)
-
-    def finish(self) -> None:
-        """Do nothing: the trained vectors need no work after the last pass."""
 
 
 def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:

@@ -60,10 +60,6 @@ def test_an_order_of_all_leaves(branching, height):
     assert sorted(order.tolist()) == list(range(leaves))
 
 
-def test_a_flat_tree_keeps_its_order():
-    assert siblings(unit(np.random.default_rng(0), 7, 4), 7, 1, seed=0).tolist() == list(range(7))
-
-
 def test_siblings_are_near_each_other():
     """Two levels of clusters: the leaves of a node, and the nodes of a node, are those around one center."""
     tops = np.eye(3, 8, dtype=np.float32)

@@ -141,13 +141,6 @@ def test_what_cannot_be_chosen_is_refused(given, said):
         ScoresSpec(**given)
 
 
-def test_numbers_of_pairs():
-    assert ScoresSpec(judged=50, count=100).pairs(1000) == 5000
-    assert ScoresSpec(judged=50, count=100).pairs(30) == 1500
-    assert ScoresSpec(judged=50, per="item", count=2).pairs(1000) == 2000
-    assert ScoresSpec(judged=50, count="all").pairs(1000) == 50_000
-
-
 @pytest.mark.parametrize(("kind", "documents"), [("title", [n for n in range(N) if n % 4]), ("span", range(0, N, 4))])
 def test_titles_and_spans_are_the_first_by_hash_whatever_the_files(kind, documents, published):
     corpus, vectors, _, _ = published

@@ -102,11 +102,6 @@ def test_a_query_that_is_asked_again_tells_nothing_new(gains, times):
     assert (often.gain, often.error) == (pytest.approx(once.gain, abs=2e-6), pytest.approx(once.error, abs=2e-6))
 
 
-def test_one_query_and_none_are_named():
-    assert "one query tells nothing" in Adoption.of("dev queries", np.array([0.1]), np.array([0.9])).sentence
-    assert "too few queries to tell" in Adoption.of("dev queries", np.zeros(0), np.zeros(0)).sentence
-
-
 def test_folds_divide_the_queries_and_leak_no_pair(named, problem):
     made = list(folds(named, documents(problem)))
     assert len(made) == adopt.FOLDS
@@ -321,8 +316,3 @@ def test_hybrid_values_are_those_of_plain_loops(problem):
     np.testing.assert_allclose(hybrid_WQ.mean(axis=1), np.mean(value_WQ, axis=1), atol=0.01)
     chosen = WEIGHTS.index(best(np.array(value_WQ)))
     assert at_best(hybrid_WQ).mean() == pytest.approx(np.mean(value_WQ[chosen]), abs=0.01)
-
-
-def test_a_large_corpus_is_judged_by_vectors(problem, monkeypatch):
-    monkeypatch.setattr(adopt, "MOST_COUNTED", 100)
-    assert Searches(documents(problem), Said(problem)).mode == "dense"

@@ -26,15 +26,6 @@ def third(score):
     return lambda pairs: np.array([{"document 2": score}.get(text, 0.0) for _, text in pairs], np.float32)
 
 
-def test_every_pair_is_read_once(rerank):
-    assert rerank.pairs == [
-        ("text x", "document 0"),
-        ("text x", "document 1"),
-        ("text x", "document 2"),
-        ("text y", "document 1"),
-    ]
-
-
 @pytest.mark.parametrize(("score", "expected"), [(1.0, 1.0), (-1.0, (1 / np.log2(4) + 1) / 2)])
 def test_documents_are_ordered_by_score(score, expected, rerank):
     assert rerank.measured(rerank.scores(third(score))) == pytest.approx(expected)

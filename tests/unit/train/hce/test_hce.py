@@ -72,20 +72,6 @@ def test_every_parameter_learns(problem):
         assert not torch.equal(value, before[name]), name
 
 
-@pytest.mark.parametrize("judged", [True, False])
-def test_learning_rates_fall_to_zero_over_the_run(problem, judged, monkeypatch):
-    hce, rates = build(problem, judged=judged), []
-    step = hce.optimizer.step
-    monkeypatch.setattr(
-        hce.optimizer, "step", lambda: (rates.append([group["lr"] for group in hce.optimizer.param_groups]), step())
-    )
-    for epoch in range(4):
-        hce.run_pass(epoch)
-    steps = 4 * -(-(len(hce.examples.pair_P2) if judged else N // 3) // 16)
-    assert len(rates) == steps
-    np.testing.assert_allclose(rates, np.repeat(0.01 * (1 - np.arange(steps) / steps), 2).reshape(-1, 2))
-
-
 def test_a_pass_over_documents_uses_every_one_that_has_a_pseudo_query_once(problem, monkeypatch):
     hce, seen = build(problem, judged=False), []
     chosen = hce.phase.pseudo.chosen
@@ -186,20 +172,6 @@ def test_nodes_are_leaves_visited_by_nearness(problem, monkeypatch):
     torch.testing.assert_close(router.log_size_L, torch.log(sizes + 0.5))
 
 
-def test_rounds_of_k_means_bring_nodes_to_their_documents(problem, monkeypatch):
-    hce = run(build(problem, spec(tree={"branching": 6, "levels": 3})))
-    hce.restore_best()
-
-    def cosine(rounds):
-        monkeypatch.setattr("rayhier.train.hce.hce.ROUNDS", rounds)
-        centroid = node_router(hce.phase).cells.centroid_LM
-        assert centroid.shape == (40, problem.documents.shape[1])
-        return (torch.from_numpy(hce.documents()) @ centroid.T).max(dim=1).values.mean()
-
-    trained, once, often = map(cosine, (0, 1, 10))
-    assert trained < once < often
-
-
 def test_passages_of_one_document_answer_for_each_other():
     from rayhier.dataset.documents import Copies
 
@@ -284,18 +256,3 @@ def test_a_transformer_takes_the_same_step_with_cached_gradients(tiny_model, sib
         found.append(tower.infer("document", np.arange(12)).numpy())
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
     assert np.abs(found[0] - vectors).max() > 1e-3
-
-
-def test_siblings_are_drawn_anew_in_every_epoch_and_for_every_seed(problem):
-    def siblings(epoch, seed=0):
-        hce = build(problem, seed=seed)
-        hce.start()
-        hce.phase.steps(epoch)
-        rows, none = np.arange(N), np.full(N, -1)
-        return [
-            below.siblings(none, rows, lambda query, row: np.zeros(row.shape, bool), 2).tolist()
-            for below in hce.phase.below
-        ]
-
-    assert siblings(0) == siblings(0)
-    assert siblings(0) != siblings(1)

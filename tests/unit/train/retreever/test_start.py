@@ -7,7 +7,6 @@ import torch
 from rayhier.model.retreever import Splits, Trunk, deviations
 from rayhier.train.retreever.grow import (
     principal,
-    sizes,
     start_at_directions,
     start_at_random,
     start_between_halves,
@@ -69,8 +68,3 @@ def test_halves_part_the_documents(vectors):
     nearer = vectors @ (centroids[0] - centroids[1]) > 0
     assert (nearer == left.numpy()).mean() > 0.8
     assert 0.2 < left.float().mean() < 0.8
-
-
-@pytest.mark.parametrize(("dimension", "wanted"), [(3, [2, 3]), (8, [2, 4, 8]), (12, [2, 4, 8, 12])])
-def test_sizes_double_up_to_the_whole(dimension, wanted):
-    assert sizes(dimension) == wanted
