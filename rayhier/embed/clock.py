@@ -22,10 +22,7 @@ class Clock:
         self._worked += time.monotonic() - began
 
     def lap(self) -> dict[str, float]:
-        """Return counts since the last call, for `Utilisation.note`: seconds at work, seconds in all, tokens encoded.
-
-        The encoder's number of parameters is returned too, as `parameters`.
-        """
+        """Return counts since the last call, for `Utilisation.note`: seconds at work, in all, and tokens encoded."""
         now, tokens, parameters = time.monotonic(), 0, 0
         if self._encoder is not None:
             tokens, parameters = self._encoder.seen - self._seen, self._encoder.parameters

@@ -76,10 +76,7 @@ class EmbedPart:
         draws: dict[str, Any] | None = None,
         generated: str | None = None,
     ) -> None:
-        """Load the encoder; `draws` are the settings of pseudo-queries, which are then drawn and encoded too.
-
-        `generated` is the folder of generated queries, where there are any.
-        """
+        """Load the encoder; `draws` are the settings of pseudo-queries, which are then drawn and encoded too."""
         _threads(cpus)
         self.corpus, self.root = locate(corpus), locate(root)
         self.generated = None if generated is None else locate(generated)
@@ -102,7 +99,9 @@ class EmbedPart:
         counts = {"rows": len(texts), "precision": str(self.encoder.dtype).removeprefix("torch.")}
         if self.drawer is not None and name not in (QUERIES, GENERATED):
             drawn = self._drawn(self.drawer, name)
-            written.append(files.write_parquet(self.root, spans_of(name), [drawn], drawn.schema))
+            written.append(
+                files.write_parquet(self.root, FOLDER + name.removeprefix("documents/"), [drawn], drawn.schema)
+            )
             counts["spans"] = len(drawn)
         self.ledger.enter(ledger_key(name), LedgerEntry(tuple(written), counts))
         return {"rows": len(texts), **self.clock.lap()}
@@ -223,10 +222,6 @@ def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
             f"encoder.model: {len(bad)} of {len(vector_NM)} vectors of {name} hold NaN or infinity: {shown}{more}; "
             "allowed: weights that are numbers, and an encoder.precision whose range is enough, such as float32"
         )
-
-
-def spans_of(name: str) -> str:
-    return FOLDER + name.removeprefix("documents/")
 
 
 def ledger_key(name: str) -> str:

@@ -39,10 +39,7 @@ class SpanDrawer:
     def draw(
         self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str], key: str = "0"
     ) -> tuple[list[int], list[str]]:
-        """Draw the pseudo-queries of documents; returns the row of the document, and the text, of each pseudo-query.
-
-        Another `key` draws other spans.
-        """
+        """Draw the pseudo-queries of documents; returns the row of the document, and the text, of each pseudo-query."""
         rows: list[int] = []
         drawn: list[str] = []
         for row, (name, title, text, offsets) in enumerate(

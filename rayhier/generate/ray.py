@@ -67,16 +67,15 @@ class GeneratePart:
         path = self.corpus / name
         key = named_by(path)
         table = columns.read([path], list(dict.fromkeys(["doc_id", "title", "text", key])))
-        drawn = table if self.last is None else table.filter(pa.array(self._ranks(table) <= self.last))
+        drawn = table
+        if self.last is not None:
+            drawn = table.filter(pa.array(hashes(table["doc_id"].to_pylist(), SEED) <= self.last))
         queries = self.generator(drawn["doc_id"].to_pylist(), document_texts(drawn))
         ids = [name for name, texts in zip(drawn[key].to_pylist(), queries, strict=True) for _ in texts]
         written_pairs = pa.table([ids, [query for texts in queries for query in texts]], schema=WRITTEN)
         file = files.write_parquet(self.root, written(name), [written_pairs], WRITTEN)
         self.ledger.enter(ledger_key(name), LedgerEntry((file,), {"documents": len(table)}))
         return {"documents": len(table)}
-
-    def _ranks(self, table: pa.Table) -> Any:
-        return hashes(table["doc_id"].to_pylist(), SEED)
 
 
 def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt) -> Output:
@@ -160,9 +159,10 @@ def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
     parsed = collect(distinct(known(rows, document_ids(corpus)), set()))
     unknown = [rejection.value for _, rejection in parsed.rejected if rejection.reason == Reason.UNKNOWN_DOCUMENT]
     if unknown and not parsed.accepted:
+        own = next(name for names in _ids(corpus) for name in names)
         raise InputError(
             f"{FILE}: {path}: none of its {len(unknown):,} pairs names a document of the corpus (the first: "
-            f"{unknown[0]!r}); allowed: ids of its documents, such as {_first_id(corpus)!r}"
+            f"{unknown[0]!r}); allowed: ids of its documents, such as {own!r}"
         )
     return path.name, parsed
 
@@ -225,10 +225,6 @@ def document_ids(corpus: Artifact) -> IdSet:
     """Return the ids that a pair may name: of documents, also where the corpus is cut into passages."""
     digests = [np.array([digest(name) for name in names], NO_DIGESTS.dtype) for names in _ids(corpus)]
     return IdSet(np.concatenate([NO_DIGESTS, *digests]))
-
-
-def _first_id(corpus: Artifact) -> str:
-    return next(name for names in _ids(corpus) for name in names)
 
 
 def _ids(corpus: Artifact) -> Iterator[list[str]]:

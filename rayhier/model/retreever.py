@@ -247,10 +247,7 @@ class NodeTree(nn.Module):
         propagation: LearnedPropagation | None = None,
         dropout: float = 0.0,
     ) -> None:
-        """Join splits with a rule for the leaves' probabilities: `propagation`, or by default products along the path.
-
-        `dropout` is the share of scores that a training step sets to 0.
-        """
+        """Join splits with a rule for the leaves' probabilities: `propagation`, by default products on the path."""
         super().__init__()
         self.splits, self.propagation, self.dropout = splits, propagation, nn.Dropout(dropout)
 

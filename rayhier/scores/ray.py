@@ -153,10 +153,7 @@ def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, ve
 
 
 def build_factors(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, attempt: Attempt) -> Output:
-    """Learn a vector and a bias for every document with scores; write them and learned maps to the artifact.
-
-    Returns the counts for its record.
-    """
+    """Learn a vector and a bias for every document with scores; write them and learned maps to the artifact."""
     folders = str(scores.folder), str(model.folder), str(index.folder), str(attempt.root)
     counts = call(_factorise, spec.cluster.train.cpus, spec.model_dump(mode="json"), *folders)
     say(f"  factors: {counts['documents']:,} documents with {counts['pairs']:,} scores")
@@ -244,10 +241,7 @@ class ChosenPairs:
 
 
 def choose_queries(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
-    """Choose as many judged queries, titles and spans as the spec says; InputError where the corpus has fewer.
-
-    Returns a table with columns query_id, kind and text.
-    """
+    """Choose as many judged queries, titles and spans as the spec says; InputError where the corpus has fewer."""
     parts = [_judged(spec, corpus, vectors)]
     for kind, count, text_of in (("title", spec.titles, _title), ("span", spec.spans, _span)):
         if count:
@@ -297,10 +291,7 @@ def _table(rows: Sequence[tuple[str, str, str]]) -> pa.Table:
 
 
 def choose_pairs(spec: ScoresSpec, query_QM: Floats, vectors: Artifact) -> Iterator[ChosenPairs]:
-    """Yield the (query, document) pairs to score, each once, file by file of the corpus.
-
-    `query_QM` are the queries' base vectors [q, m].
-    """
+    """Yield the (query, document) pairs to score, each once, file by file of the corpus."""
     names = vectors.names("documents/")
     if spec.count == "all":
         yield from (_every(name, len(query_QM), vectors) for name in names)

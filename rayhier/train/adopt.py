@@ -96,7 +96,11 @@ class Searches:
         dense = exact(query_QM, document_NM, self.ids, self.results, DEPTH)
         dense = replace(dense, documents=dense.documents.select([ID]))
         lexical = self._lexical(self.words, queries.texts, query_QM, document_NM)
-        return np.stack([judge.values(self._fused(dense, lexical, weight))[MEASURE] for weight in WEIGHTS])
+        rankings = (
+            fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), DEPTH, cosines=self.cosines)
+            for weight in WEIGHTS
+        )
+        return np.stack([judge.values(ranking)[MEASURE] for ranking in rankings])
 
     def _lexical(self, words: Words, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Lexical:
         score_QK, row_QK = words.best(texts, DEPTH)
@@ -105,9 +109,6 @@ class Searches:
         nothing_Q = np.zeros(len(texts), np.int64)
         table = pa.table({ID: self.results})
         return Lexical(Ranking(score_QK, row_QK, table, nothing_Q, nothing_Q, nothing_Q), base_QK)
-
-    def _fused(self, dense: Ranking, lexical: Lexical, weight: float) -> Ranking:
-        return fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), DEPTH, cosines=self.cosines)
 
 
 def at_best(value_WQ: Values) -> Values:
@@ -208,10 +209,7 @@ def by_folds(
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
 ) -> Asked:
-    """Train without each fold, from the weights `before`, and search for its queries. The tower keeps its weights.
-
-    Arguments are those of `decide`.
-    """
+    """Train without each fold, from the weights `before`, and search for its queries. The tower keeps its weights."""
     parts, trained = [NOTHING_ASKED], weights(tower.module)
     for fold in folds(examples, searches.documents):
         restore(tower.module, before)

@@ -158,10 +158,7 @@ class PairBatch:
         return info_nce(query_NM, column_CM, target_N, spared_NC, self.temperature, own_NS)
 
     def documents_pick(self, column_CM: Tensor, query_QM: Tensor) -> Tensor:
-        """Compute InfoNCE of documents against queries, summed over this worker's pairs.
-
-        `column_CM` are the documents and `query_QM` the queries of all workers.
-        """
+        """Compute InfoNCE of documents against queries, summed over this worker's pairs."""
         spared_QN = self.known.among(self.query_N, self.document_N[self.own])
         target_N, spared_NQ = self._targets(spared_QN.T.copy(), query_QM.device)
         return info_nce(column_CM[target_N], query_QM, target_N, spared_NQ, self.temperature)
@@ -191,10 +188,7 @@ class Anchor:
 
 
 def total_loss(tower: Tower, parts: Sequence[LossTerm], micro_batch: int | None) -> tuple[Tensor, Callable[[], None]]:
-    """Encode the rows of all terms together: returns the sum of losses, and a function to call after its backward pass.
-
-    With a `micro_batch`, the activations of at most that many texts are in memory at a time.
-    """
+    """Encode the rows of all terms together: returns their loss, and a function to call after its backward pass."""
     asks = [part.asks for part in parts]
     vectors, backward = encode(tower, [ask for part_asks in asks for ask in part_asks], micro_batch)
     total, begin = torch.zeros((), device=tower.device), 0

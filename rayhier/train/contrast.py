@@ -67,17 +67,11 @@ class EncoderPhase(Phase, ABC):
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, generator: np.random.Generator, done: float = 0.0) -> Tensor:
-        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss.
-
-        `done` is the share of training that is over, which sets the learning rate.
-        """
+        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss."""
         return self.take([*self.parts(rows, generator), *self.anchors(len(rows), generator)], done)
 
     def take(self, parts: Sequence[LossTerm], done: float = 0.0) -> Tensor:
-        """Take an optimizer step on the sum of some loss terms; returns this worker's share of the loss.
-
-        `done` is the share of training that is over, which sets the learning rate.
-        """
+        """Take an optimizer step on the sum of some loss terms; returns this worker's share of the loss."""
         loss, backward = total_loss(self.tower, parts, self.micro_batch)
         self.learner.step(loss, done, backward)
         return loss

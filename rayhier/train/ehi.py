@@ -104,11 +104,7 @@ class Joint(Phase):
         return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
 
     def measure(self) -> dict[str, float]:
-        """Measure the current index on dev, on every worker: measures by name, `dev`, `error`, and the leaves' balance.
-
-        `dev` is the mean of the measures; `error` is the standard error of the difference to the best measurement so
-        far, query by query.
-        """
+        """Measure the index on dev, on every worker: measures by name, `dev`, `error`, and the leaves' balance."""
         now, group = self.snapshot(), self.learner.group
         measured = group.agree(self._measure(now) if group.rank == 0 else None)
         error = error_to_best(measured, self.learner.kept)

@@ -159,10 +159,7 @@ def _fit(trainer: TorchTrainer) -> None:
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes encoder, router and measures.
-
-    `config` holds the spec, the seed, and the paths of model and artifacts, as `build` gives them.
-    """
+    """Train on a Ray Train worker, from the newest checkpoint; the first worker writes encoder, router and measures."""
     spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
     torch.set_num_threads(spec.cluster.train.cpus)
     root, scratch = locate(config["root"]), locate(config["scratch"])

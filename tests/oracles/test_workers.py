@@ -18,10 +18,10 @@ FORKED.set_forkserver_preload(
     + [
         f"rayhier.train.{name}"
         for name in (
-            "contrast.contrast",
+            "contrast",
             "learned_ivf.router_phase",
             "tower",
-            "ehi.joint",
+            "ehi",
             "hce.hce",
             "retreever.matching",
         )

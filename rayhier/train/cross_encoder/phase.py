@@ -1,7 +1,6 @@
 """Training of a cross-encoder on groups of documents: it learns the answer, and a cheap teacher's scores."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,10 +60,7 @@ def group_loss(score_D: Tensor, teacher_D: Tensor, weight: float) -> Tensor:
 
 
 class Reading(Phase):
-    """The training phase of a cross-encoder on groups of a query, its answer and wrong documents, from several corpora.
-
-    A pass is an epoch, or a part of a long one.
-    """
+    """The training phase of a cross-encoder on groups of a query, its answer and wrong documents."""
 
     def __init__(
         self,
@@ -76,10 +72,7 @@ class Reading(Phase):
         dtype: torch.dtype = torch.float32,
         group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to train; the transformer computes in `dtype`, while weights and optimizer stay float32.
-
-        `measure` is a function from the model to its measures on dev.
-        """
+        """Prepare to train; the transformer computes in `dtype`, while weights and optimizer stay float32."""
         self.model, self.corpora, self.spec, self.training = model, list(corpora), spec, training
         self.dtype, self._measure = dtype, measure
         self.learner = Learner({"model": model}, (training.lr,), group, Descent(warm_up=0.1, clip=1.0))
@@ -150,7 +143,7 @@ class Reading(Phase):
         queries = [group.query for group in groups for _ in group.documents]
         items = [text for group in groups for text in group.documents]
         tokens = self.model.tokenise(queries, items, self.spec.max_length)
-        with self._arithmetic():
+        with torch.autocast(self._device.type, self.dtype, enabled=self.dtype != torch.float32):
             score_X = self.model(self.model.padded(tokens).to(self._device))
         scores = torch.split(score_X, [len(group.documents) for group in groups])
         return torch.stack(
@@ -163,11 +156,6 @@ class Reading(Phase):
     @property
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
-
-    def _arithmetic(self) -> AbstractContextManager[object]:
-        if self.dtype == torch.float32:
-            return nullcontext()
-        return torch.autocast(self._device.type, dtype=self.dtype)
 
 
 class Rerank:

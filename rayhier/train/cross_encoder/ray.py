@@ -52,7 +52,9 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
     if reads.train is not None:
         apart = kept_apart(corpus, vectors, spec)
         for place in (None, *reads.train.pairs):
-            _check_pairs(*(_published(place) if place else (corpus, vectors)), apart)
+            taught = _published(place) if place else (corpus, vectors)
+            if not train_queries(*taught, apart).answered:
+                raise InputError(NO_PAIRS.format(taught[0].folder))
     config = {
         "spec": spec.model_dump(mode="json"),
         "model": str(folder.path),
@@ -71,10 +73,7 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes model and settings.
-
-    `config` holds the spec and the paths of model and artifacts, as `build` gives them.
-    """
+    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes model and settings."""
     spec = JobSpec.model_validate(config["spec"])
     reads, workers = _cross(spec), spec.cluster.train
     torch.set_num_threads(workers.cpus)
@@ -147,11 +146,6 @@ def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSe
 def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Queries:
     queries = load_queries(corpus, vectors, "train")
     return queries.some(np.array([text not in apart for text in queries.texts], dtype=bool))
-
-
-def _check_pairs(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> None:
-    if not train_queries(corpus, vectors, apart).answered:
-        raise InputError(NO_PAIRS.format(corpus.folder))
 
 
 def _published(place: str) -> tuple[Artifact, Artifact]:

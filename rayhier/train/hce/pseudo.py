@@ -72,10 +72,7 @@ def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
 
 
 def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
-    """Index each document, with all passages of the same document, as the answers of its pseudo-queries.
-
-    `documents` is the number of rows; a pseudo-query has the number of its document's row.
-    """
+    """Index each document, with all passages of the same document, as the answers of its pseudo-queries."""
     if copies is None:
         rows = np.arange(documents)
         return KnownPositives(rows * (documents + 1), documents, rows)
@@ -89,10 +86,7 @@ def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
 def pseudo_pairs(
     spec: PseudoQueries, tower: Tower, drawn: Spans | None, documents: Callable[[], pa.Table]
 ) -> PseudoPairs | None:
-    """Make the training pairs of pseudo-queries that a spec asks for; None where there are none.
-
-    `drawn` are the embedded pseudo-queries without those held out for dev; `documents` reads ids, titles and texts.
-    """
+    """Make the training pairs of pseudo-queries that a spec asks for; None where there are none."""
     if isinstance(tower, TextTower) and spec.source == "simcse":
         return SamePairs(tower.size("document"), tower)
     if drawn is None or not len(drawn):

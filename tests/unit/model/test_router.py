@@ -1,6 +1,5 @@
 """Routers survive a round trip through their folder."""
 
-
 import pytest
 import torch
 from safetensors.torch import save_file
