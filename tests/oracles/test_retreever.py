@@ -72,16 +72,6 @@ def test_products_along_paths():
             np.testing.assert_allclose(found[row].exp(), wanted, atol=1e-12)
 
 
-def test_a_tree_of_depth_one_is_a_sigmoid():
-    splits = Splits(2, 1).double()
-    with torch.no_grad():
-        splits.planes.weight.copy_(torch.tensor([[2.0, -1.0]]))
-        splits.planes.bias.copy_(torch.tensor([0.5]))
-    (found,) = NodeTree(splits)(torch.tensor([[1.0, 1.0]], dtype=torch.float64))
-    left = 1 / (1 + math.exp(-1.5))
-    np.testing.assert_allclose(found.exp().detach(), [[left, 1 - left]], atol=1e-12)
-
-
 @pytest.mark.parametrize("learned", [False, True])
 def test_levels_sum_to_one_and_parents_to_their_children(learned):
     levels = tree(moved(LearnedPropagation(D)) if learned else None)(3 * drawn(N, M))
@@ -236,16 +226,6 @@ def test_every_tensor_moves(learned, trunk):
     assert all(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
 
 
-@pytest.mark.parametrize("trunk", [False, True])
-def test_scores_start_centred_and_smaller_each_level_up(trunk):
-    splits, vectors = tree(trunk=Trunk(M) if trunk else None).splits, drawn(200, M, seed=6)
-    splits.scale(vectors)
-    scores = splits.eval()(vectors)
-    torch.testing.assert_close(scores.mean(dim=0), torch.zeros(15, dtype=torch.float64), atol=1e-9, rtol=0)
-    wanted = [0.7 / 2 ** ((3 - level) / 2) for level in range(4) for _ in range(2**level)]
-    np.testing.assert_allclose(scores.std(dim=0, correction=0).detach(), wanted, atol=1e-9)
-
-
 def test_stochastic_levels_are_drawn_by_their_square():
     rng = np.random.default_rng(0)
     found = np.mean([level_weights("stochastic", 4, 0.0, float(rng.random())) for _ in range(20_000)], axis=0)
@@ -301,19 +281,3 @@ def test_attention_by_hand_and_padding_that_changes_nothing(aggregation):
     changed = tokens.masked_fill(~mask.bool()[:, :, None], 7.0)
     wider = torch.cat([changed, torch.full((3, 2, M), 9.0)], dim=1)
     torch.testing.assert_close(splits(wider, torch.cat([mask, mask[:, :2] * 0], dim=1)), found, atol=1e-6, rtol=1e-6)
-
-
-@pytest.mark.parametrize("aggregation", ["shared", "linear", "ancestors"])
-def test_every_tensor_of_attention_moves_in_one_step(aggregation):
-    torch.manual_seed(0)
-    splits = AttentionSplits(M, D, aggregation)
-    read = [(drawn(12, 4, M, seed=seed).float(), torch.ones(12, 4)) for seed in (1, 2)]
-    splits.scale(*read[0])
-    model = NodeTree(splits)
-    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
-    levels = [[represent(level.exp(), "cosine") for level in model(*one)] for one in read]
-    spared = torch.zeros(12, 12, dtype=torch.bool)
-    sum(symmetric_info_nce(5 * a @ b.T, spared) for a, b in zip(*levels, strict=True)).backward()
-    optimizer.step()
-    assert all(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())

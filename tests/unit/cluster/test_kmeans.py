@@ -19,11 +19,6 @@ def test_centroids_have_unit_length(vectors, k):
     np.testing.assert_allclose(np.linalg.norm(centroids, axis=1), 1, atol=1e-5)
 
 
-def test_one_cluster_is_the_mean_direction(vectors):
-    mean = vectors.sum(axis=0)
-    np.testing.assert_allclose(spherical_kmeans(vectors, 1, seed=0)[0], mean / np.linalg.norm(mean), atol=1e-5)
-
-
 def test_more_clusters_than_vectors_are_refused(vectors):
     with pytest.raises(ValueError, match="k: got 11 clusters of 10 vectors; allowed: at most one cluster a vector"):
         spherical_kmeans(vectors[:10], 11, seed=0)

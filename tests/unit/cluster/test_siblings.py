@@ -23,12 +23,6 @@ def test_groups_are_even(n, groups):
     assert np.bincount(found, minlength=groups).tolist() == [n // groups] * groups
 
 
-def test_even_where_all_would_go_to_one_group():
-    vectors = np.concatenate([np.repeat(np.eye(1, 8), 30, axis=0), unit(np.random.default_rng(0), 10, 8)])
-    found = even_groups(vectors.astype(np.float32), 4, seed=0)
-    assert np.bincount(found).tolist() == [10] * 4
-
-
 @pytest.mark.parametrize(("n", "groups"), [(10, 3), (7, 2)])
 def test_what_does_not_divide_is_refused(n, groups):
     with pytest.raises(ValueError, match=f"{n} vectors do not divide into {groups} even groups"):

@@ -49,14 +49,6 @@ def walk(epochs=6, measure_every=1, devs=None):
     return loop
 
 
-def test_it_walks_there_and_notes_how():
-    loop = run(walk())
-    assert [row["epoch"] for row in loop.history] == list(range(7))
-    assert list(loop.history[0]) == ["epoch", "dev"]
-    assert loop.history[-1]["dev"] > loop.history[0]["dev"]
-    assert loop.history[-1]["loss_total"] < loop.history[1]["loss_total"]
-
-
 def test_a_run_that_begins_with_enough_ends_at_once():
     for first, queries, epochs in ((1.0, FEW_DEV, [0]), (0.99, FEW_DEV, [0, 1, 2]), (1.0, 3, [0, 1, 2])):
         loop = walk(epochs=2, devs=[first, 0.5, 0.5])

@@ -63,14 +63,6 @@ def test_unjudged_copies_are_no_negatives_and_take_no_place(seed, copies):
     assert (found % N).tolist() == list(once.by_hand(5))
 
 
-def test_a_leaf_of_positives_alone_has_no_negative():
-    vectors = np.eye(3, dtype=np.float32)
-    known = Examples(vectors[:1], vectors, np.array([[0, 0], [0, 1]])).known()
-    lists = LeafLists.build(vectors, np.array([0, 0, 1]), 2)
-    found = mine(within(lists, vectors[[0, 0]], np.array([[0], [1]])), np.array([0, 0]), known, 2)
-    assert found.tolist() == [[-1, -1], [2, -1]]
-
-
 MINED = np.array([[5, 6, 7, 8], [3, 4, -1, -1], [9, -1, -1, -1], [-1, -1, -1, -1]])
 
 

@@ -56,12 +56,6 @@ def test_it_learns(problem):
     assert max(row["dev"] for row in trainer.history) > trainer.history[0]["dev"] + 0.1
 
 
-def test_a_warm_start_begins_balanced(problem):
-    warm, cold = (build(problem, router=router).start() for router in (ROUTER, COLD))
-    assert warm["empty"] == 0
-    assert warm["imbalance"] < cold["imbalance"]
-
-
 def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
     trainer = run(build(problem, spec(epochs=2)))
     trainer.phase.finish()

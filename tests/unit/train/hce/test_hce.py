@@ -84,16 +84,6 @@ def test_a_pass_over_documents_uses_every_one_that_has_a_pseudo_query_once(probl
     assert seen[: N // 3] != seen[N // 3 :]
 
 
-def test_beside_judged_pairs_documents_are_drawn_without_repetition(problem, monkeypatch):
-    hce, seen = build(problem), []
-    chosen = hce.phase.pseudo.chosen
-    monkeypatch.setattr(hce.phase.pseudo, "chosen", lambda rows, rng: (seen.append(rows), chosen(rows, rng))[1])
-    hce.run_pass(0)
-    assert len(seen) == -(-len(hce.examples.pair_P2) // 16)
-    assert all(len(set(rows.tolist())) == len(rows) for rows in seen)
-    assert set(np.concatenate(seen).tolist()) <= set(range(0, N, 3))
-
-
 def test_a_stored_pseudo_query_is_one_of_the_document_s_own(problem):
     pairs, drawn = StoredPairs(spans(problem)), spans(problem)
     rows = np.array([9, 0, 237])

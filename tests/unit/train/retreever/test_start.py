@@ -53,13 +53,6 @@ def test_the_first_directions_lead_and_bases_keep_inner_products(vectors):
     torch.testing.assert_close(basis @ basis.T, torch.eye(M), atol=1e-4, rtol=0)
 
 
-def test_principal_directions_are_orthogonal_and_the_widest_first(vectors):
-    axes = principal(vectors, 0).numpy()
-    np.testing.assert_allclose(axes @ axes.T, np.eye(M), atol=1e-5)
-    spread = (vectors @ axes.T).std(axis=0)
-    assert (np.diff(spread) <= 1e-6).all()
-
-
 def test_halves_part_the_documents(vectors):
     splits = Splits(M, D)
     start_between_halves(splits, vectors, 0)
