@@ -69,7 +69,7 @@ class GeneratePart:
         table = columns.read([path], list(dict.fromkeys(["doc_id", "title", "text", key])))
         drawn = table
         if self.last is not None:
-            drawn = table.filter(pa.array(hashes(table["doc_id"].to_pylist(), SEED) <= self.last))
+            drawn = table.filter(pa.array(hashes(table["doc_id"].to_pylist()) <= self.last))
         queries = self.generator(drawn["doc_id"].to_pylist(), document_texts(drawn))
         ids = [name for name, texts in zip(drawn[key].to_pylist(), queries, strict=True) for _ in texts]
         written_pairs = pa.table([ids, [query for texts in queries for query in texts]], schema=WRITTEN)
@@ -115,7 +115,7 @@ def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artif
         "root": str(attempt.root),
         "ledger": str(ledger.folder),
         "cpus": spec.cluster.embed.cpus,
-        "last": last_hash(corpus, model.most, SEED),
+        "last": last_hash(corpus, model.most),
     }
     with Bar("generate", int(corpus.record.counts["rows"]), "documents") as bar:
         done = (ledger.done(ledger_key(name)) for name in names)
@@ -134,18 +134,18 @@ def ledger_key(name: str) -> str:
     return name.replace("/", "-")
 
 
-def hashes(ids: Sequence[str], seed: int) -> npt.NDArray[np.uint64]:
-    """Hash the seed and the id of each row, [n]: the first by this hash are drawn, whatever the corpus's order."""
-    return hash_ids([f"{seed}\0{name}" for name in ids])
+def hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Hash SEED and the id of each row, [n]: the first by this hash are drawn, whatever the corpus's order."""
+    return hash_ids([f"{SEED}\0{name}" for name in ids])
 
 
-def last_hash(corpus: Artifact, most: int, seed: int) -> int | None:
+def last_hash(corpus: Artifact, most: int) -> int | None:
     """Return the largest hash of the `most` rows that are drawn; None where all rows are drawn."""
     if int(corpus.record.counts["rows"]) <= most:
         return None
     first = np.empty(0, np.uint64)
     for name in corpus.names("documents/"):
-        hash_N = hashes(columns.read([corpus.path(name)], ["doc_id"])["doc_id"].to_pylist(), seed)
+        hash_N = hashes(columns.read([corpus.path(name)], ["doc_id"])["doc_id"].to_pylist())
         first = np.concatenate([first, hash_N])
         if len(first) > most:
             first = np.partition(first, most - 1)[:most]
