@@ -38,10 +38,9 @@ from rayhier.search.fusion_weight import WEIGHTS, best
 from rayhier.spec.search import UNTAUGHT_WEIGHT
 from rayhier.spec.train import ContrastTraining
 from rayhier.train.adopt import Searches, at_best, by_folds, needs_folds, weights
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast, EncoderPhase
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
-from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import pseudo_pairs

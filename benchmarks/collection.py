@@ -23,12 +23,10 @@ from rayhier.spec.encoder import LearningPart
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage.artifact import Artifact, Kind
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast, EncoderPhase
 from rayhier.train.data import load_examples
 from rayhier.train.dev import ExactMeasure
-from rayhier.train.ehi.dev import DevMeasure
-from rayhier.train.ehi.joint import Joint
-from rayhier.train.encoder import EncoderPhase
+from rayhier.train.ehi import DevMeasure, Joint
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import pseudo_pairs

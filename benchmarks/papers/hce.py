@@ -29,7 +29,7 @@ from rayhier.dataset.queries import new_answers
 from rayhier.dataset.spans import span_queries
 from rayhier.search.exact import exact
 from rayhier.spec.train import ContrastTraining
-from rayhier.train.encoder import EncoderPhase
+from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples
 
 COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")

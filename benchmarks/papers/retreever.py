@@ -40,11 +40,9 @@ from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison
 from rayhier.train.examples import Examples
 from rayhier.train.loop import Phase
-from rayhier.train.retreever.adapter import Adapter
 from rayhier.train.retreever.dev import SizesMeasure
-from rayhier.train.retreever.grow import ADAPTER_RATE, grow, with_documents
-from rayhier.train.retreever.matching import Matching, from_tower, size_all
-from rayhier.train.retreever.start import principal, sampled, sizes
+from rayhier.train.retreever.grow import ADAPTER_RATE, Adapter, grow, principal, sampled, sizes, with_documents
+from rayhier.train.retreever.matching import MatchingPhase, from_tower, size_all
 from rayhier.train.tower import HeadTower, Side
 
 COLLECTIONS = ("acl_title2abs", "oewn_examples")
@@ -215,7 +213,7 @@ class Setting:
         begin = torch.eye(dimension) if row.begin == "identity" else principal(document_NM, self.seed)
         made = Adapter(begin, sizes(dimension) if row.kind == "matryoshka" else [dimension])
         examples, asking_too = with_documents(self.examples, document_NM, spec, self.seed)
-        phase = Matching(
+        phase = MatchingPhase(
             made,
             self.tower,
             examples,

@@ -26,12 +26,11 @@ from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.router.learned_ivf import TEACHING
 from rayhier.spec.train import ContrastTraining, HceTraining
+from rayhier.train.contrast import EncoderPhase
 from rayhier.train.data import judged_pairs
-from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
-from rayhier.train.learned_ivf.router_phase import RouterPhase
-from rayhier.train.learned_ivf.targets import Targets
+from rayhier.train.learned_ivf.router_phase import RouterPhase, Targets
 
 DEPTH = 100
 

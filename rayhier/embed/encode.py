@@ -52,7 +52,6 @@ class TextEncoder:
 
     @property
     def dimension(self) -> int:
-        """Size of a vector, m."""
         return self.encoder.dimension
 
     @property

@@ -39,10 +39,7 @@ class SpanDrawer:
     def draw(
         self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str], key: str = "0"
     ) -> tuple[list[int], list[str]]:
-        """Draw the pseudo-queries of documents; returns the row of the document, and the text, of each pseudo-query.
-
-        Another `key` draws other spans.
-        """
+        """Draw the pseudo-queries of documents; returns the row of the document, and the text, of each pseudo-query."""
         rows: list[int] = []
         drawn: list[str] = []
         for row, (name, title, text, offsets) in enumerate(
@@ -58,7 +55,6 @@ class SpanDrawer:
         return rows, drawn
 
     def yields_any(self, titles: Sequence[str], texts: Sequence[str]) -> bool:
-        """Return True if any of these documents has a pseudo-query."""
         return bool(self.draw([""] * len(titles), titles, texts)[0])
 
     def _offsets(self, titles: Sequence[str], texts: Sequence[str]) -> list[Offsets]:

@@ -45,7 +45,6 @@ class Tokeniser:
 
 
 def packed(tokens: Tokens) -> dict[str, bytes]:
-    """Pack the token ids of texts as bytes, to send them to another process."""
     ids = np.fromiter((token for ids in tokens for token in ids), dtype=np.int32)
     ends = np.cumsum([len(ids) for ids in tokens], dtype=np.int64)
     return {"ids": ids.tobytes(), "ends": ends.tobytes()}

@@ -57,7 +57,6 @@ class LearnedIvfRouter(TreeRouter):
         self.register_buffer("log_size_L", torch.zeros(sizes[-1]))
 
     def config(self) -> dict[str, Any]:
-        """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
         return {"type": "learned_ivf", **shape, "rank": self.rank, "groups": self.cells.groups}
 
@@ -96,14 +95,9 @@ class LearnedIvfRouter(TreeRouter):
         return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, beam)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Find the `count` leaves whose centroids are nearest to each document, with crowded leaves counted as farther.
-
-        Returns leaves [n, k], nearest first, and log-probabilities [n, k], k = min(count, leaves).
-        """
         return self.cells.place(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:
-        """Count the multiply-adds of routing one query that visits `beam` leaves."""
         bend = 2 * self.rank * self.dimension
         expanded = [1, *(min(WIDER * beam, int(self.branching**level)) for level in range(1, self.height))]
         return bend + sum(expanded) * self.branching * self.dimension

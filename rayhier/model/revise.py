@@ -71,7 +71,6 @@ def give_up(router: LearnedIvfRouter, leaf_S: Sequence[int]) -> None:
 
 
 def in_use(router: LearnedIvfRouter) -> Tensor:
-    """Return booleans [leaves], False for leaves that were given up."""
     return torch.isfinite(router.b[-1])
 
 

@@ -20,20 +20,17 @@ class Router(Protocol):
     """A tree that chooses leaves for texts: the leaves that a query visits and those where a document lies."""
 
     @property
-    def n_leaves(self) -> int:
-        """Number of leaves of the tree."""
+    def n_leaves(self) -> int: ...
 
     @property
-    def levels(self) -> int:
-        """Number of levels below the root."""
+    def levels(self) -> int: ...
 
     @property
     def reader(self) -> Reader | None:
         """Function that computes `Encoded.token_scores` from texts' tokens; None where the router reads vectors."""
 
     @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
+    def device(self) -> torch.device: ...
 
     @property
     def cells(self) -> Cells:

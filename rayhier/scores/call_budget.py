@@ -89,7 +89,6 @@ class _State:
         return self._estimated
 
     def pick(self, count: int) -> Ints:
-        """Choose the documents not read yet with the best estimates, at most `count`; ties by row."""
         estimate_P = self.estimate().astype(np.float64, copy=True)
         estimate_P[self.read_S] = -np.inf
         left = min(count, len(estimate_P) - self.calls)

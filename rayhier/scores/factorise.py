@@ -130,10 +130,7 @@ def transductive(
 def inductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
 ) -> tuple[Inductive, Inductive]:
-    """Learn maps of queries' and of documents' vectors, so that inner products of mapped vectors predict scores.
-
-    `target_X` are the pairs' scores, mapped to the range of base scores (`match`).
-    """
+    """Learn maps of queries' and of documents' vectors, so that inner products of mapped vectors predict scores."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         queries, items = Inductive(query_QM.shape[1]), Inductive(item_NM.shape[1])

@@ -39,8 +39,6 @@ class Learned(BaseModel):
 
 @dataclass(frozen=True)
 class Factors:
-    """Opened factors: what was learned of documents from a cross-encoder's scores."""
-
     learned: Learned
     table: pa.Table
     """Table with a row for each document that has scores: doc_id, bias, number of scores; and the vector, where vectors
@@ -78,10 +76,7 @@ class Factors:
         return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.int64)
 
     def vectors(self, row_N: Ints, own_NM: Floats) -> Floats:
-        """Return the learned vectors [n, m] of the documents at `row_N`; `own_NM` where none were learned.
-
-        `own_NM` [n, m] are the documents' vectors in the index.
-        """
+        """Return the learned vectors [n, m] of the documents at `row_N`; `own_NM` where none were learned."""
         if self.maps is not None:
             return mapped(self.maps[1], own_NM)
         if self._vectors is None:

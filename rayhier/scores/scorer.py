@@ -14,7 +14,7 @@ from rayhier.arrays import Floats
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder
 from rayhier.model.precision import resolve_device
 from rayhier.spec.cross_encoder import CrossEncoderSpec
-from rayhier.spec.encoder import Device, Precision
+from rayhier.spec.encoder import Precision
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 
@@ -39,9 +39,9 @@ SETTINGS = "settings.json"
 class PairScorer:
     """A cross-encoder, loaded from a folder, that scores pairs of texts; on CUDA if there is such a device."""
 
-    def __init__(self, folder: Path, spec: CrossEncoderSpec, device: Device | None = None) -> None:
+    def __init__(self, folder: Path, spec: CrossEncoderSpec) -> None:
         """Load the cross-encoder; with precision `auto` it is in float32 until the first pairs decide the precision."""
-        self.folder, self.spec, self.device = folder, spec, resolve_device(device or "auto")
+        self.folder, self.spec, self.device = folder, spec, resolve_device("auto")
         self.precision: Precision = spec.precision
         self.model = self._load("float32" if spec.precision == "auto" else spec.precision)
         self._kept: OrderedDict[Pair, float] = OrderedDict()

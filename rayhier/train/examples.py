@@ -111,7 +111,6 @@ class KnownPositives:
         return known_ND
 
     def most(self) -> int:
-        """Return the largest number of known answers of any query."""
         return int(np.unique(self.key_P // self.documents, return_counts=True)[1].max())
 
 

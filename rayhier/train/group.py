@@ -26,10 +26,7 @@ class WorkerGroup:
         return [np.asarray(part) for part in np.array_split(rows, self.size)]
 
     def gather(self, x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Gather every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each worker.
-
-        `sizes` are the workers' numbers of rows.
-        """
+        """Gather every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each worker."""
         if self.size == 1:
             return x_ND
         gathered: Tensor = _Gather.apply(x_ND, tuple(sizes), self.rank)  # type: ignore[no-untyped-call]
@@ -65,7 +62,6 @@ class WorkerGroup:
         return values[0]
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Overwrite tensors, in place, with those of the first worker."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor.data, src=0)

@@ -159,10 +159,7 @@ def _fit(trainer: TorchTrainer) -> None:
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes encoder, router and measures.
-
-    `config` holds the spec, the seed, and the paths of model and artifacts, as `build` gives them.
-    """
+    """Train on a Ray Train worker, from the newest checkpoint; the first worker writes encoder, router and measures."""
     spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
     torch.set_num_threads(spec.cluster.train.cpus)
     root, scratch = locate(config["root"]), locate(config["scratch"])
@@ -187,15 +184,15 @@ def train_worker(config: dict[str, Any]) -> None:
     material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N, source)
     with ExitStack() as stack:
         run = Run(spec, spec.cluster.train, phases, config, stack)
-        trained = train(spec, seed, tower, material, run)
+        router, adoption = train(spec, seed, tower, material, run)
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:
         tower.save(Path(config["model"]), spec.encoder.max_length, folder)
     with files.filling(root / "router") as folder:
-        save_router(trained.router, folder)
-    if trained.adoption is not None:
-        trained.adoption.write(root)
+        save_router(router, folder)
+    if adoption is not None:
+        adoption.write(root)
     files.write_json(root / METRICS, run.history)
 
 
@@ -245,7 +242,6 @@ class Run:
         phase.finish()
 
     def _saved(self, target: Path) -> Path:
-        """Copy the newest checkpoint's files to `target`, where they stay as long as the run."""
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
@@ -303,7 +299,6 @@ def _scaling(workers: TrainWorkers) -> ScalingConfig:
 
 
 def _follow(progress: Queue, bar: Bar, finished: threading.Event) -> None:
-    """Show the first worker's measures in the progress bar until the run is over."""
     while not finished.is_set():
         try:
             row = progress.get(timeout=0.5)

@@ -247,14 +247,14 @@ def test_queries_kept_for_scores_are_never_trained_on(
 
     here()
     seen: set[str] = set()
-    drawn = phase.Groups.draw
+    drawn = phase.TrainingGroups.draw
 
     def spied(self, rows, generator):
         groups = drawn(self, rows, generator)
         seen.update(group.query for group in groups)
         return groups
 
-    monkeypatch.setattr(phase.Groups, "draw", spied)
+    monkeypatch.setattr(phase.TrainingGroups, "draw", spied)
     stages = ("cross_encoder", "scores", "train", "index", "calibrate")
     assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
     kept = set(files.read_table(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())

@@ -7,9 +7,8 @@ from torch import nn
 from torch.func import functional_call
 
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.model.ehi import EhiRouter
+from rayhier.model.ehi import Batch, EhiRouter, ehi_losses
 from rayhier.model.encoder import ResidualHead
-from rayhier.model.losses import Batch, ehi_losses
 from rayhier.spec.train.ehi import Loss
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import TripletMarginWithDistanceLoss
 
-from rayhier.model.losses import Batch, ehi_losses, indexing_loss, intra_leaf_loss, semantic_loss
+from rayhier.model.ehi import Batch, ehi_losses, indexing_loss, intra_leaf_loss, semantic_loss
 from rayhier.spec.train.ehi import Loss
 
 N, M, T = 7, 5, 6

@@ -18,10 +18,10 @@ FORKED.set_forkserver_preload(
     + [
         f"rayhier.train.{name}"
         for name in (
-            "contrast.contrast",
+            "contrast",
             "learned_ivf.router_phase",
             "tower",
-            "ehi.joint",
+            "ehi",
             "hce.hce",
             "retreever.matching",
         )
@@ -65,7 +65,7 @@ def joint(micro_batch):
     """EHI's trainer; hard negatives in the first batch."""
     import numpy as np
 
-    from rayhier.train.ehi.joint import Joint
+    from rayhier.train.ehi import Joint
 
     asked = spec(micro_batch, {"type": "ehi", "branching": 3, "height": 2})
     examples = problem()
@@ -89,9 +89,9 @@ def first_size(now):
 def one_query(value):
     import numpy as np
 
-    from rayhier.train.dev import Measured
+    from rayhier.train.dev import DevMeasured
 
-    return Measured({"R@100": value}, np.array([value]))
+    return DevMeasured({"R@100": value}, np.array([value]))
 
 
 def begin(phase):
@@ -107,7 +107,7 @@ def contrast(micro_batch):
     """The contrast, the same way; the batch ends with second answers of its first queries."""
     import numpy as np
 
-    from rayhier.train.contrast.contrast import Contrast
+    from rayhier.train.contrast import Contrast
 
     examples = problem()
     asked = spec(micro_batch, {"type": "learned_ivf", "branching": 9})
@@ -165,7 +165,7 @@ def tall(micro_batch):
 def taught(micro_batch, router):
     import numpy as np
 
-    from rayhier.train.contrast.contrast import Contrast
+    from rayhier.train.contrast import Contrast
     from rayhier.train.learned_ivf.router_phase import build_router_phase
 
     examples, asked = problem(), spec(micro_batch, router)
@@ -198,8 +198,8 @@ def levels(settings, learned):
     from rayhier.model.retreever import LearnedPropagation, NodeTree, Splits, TreeLevels
     from rayhier.spec.train import RetreeverTraining
     from rayhier.train.retreever.dev import SizesMeasure
-    from rayhier.train.retreever.matching import Matching
-    from rayhier.train.retreever.start import start_at_random
+    from rayhier.train.retreever.grow import start_at_random
+    from rayhier.train.retreever.matching import MatchingPhase
 
     examples = problem()
     shared = {"epochs": 3, "batch_size": ROWS, "router_lr": 0.05}
@@ -209,7 +209,7 @@ def levels(settings, learned):
     documents = Documents([f"d{n}" for n in range(60)], examples.document_NM)
     dev = Queries([f"q{n}" for n in range(5)], examples.query_QM[:5], {f"q{n}": {f"d{n}": 1} for n in range(5)})
     propagation = LearnedPropagation(3, dropout=0.0) if learned else None
-    made = Matching(
+    made = MatchingPhase(
         TreeLevels(NodeTree(splits, propagation), spec.similarity),
         tower(examples),
         examples,
@@ -230,7 +230,7 @@ def reading(micro_batch):
 
     from rayhier.model.cross_encoder import CrossEncoder
     from rayhier.spec.cross_encoder import CrossEncoderSpec
-    from rayhier.train.cross_encoder.groups import Groups
+    from rayhier.train.cross_encoder.groups import TrainingGroups
     from rayhier.train.cross_encoder.phase import Reading, Recipe
 
     pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"w{n}" for n in range(60))]
@@ -251,7 +251,7 @@ def reading(micro_batch):
     examples = replace(examples, query_texts=[f"w{n}" for n in range(40)])
     training = Recipe(epochs=2, batch_size=ROWS, lr=1e-4)
     texts = [f"w{n} w{(n + 1) % 60}" for n in range(60)]
-    corpora = [Groups(examples, texts) for _ in range(2)]
+    corpora = [TrainingGroups(examples, texts) for _ in range(2)]
     spec = CrossEncoderSpec(model="none", max_length=8, train={"epochs": 2})
 
     def measure(now):

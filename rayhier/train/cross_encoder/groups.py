@@ -11,10 +11,9 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.search.bm25 import Words
-from rayhier.spec.cross_encoder import GROUPS
-from rayhier.spec.cross_encoder import Groups as GroupsSpec
+from rayhier.spec.cross_encoder import GROUPS, Groups
 from rayhier.train.examples import Examples, KnownPositives
-from rayhier.train.negatives import draw, mine
+from rayhier.train.pairs import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
 """SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in them of BM25, divided by the query's
@@ -22,7 +21,7 @@ best BM25."""
 
 
 @dataclass(frozen=True)
-class Group:
+class TrainingGroup:
     """A query, the texts of documents [d], of which the first is its answer, and a teacher's scores [d] of them."""
 
     query: str
@@ -30,10 +29,10 @@ class Group:
     teacher_D: Floats
 
 
-class Groups:
+class TrainingGroups:
     """Draws groups of a query, its answer and wrong documents from a corpus with judged pairs."""
 
-    def __init__(self, examples: Examples, texts: list[str], spec: GroupsSpec = GROUPS) -> None:
+    def __init__(self, examples: Examples, texts: list[str], spec: Groups = GROUPS) -> None:
         self.examples, self.texts, self.spec = examples, texts, spec
         self.words, self.known = Words(texts, None), examples.known()
         self.query_P = examples.pair_P2[:, 0]
@@ -43,7 +42,7 @@ class Groups:
     def __len__(self) -> int:
         return len(self.query_P)
 
-    def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[Group]:
+    def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[TrainingGroup]:
         """Draw a group for each pair numbered in `pair_G`; missing wrong documents come from all documents."""
         base_GB = draw(self.base_PT[pair_G], self.spec.base, generator)
         bm25_GW = draw(self.bm25_PT[pair_G], self.spec.bm25, generator)
@@ -52,7 +51,7 @@ class Groups:
             for pair, base_B, bm25_W in zip(pair_G.tolist(), base_GB, bm25_GW, strict=True)
         ]
 
-    def _group(self, pair: int, mined_X: Ints, generator: np.random.Generator) -> Group:
+    def _group(self, pair: int, mined_X: Ints, generator: np.random.Generator) -> TrainingGroup:
         query, answer = self.examples.pair_P2[pair].tolist()
         rows = [answer, *dict.fromkeys(mined_X[mined_X >= 0].tolist())]
         everywhere = np.arange(len(self.texts))
@@ -61,7 +60,7 @@ class Groups:
         base_D = self.examples.document_NM[rows] @ self.examples.query_QM[query]
         score_N = self.words.scores(text)
         bm25_D = score_N[rows] / max(float(score_N.max()), 1e-9)
-        return Group(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
+        return TrainingGroup(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
 
     def _nearest(self, part: slice, k: int) -> Ints:
         row_PK = nearest(self.examples.query_QM[self.query_P[part]], self.examples.document_NM, k)[0]

@@ -39,10 +39,6 @@ def test_a_documents_queries_follow_from_its_id_and_the_seed(writer, monkeypatch
     assert found != one(IDS, TEXTS)
 
 
-def test_a_part_without_a_drawn_document_has_no_queries(writer):
-    assert writer()([], []) == []
-
-
 def test_the_likeliest_of_one_is_what_the_model_itself_decodes(writer, tiny_writer, monkeypatch):
     """Greedy decoding by transformers, of the document after its prompt, cut to max_length."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_writer)
@@ -93,14 +89,3 @@ def test_a_folder_that_cannot_write_is_refused(tiny_writer, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "is_encoder_decoder": True}))
     with pytest.raises(InputError, match=r"^train\.generated\.model: .* cannot be loaded .*; allowed: .* T5 or BART$"):
         load(tmp_path)
-
-
-def test_queries_of_a_document_differ(writer):
-    written = writer(per_document=4)(IDS, TEXTS)
-    assert all(len(set(queries)) > 1 for queries in written)
-    noises = [
-        noise(seed, name, number, (2, 3)) for seed, name, number in ((0, "a", 0), (0, "a", 1), (0, "b", 0), (1, "a", 0))
-    ]
-    for place, drawn in enumerate(noises):
-        assert all((drawn != other).all() for other in noises[:place])
-    np.testing.assert_array_equal(noise(0, "a", 1, (2, 3)), noises[1])

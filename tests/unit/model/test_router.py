@@ -1,10 +1,7 @@
 """Routers survive a round trip through their folder."""
 
-import json
-
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 from rayhier.model.ehi import EhiRouter
@@ -25,28 +22,6 @@ def test_round_trip(tmp_path, height, residual):
     for found, wanted in zip(loaded.route(texts, 4), router.route(texts, 4), strict=True):
         assert torch.equal(found, wanted)
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
-
-
-def test_the_folder_holds_json_and_safetensors(tmp_path):
-    save_router(EhiRouter(6, 3, 2, "none"), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "router.safetensors"]
-    assert json.loads((tmp_path / "config.json").read_text()) == {
-        "type": "ehi",
-        "dimension": 6,
-        "branching": 3,
-        "height": 2,
-        "residual": "none",
-    }
-    with safe_open(tmp_path / "router.safetensors", "pt") as weights:
-        assert {name: weights.get_slice(name).get_shape() for name in weights.keys()} == {  # noqa: SIM118
-            "W.0.weight": [3, 6],
-            "W.1.weight": [3, 9],
-            "cells.centroid_LM": [9, 6],
-            "cells.price_L": [9],
-            "cells.border": [],
-            "cells.group_GM": [0, 6],
-            "cells.group_L": [0],
-        }
 
 
 def test_an_unknown_type_is_refused(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.scores.choose import SPAN_WORDS, choose_pairs, choose_queries
+from rayhier.scores.ray import SPAN_WORDS, choose_pairs, choose_queries
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import ScoresSpec
 from rayhier.storage import columns, files, schemas
@@ -139,13 +139,6 @@ def test_fewer_queries_than_asked_are_refused(given, said, published):
 def test_what_cannot_be_chosen_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
         ScoresSpec(**given)
-
-
-def test_numbers_of_pairs():
-    assert ScoresSpec(judged=50, count=100).pairs(1000) == 5000
-    assert ScoresSpec(judged=50, count=100).pairs(30) == 1500
-    assert ScoresSpec(judged=50, per="item", count=2).pairs(1000) == 2000
-    assert ScoresSpec(judged=50, count="all").pairs(1000) == 50_000
 
 
 @pytest.mark.parametrize(("kind", "documents"), [("title", [n for n in range(N) if n % 4]), ("span", range(0, N, 4))])

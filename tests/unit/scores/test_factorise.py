@@ -97,12 +97,6 @@ def test_scores_are_matched_by_a_hundred_queries():
     np.testing.assert_allclose([matched_X.mean(), matched_X.std()], [base_X[first].mean(), base_X[first].std()])
 
 
-def test_no_scores_give_no_bias():
-    none = Matrix(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    bias_N, slope = residual_bias(none, np.zeros(0), 3)
-    assert (bias_N.tolist(), slope) == ([0, 0, 0], 0.0)
-
-
 @pytest.mark.parametrize(
     ("spec", "scores", "passes", "rate"),
     [

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from safetensors import safe_open
 from torch import nn
 
 from rayhier.train.loop import FEW_DEV, Learner, Loop
@@ -50,23 +49,6 @@ def walk(epochs=6, measure_every=1, devs=None):
     return loop
 
 
-def test_it_walks_there_and_notes_how():
-    loop = run(walk())
-    assert [row["epoch"] for row in loop.history] == list(range(7))
-    assert list(loop.history[0]) == ["epoch", "dev"]
-    assert loop.history[-1]["dev"] > loop.history[0]["dev"]
-    assert loop.history[-1]["loss_total"] < loop.history[1]["loss_total"]
-
-
-def test_it_is_finished_only_when_it_has_started():
-    loop = walk(epochs=1)
-    assert not loop.ended
-    assert loop.start() == {"epoch": 0.0, "dev": -4.0}
-    assert not loop.ended
-    assert loop.run_epoch() == loop.history[-1]
-    assert loop.ended
-
-
 def test_a_run_that_begins_with_enough_ends_at_once():
     for first, queries, epochs in ((1.0, FEW_DEV, [0]), (0.99, FEW_DEV, [0, 1, 2]), (1.0, 3, [0, 1, 2])):
         loop = walk(epochs=2, devs=[first, 0.5, 0.5])
@@ -109,14 +91,6 @@ def test_saved_and_loaded_it_goes_on_as_if_nothing_had_been(stop, tmp_path):
         end(resumed)
         end(whole)
         assert resumed.phase.weight.tolist() == whole.phase.weight.tolist()
-
-
-def test_only_what_learns_is_saved(tmp_path):
-    run(walk(epochs=1)).save(tmp_path / "point.safetensors")
-    with safe_open(tmp_path / "point.safetensors", "pt") as saved:
-        names = set(saved.keys())
-    adam = {f"optimizer.0.{name}" for name in ("step", "exp_avg", "exp_avg_sq")}
-    assert names == {"point.weight", "best.point.weight", "kept.kept", *adam}
 
 
 def test_rates_fall_to_zero():

@@ -1,12 +1,12 @@
-"""Groups: an answer and wrong documents from where the spec says, and the loss over them."""
+"""TrainingGroups: an answer and wrong documents from where the spec says, and the loss over them."""
 
 import numpy as np
 import pytest
 import torch
 
 from rayhier.search.bm25 import Words
-from rayhier.spec.cross_encoder import Groups as GroupsSpec
-from rayhier.train.cross_encoder.groups import Groups
+from rayhier.spec.cross_encoder import Groups
+from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.cross_encoder.phase import group_loss
 from rayhier.train.examples import Examples
 
@@ -28,8 +28,8 @@ def rows(group):
 
 def test_wrong_documents_come_from_where_they_should(world):
     examples, texts = world
-    spec = GroupsSpec(base=2, bm25=1, others=3, top=4)
-    groups = Groups(examples, texts, spec)
+    spec = Groups(base=2, bm25=1, others=3, top=4)
+    groups = TrainingGroups(examples, texts, spec)
     made = groups.draw(np.arange(11), np.random.default_rng(0))
     words = Words(texts)
     for (query, answer), group in zip(examples.pair_P2.tolist(), made, strict=True):
@@ -47,7 +47,7 @@ def test_wrong_documents_come_from_where_they_should(world):
 
 def test_draws_follow_from_the_generator(world):
     examples, texts = world
-    groups = Groups(examples, texts)
+    groups = TrainingGroups(examples, texts)
     first, again, other = (groups.draw(np.arange(11), np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert [rows(group) for group in first] == [rows(group) for group in again] != [rows(group) for group in other]
 
@@ -56,7 +56,7 @@ def test_a_small_corpus_gives_small_groups(unit):
     rng = np.random.default_rng(0)
     document_NM = unit(rng, 3, 4)
     examples = Examples(unit(rng, 1, 4), document_NM, np.array([[0, 1]]), ["word1"])
-    groups = Groups(examples, ["word0", "word1", "word2"])
+    groups = TrainingGroups(examples, ["word0", "word1", "word2"])
     (group,) = groups.draw(np.array([0]), rng)
     assert sorted(rows(group)) == [0, 1, 2]
     assert rows(group)[0] == 1
@@ -77,8 +77,8 @@ def test_no_known_answer_is_drawn_where_all_others_are(unit):
     document_NM = unit(rng, 12, 4)
     examples = Examples(unit(rng, 1, 4), document_NM, np.array([[0, 1], [0, 4]]), ["word1"])
     texts = [f"word{n}" for n in range(12)]
-    spec = GroupsSpec(base=0, bm25=0, others=30)
-    groups = Groups(examples, texts, spec)
+    spec = Groups(base=0, bm25=0, others=30)
+    groups = TrainingGroups(examples, texts, spec)
     for answer, group in zip((1, 4), groups.draw(np.array([0, 1]), rng), strict=True):
         assert rows(group)[0] == answer
         assert sorted(rows(group)) == sorted({*range(12)} - ({1, 4} - {answer}))

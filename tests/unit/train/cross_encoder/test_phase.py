@@ -5,7 +5,7 @@ import pytest
 
 from rayhier.model.cross_encoder import load_cross_encoder
 from rayhier.spec.cross_encoder import CrossEncoderSpec
-from rayhier.train.cross_encoder.groups import Group
+from rayhier.train.cross_encoder.groups import TrainingGroup
 from rayhier.train.cross_encoder.phase import Reading, Recipe
 
 
@@ -20,7 +20,7 @@ class Pairs:
 
     def draw(self, pair_G, generator):
         self.drawn += pair_G.tolist()
-        return [Group("leaf", ["root", "branch"], np.zeros(2, np.float32)) for _ in pair_G]
+        return [TrainingGroup("leaf", ["root", "branch"], np.zeros(2, np.float32)) for _ in pair_G]
 
 
 @pytest.fixture

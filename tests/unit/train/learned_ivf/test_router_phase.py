@@ -17,12 +17,11 @@ from rayhier.spec import JobSpec
 from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.router.learned_ivf import Teaching
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast
 from rayhier.train.data import document_pairs
 from rayhier.train.learned_ivf import router_phase as phase_of_routers
-from rayhier.train.learned_ivf.kmeans_start import DEAREST, make_router, settle
-from rayhier.train.learned_ivf.router_phase import RouterPhase, build_router_phase, fit_scale
-from rayhier.train.learned_ivf.targets import Targets
+from rayhier.train.learned_ivf.kmeans_start import make_router, settle
+from rayhier.train.learned_ivf.router_phase import RouterPhase, Targets, build_router_phase, fit_scale
 from rayhier.train.tower import HeadTower
 
 from ..driver import Driver, run
@@ -83,17 +82,6 @@ def test_a_router_begins_as_kmeans(problem, router, length):
         torch.testing.assert_close(found, (SCALE * products).log_softmax(dim=1), atol=1e-4, rtol=1e-4)
     nearest = torch.from_numpy(problem.documents) @ made.cells.centroid_LM.T
     assert place_all(made, Encoded.of(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
-
-
-def test_a_seed_makes_the_router(problem):
-    torch.manual_seed(7)
-    first = make_router(FLAT, problem.documents, 0)
-    torch.manual_seed(8)
-    again, other = (make_router(FLAT, problem.documents, seed) for seed in (0, 1))
-    assert torch.equal(first.V, again.V)
-    assert torch.equal(first.cells.centroid_LM, again.cells.centroid_LM)
-    assert not torch.equal(first.V, other.V)
-    assert not torch.equal(first.cells.centroid_LM, other.cells.centroid_LM)
 
 
 def sizes(leaf_NR):
@@ -164,17 +152,6 @@ def test_prices_even_out_a_crowd(problem, leaves):
     assert after < 1 + 0.8 * (before - 1)
 
 
-def test_copies_that_no_price_can_part_drive_nobody_far(problem):
-    """A third of the documents is one document: the others make room, and no leaf is priced out of reach."""
-    copies = np.repeat(problem.documents[:1], len(problem.documents) // 2, axis=0)
-    documents = np.concatenate([problem.documents, copies])
-    made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, Encoded.of(documents), 1)[0]))["imbalance"]
-    after = balance(sizes(settle(made, documents, job(leaves_per_document=1), 0)))["imbalance"]
-    assert after < before
-    assert made.cells.price_L.abs().max() <= DEAREST
-
-
 def test_the_most_even_round_counts():
     """Sixty copies go back and forth between an empty leaf and one of forty: nothing is more even than no price."""
     angles = np.radians([0, 40, 180, 270, 18])
@@ -185,26 +162,6 @@ def test_the_most_even_round_counts():
     settled = settle(made, documents, job(leaves_per_document=1), 0)
     assert np.bincount(settled[:, 0]).tolist() == [60, 40, 5, 5]
     assert made.cells.price_L.tolist() == [0, 0, 0, 0]
-
-
-def test_documents_that_a_sample_left_out_of_its_leaves_do_not_count_for_prices():
-    """Every twentieth: prices are the same wherever those lie."""
-    rng = np.random.default_rng(0)
-    centroids, documents = (rng.normal(size=(n, 16)).astype(np.float32) for n in (LEAVES, 1200))
-    documents += centroids[0] / 2
-    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
-    crowded = documents.copy()
-    crowded[::20] = documents[0]
-
-    def prices(given, *, sampled):
-        made = LearnedIvfRouter(16, LEAVES, 1, 0)
-        made.begin(torch.from_numpy(centroids / np.linalg.norm(centroids, axis=1, keepdims=True)))
-        settle(made, given, job(leaves_per_document=1), 0, sampled=sampled)
-        return made.cells.price_L.tolist()
-
-    assert any(prices(documents, sampled=True))
-    assert prices(documents, sampled=True) == prices(crowded, sampled=True)
-    assert prices(documents, sampled=False) != prices(crowded, sampled=False)
 
 
 # Targets
@@ -282,13 +239,6 @@ def test_the_first_scale_makes_answers_most_probable(problem, router, off):
         assert factor == pytest.approx(min(tried, key=loss), rel=0.05)
 
 
-def test_without_targets_the_scale_stays(problem):
-    made = make_router(FLAT, problem.documents, 0)
-    before = state_of(made)
-    fit_scale(made, Targets.none(problem.documents.shape[1]), np.zeros((len(problem.documents), 1), np.int64))
-    assert same(state_of(made), before)
-
-
 def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     router_phase = build(problem)
     rows = np.array([7, 3, 150, 0])
@@ -318,21 +268,6 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, ro
     assert same(state(resumed), state(whole))
 
 
-def test_the_best_epoch_is_restored(problem, monkeypatch):
-    router_phase = build(problem)
-    devs = iter([0.1, 0.4, 0.9, 0.3, 0.9])
-    monkeypatch.setattr(router_phase.phase, "measure", lambda: {"dev": next(devs)})
-    router_phase.start()
-    seen = []
-    while not router_phase.ended:
-        router_phase.run_epoch()
-        seen.append([weight.detach().clone() for weight in router_phase.router.parameters()])
-    router_phase.restore_best()
-    for found, wanted, last in zip(router_phase.router.parameters(), *(seen[n] for n in (1, 3)), strict=True):
-        assert torch.equal(found, wanted)
-        assert not torch.equal(found, last)
-
-
 def test_where_documents_lie_is_not_taught(problem):
     router_phase = build(problem)
     fixed = [name for name, _ in router_phase.router.named_buffers()]
@@ -341,21 +276,6 @@ def test_where_documents_lie_is_not_taught(problem):
     after = state(router_phase)
     assert all(torch.equal(before[name], after[name]) for name in fixed)
     assert np.array_equal(place(router_phase.router, Encoded.of(problem.documents), 2)[0], leaves)
-
-
-def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
-    router_phase = build(problem, epochs=2)
-    rates, step = [], router_phase.phase.step
-
-    def noting(*given):
-        loss = step(*given)
-        rates.append(router_phase.optimizer.param_groups[0]["lr"])
-        return loss
-
-    monkeypatch.setattr(router_phase.phase, "step", noting)
-    run(router_phase)
-    assert len(rates) == 2 * -(-len(router_phase.vector_TM) // 32)
-    assert rates == pytest.approx([RATE * (1 - number / len(rates)) for number in range(len(rates))])
 
 
 # After a contrast

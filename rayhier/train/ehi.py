@@ -4,33 +4,47 @@ Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Ret
 mines hard negatives and measures; the other workers share each batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import leaf_means, nearest
+from rayhier.arrays import Floats, Ints, Values
+from rayhier.cluster.kmeans import leaf_means, nearest, spherical_kmeans
+from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.dataset.balance import balance
-from rayhier.model.ehi import EhiRouter
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import whole_scan
+from rayhier.model.ehi import WARM_SCALE, Batch, EhiRouter, Losses, ehi_losses
 from rayhier.model.encoded import Encoded
-from rayhier.model.losses import Batch, Losses, ehi_losses
 from rayhier.model.router import route_all
 from rayhier.search.lists import LeafLists
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
-from rayhier.train.caching import encode
-from rayhier.train.dev import Measured, error_to_best
-from rayhier.train.ehi.warm import warm_start
+from rayhier.train.batch import encode
+from rayhier.train.dev import DEPTH, DevJudge, DevMeasured, error_to_best
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
-from rayhier.train.loop import Learner
-from rayhier.train.negatives import Search, draw
-from rayhier.train.pairs import Pairs
+from rayhier.train.loop import Learner, Phase
+from rayhier.train.pairs import Pairs, Search, draw
 from rayhier.train.tower import Side, Tower
 
+VISITED = (0.05, 0.1, 0.2)
+
+MEASURES = ("R@10", "R@100")
+
+
+MOST_READ = 200_000
+"""Most documents that the start reads; of more, a random sample."""
+
+STEPS, BATCH, RATE = 1_000, 512, 3e-3
+
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
+
 MINING_BEAM = 4
 """Leaves that a query visits to find hard negatives."""
 
@@ -47,17 +61,14 @@ class Snapshot:
     lists: LeafLists
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
-        """Choose the leaves [q, beam] that queries with trained vectors [q, m] visit, most probable first."""
         return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
 
 
-Measure = Callable[[Snapshot], Measured]
+Measure = Callable[[Snapshot], DevMeasured]
 """Function from the current index to measures on dev."""
 
 
-class Joint:
-    """The training phase of EHI: encoder and router learn together."""
-
+class Joint(Phase):
     def __init__(
         self,
         tower: Tower,
@@ -84,7 +95,6 @@ class Joint:
         self._snapshot: tuple[int, Snapshot] | None = None
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the pairs; returns the mean of each loss as `loss_` and its name."""
         sums, steps = torch.zeros(len(LOSSES), device=self.tower.device), 0
         for _, rows, generator in self.pairs.steps(epoch, self.search):
             losses = self.step(rows, draw(self.pairs.mined[rows], 1, generator)[:, 0])
@@ -94,11 +104,7 @@ class Joint:
         return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
 
     def measure(self) -> dict[str, float]:
-        """Measure the current index on dev, on every worker: measures by name, `dev`, `error`, and the leaves' balance.
-
-        `dev` is the mean of the measures; `error` is the standard error of the difference to the best measurement so
-        far, query by query.
-        """
+        """Measure the index on dev, on every worker: measures by name, `dev`, `error`, and the leaves' balance."""
         now, group = self.snapshot(), self.learner.group
         measured = group.agree(self._measure(now) if group.rank == 0 else None)
         error = error_to_best(measured, self.learner.kept)
@@ -122,7 +128,6 @@ class Joint:
         return self._snapshot[1]
 
     def step(self, rows: Ints, hard_N: Ints) -> Losses:
-        """Take a step on the pairs numbered `rows`, with a hard negative's row for each (-1: none); returns losses."""
         batch, backward = self.batch(rows, hard_N)
         losses = ehi_losses(batch, self.spec.loss)
         self.learner.step(losses.total, 0.0, backward)
@@ -165,7 +170,6 @@ class Joint:
         return batch, backward
 
     def search(self) -> Search:
-        """Make the search for hard negatives that the spec names: by the current index, or exact."""
         now, query_QM = self.snapshot(), self.pairs.side("query")
         hard, (query_P, document_P) = self.spec.hard_negatives, self.examples.pair_P2.T
 
@@ -180,3 +184,110 @@ class Joint:
             return now.lists.scan(vectors, leaves, k)[1]
 
         return best
+
+
+class DevMeasure:
+    """Measures an index on dev queries: recall where 5, 10 and 20% of the documents are visited."""
+
+    def __init__(self, queries: Queries, result_ids: Sequence[str], answers: Collection[str] = ()) -> None:
+        self.result_ids = pa.array(result_ids, pa.string())
+        self.judge = DevJudge(queries, MEASURES, answers)
+
+    def __call__(self, now: Snapshot) -> DevMeasured:
+        """Compute R@10 and R@100 at 5, 10 and 20% visited, over all queries and over those with new answers, if any.
+
+        The recall at a share visited is interpolated between beams, by the share that each beam visits on average.
+        """
+        # Curves begin at (0, 0): a collapsed index cannot visit so few documents, and is interpolated from there.
+        visited: list[float] = [0.0]
+        curve = [DevMeasured({}, np.zeros(len(now.dev_QM)))]
+        for beam in doublings(now.router.n_leaves):
+            leaves_QB = now.leaves(now.dev_QM, beam)
+            visited_Q = now.lists.count(leaves_QB)[0]
+            ranking = whole_scan(*now.lists.scan(now.dev_QM, leaves_QB, DEPTH), self.result_ids, visited_Q)
+            visited.append(float(visited_Q.mean()) / now.lists.documents)
+            curve.append(self.judge.measured(ranking))
+            if visited[-1] >= max(VISITED):
+                break
+        # A taller tree's beams are not nested: a wider one may visit a little less.
+        order = np.argsort(visited, kind="stable")
+        at = np.array(visited)[order]
+
+        def read(values: Sequence[float] | Values, share: float) -> float:
+            return float(np.interp(share, at, np.asarray(values)[order]))
+
+        values = {
+            f"{measure}@{share:.0%}": read([point.values.get(measure, 0.0) for point in curve], share)
+            for measure in curve[-1].values
+            for share in VISITED
+        }
+        share_BQ = np.stack([point.share_Q for point in curve])
+        return DevMeasured(
+            values, np.array([np.mean([read(share_B, share) for share in VISITED]) for share_B in share_BQ.T])
+        )
+
+
+def doublings(leaves: int) -> list[int]:
+    """List the beams that are measured each time: powers of two, then all leaves.
+
+    >>> doublings(40)
+    [1, 2, 4, 8, 16, 32, 40]
+    """
+    return [*(1 << power for power in range((leaves - 1).bit_length())), leaves]
+
+
+def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
+    """Make `router` send vectors [n, m] where spherical k-means would.
+
+    A router of one level takes the centroids as weights; a taller router is trained to agree with hierarchical k-means.
+    """
+    rng = np.random.default_rng(seed)
+    if len(vectors_NM) > MOST_READ:
+        vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), MOST_READ, replace=False))]
+    # 20 x cosine, also where vectors are longer than 1.
+    length = float(np.linalg.norm(vectors_NM, axis=1).mean())
+    if router.height == 1:
+        router.warm_start(torch.from_numpy(spherical_kmeans(vectors_NM, router.branching, seed) / length))
+        return
+    tree = hierarchical_kmeans(vectors_NM, router.branching, router.height, seed)
+    centroids = [torch.from_numpy(level / length) for level in tree.centroids]
+    router.warm_start(centroids[0][0])
+    fit(router, torch.from_numpy(vectors_NM), centroids, rng)
+
+
+def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random.Generator) -> None:
+    """Train each level of the router to softmax(20 cos) over its k-means centroids, along paths drawn from it.
+
+    `centroids` are those of each level [nodes above, branching, m]. Paths are drawn since a beam also expands nodes
+    that are not the best, and the router must find the better child there too.
+    """
+    draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    optimizer = torch.optim.AdamW(router.parameters(), lr=RATE, weight_decay=0)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
+    for _ in range(STEPS):
+        rows = torch.from_numpy(rng.integers(0, len(x_NM), min(BATCH, len(x_NM))))
+        path_NH, targets = walk(x_NM[rows], centroids, draw)
+        optimizer.zero_grad()
+        levels = router.given_path(x_NM[rows], path_NH)
+        losses = [F.cross_entropy(log_p, target) for log_p, target in zip(levels, targets, strict=True)]
+        torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+
+
+def walk(x_NM: Tensor, centroids: list[Tensor], draw: torch.Generator) -> tuple[Tensor, list[Tensor]]:
+    """Draw paths of vectors [n, m] down a k-means tree: children [n, height], and each level's probabilities.
+
+    A child is drawn with probability softmax(20 cos) over the centroids below the node reached before: [n, branching].
+    """
+    node_N = torch.zeros(len(x_NM), dtype=torch.long)
+    children, targets = [], []
+    for level in centroids:
+        centroid_NBM = level[node_N]
+        logits_NB = WARM_SCALE * torch.einsum("nm,nbm->nb", x_NM, centroid_NBM)
+        missing_NB = ~centroid_NBM.any(dim=2)
+        missing_NB[missing_NB.all(dim=1)] = False
+        targets.append(logits_NB.masked_fill(missing_NB, -torch.inf).softmax(dim=1))
+        children.append(torch.multinomial(targets[-1], 1, generator=draw)[:, 0])
+        node_N = node_N * level.shape[1] + children[-1]
+    return torch.stack(children, dim=1), targets

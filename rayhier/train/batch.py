@@ -1,6 +1,15 @@
-"""Terms of a training step's loss, each divided among workers.
+"""Terms of a training step's loss, each divided among workers, and the encoding of a step's texts in little memory.
 
-One compares pairs with negatives, the other keeps documents near their base vectors.
+InfoNCE compares pairs with negatives (van den Oord et al., "Representation Learning with Contrastive Predictive
+Coding", 2018). The anchor keeps documents near their base vectors.
+
+Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021): a
+contrastive loss needs the vectors of the whole batch, but not its activations. Encode in pieces without keeping
+activations, take the loss's gradient with respect to the vectors, then encode each piece again and pass that gradient
+back through it.
+
+Shapes: N queries, C documents that every query is compared with, S documents that a single query is compared with, M
+embedding size.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,21 +18,86 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from rayhier.arrays import Bools, Ints
-from rayhier.model.contrast import anchor_loss, info_nce
-from rayhier.train.caching import Ask, encode
 from rayhier.train.examples import KnownPositives
 from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import Side, Tower
 
+Ask = tuple[Side, Ints]
+"""Request to encode texts: their side, such as queries or documents, and their rows."""
 
-class Part(Protocol):
-    """Interface of a term of a training step's loss."""
 
+def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:
+    """Encode texts: returns the vectors [n, m] of each request, and a function to call after the loss's backward pass.
+
+    Where there are more texts than `micro_batch`, the activations of so many are in memory at a time: every text is
+    encoded twice, and the function passes the vectors' gradients on to the weights. The gradients are the same.
+    """
+    if micro_batch is None or sum(len(rows) for _, rows in asks) <= micro_batch:
+        return [tower.encode(side, rows) for side, rows in asks], lambda: None
+    with torch.no_grad():
+        vectors = [torch.cat([tower.encode(side, part) for part in pieces(rows, micro_batch)]) for side, rows in asks]
+    for vector in vectors:
+        vector.requires_grad_()
+
+    def backward() -> None:
+        for (side, rows), vector in zip(asks, vectors, strict=True):
+            if vector.grad is None:
+                continue
+            begin = 0
+            for part in pieces(rows, micro_batch) if len(rows) else []:
+                tower.encode(side, part).backward(vector.grad[begin : begin + len(part)])  # type: ignore[no-untyped-call]
+                begin += len(part)
+
+    return vectors, backward
+
+
+def pieces(rows: Ints, size: int) -> list[Ints]:
+    """Split rows into pieces of at most `size`; no rows give one empty piece.
+
+    >>> [part.tolist() for part in pieces(np.arange(5), 2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    return np.split(rows, range(size, len(rows), size))
+
+
+def info_nce(
+    query_NM: Tensor,
+    document_CM: Tensor,
+    target_N: Tensor,
+    spared_NC: Tensor,
+    temperature: float,
+    own_NS: Tensor | None = None,
+) -> Tensor:
+    """Compute InfoNCE: the cross-entropy of e^(q·d/τ) against each query's document, summed over queries.
+
+    `target_N` is the column in `document_CM` of each query's document. `spared_NC` is True for a query's further
+    answers, which are left out. `own_NS` are the inner products of each query with documents that no other query is
+    compared with, -inf where a query has fewer.
+
+    >>> query, documents = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> info_nce(query, documents, torch.tensor([0]), torch.zeros(1, 2, dtype=torch.bool), 1.0)  # log(1 + 1/e)
+    tensor(0.3133)
+    """
+    score_NC = (query_NM @ document_CM.T).masked_fill(spared_NC, -torch.inf)
+    score_NX = score_NC if own_NS is None else torch.cat([score_NC, own_NS], dim=1)
+    return F.cross_entropy(score_NX / temperature, target_N, reduction="sum")
+
+
+def anchor_loss(trained_NM: Tensor, base_NM: Tensor) -> Tensor:
+    """Compute the sum over documents of 1 - cosine(trained vector, base encoder's vector); both are [n, m].
+
+    >>> anchor_loss(torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    tensor(1.)
+    """
+    return (1 - F.cosine_similarity(trained_NM, base_NM, dim=1)).sum()
+
+
+class LossTerm(Protocol):
     @property
-    def asks(self) -> list[Ask]:
-        """The rows that this worker must encode for the term."""
+    def asks(self) -> list[Ask]: ...
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
         """Compute this worker's share of the term from the vectors of each request in `asks`: a sum over its rows.
@@ -64,14 +138,12 @@ class PairBatch:
 
     @property
     def asks(self) -> list[Ask]:
-        """The rows that this worker must encode: its queries, and its share of the documents."""
         return [
             (self.side, self.asked_N[self.own]),
             ("document", self.column_C[self.columns[self.group.rank]]),
         ]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute this worker's share of InfoNCE, a mean over all pairs, from the vectors of the rows in `asks`."""
         query_NM, share_CM = vectors
         column_CM = self.group.gather(share_CM, [len(share) for share in self.columns])
         return self.queries_pick(query_NM, column_CM) / len(self.query_N)
@@ -86,10 +158,7 @@ class PairBatch:
         return info_nce(query_NM, column_CM, target_N, spared_NC, self.temperature, own_NS)
 
     def documents_pick(self, column_CM: Tensor, query_QM: Tensor) -> Tensor:
-        """Compute InfoNCE of documents against queries, summed over this worker's pairs.
-
-        `column_CM` are the documents and `query_QM` the queries of all workers.
-        """
+        """Compute InfoNCE of documents against queries, summed over this worker's pairs."""
         spared_QN = self.known.among(self.query_N, self.document_N[self.own])
         target_N, spared_NQ = self._targets(spared_QN.T.copy(), query_QM.device)
         return info_nce(column_CM[target_N], query_QM, target_N, spared_NQ, self.temperature)
@@ -111,7 +180,6 @@ class Anchor:
 
     @property
     def asks(self) -> list[Ask]:
-        """The rows that this worker must encode: its share of the documents."""
         return [("document", self.row_N)]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
@@ -119,11 +187,8 @@ class Anchor:
         return self.weight * anchor_loss(vectors[0], self.base_NM.to(vectors[0].device)) / max(1, self.rows)
 
 
-def total_loss(tower: Tower, parts: Sequence[Part], micro_batch: int | None) -> tuple[Tensor, Callable[[], None]]:
-    """Encode the rows of all terms together: returns the sum of losses, and a function to call after its backward pass.
-
-    With a `micro_batch`, the activations of at most that many texts are in memory at a time.
-    """
+def total_loss(tower: Tower, parts: Sequence[LossTerm], micro_batch: int | None) -> tuple[Tensor, Callable[[], None]]:
+    """Encode the rows of all terms together: returns their loss, and a function to call after its backward pass."""
     asks = [part.asks for part in parts]
     vectors, backward = encode(tower, [ask for part_asks in asks for ask in part_asks], micro_batch)
     total, begin = torch.zeros((), device=tower.device), 0

@@ -1,4 +1,9 @@
-"""Common part of the trainings of an encoder alone: passes over pairs, hard negatives, measures by exact search."""
+"""Contrastive training of the encoder without an index, for the best exact search; HCE's training shares most of it.
+
+InfoNCE over the batch's documents and the mined hard negatives of all its queries, without known positives (van den
+Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018; ANCE's negatives), and a loss that
+keeps documents where the base encoder has them (ours).
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -9,22 +14,22 @@ from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
-from rayhier.spec.train import InfoNce
-from rayhier.train.contrast.batch import Anchor, Part, total_loss
-from rayhier.train.dev import Measured, error_to_best
+from rayhier.spec.train import ContrastTraining, InfoNce
+from rayhier.train.batch import Anchor, LossTerm, PairBatch, total_loss
+from rayhier.train.dev import DevMeasured, error_to_best
 from rayhier.train.examples import Examples
-from rayhier.train.loop import Learner
-from rayhier.train.negatives import Search
-from rayhier.train.pairs import Pairs
+from rayhier.train.group import WorkerGroup
+from rayhier.train.loop import Learner, Phase
+from rayhier.train.pairs import Pairs, Search
 from rayhier.train.tower import Tower
 
-Measure = Callable[[Floats, Floats], Measured]
+Measure = Callable[[Floats, Floats], DevMeasured]
 """Function from vectors of all documents [n, m] and of dev queries [q, m] to measures on dev."""
 Draw = tuple[float, Ints, np.random.Generator]
 """Share of training that is done, numbers of the pairs in a step, and the step's random generator."""
 
 
-class EncoderPhase(ABC):
+class EncoderPhase(Phase, ABC):
     """Base of phases that train an encoder for exact search; a subclass gives the loss of a step."""
 
     def __init__(
@@ -45,11 +50,10 @@ class EncoderPhase(ABC):
         self._documents: tuple[int, Floats] | None = None
 
     @abstractmethod
-    def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
+    def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]:
         """Make the terms of a step's loss on the pairs numbered `rows`, but for the term that `anchors` makes."""
 
     def steps(self, epoch: int) -> Iterator[Draw]:
-        """Yield the steps of one pass over the training pairs: share of training done, pairs by number, generator."""
         return self.pairs.steps(epoch, self.search)
 
     def documents(self) -> Floats:
@@ -59,27 +63,20 @@ class EncoderPhase(ABC):
         return self._documents[1]
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the training pairs; returns the mean loss as `loss_total`."""
         losses = [self.step(rows, generator, done).detach() for done, rows, generator in self.steps(epoch)]
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, generator: np.random.Generator, done: float = 0.0) -> Tensor:
-        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss.
-
-        `done` is the share of training that is over, which sets the learning rate.
-        """
+        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss."""
         return self.take([*self.parts(rows, generator), *self.anchors(len(rows), generator)], done)
 
-    def take(self, parts: Sequence[Part], done: float = 0.0) -> Tensor:
-        """Take an optimizer step on the sum of some loss terms; returns this worker's share of the loss.
-
-        `done` is the share of training that is over, which sets the learning rate.
-        """
+    def take(self, parts: Sequence[LossTerm], done: float = 0.0) -> Tensor:
+        """Take an optimizer step on the sum of some loss terms; returns this worker's share of the loss."""
         loss, backward = total_loss(self.tower, parts, self.micro_batch)
         self.learner.step(loss, done, backward)
         return loss
 
-    def anchors(self, count: int, generator: np.random.Generator) -> Sequence[Part]:
+    def anchors(self, count: int, generator: np.random.Generator) -> Sequence[LossTerm]:
         """Draw `count` documents, whose vectors a loss term keeps near their base vectors; empty without an anchor."""
         if not self.anchor:
             return []
@@ -103,5 +100,24 @@ class EncoderPhase(ABC):
         error = error_to_best(measured, self.learner.kept)
         return {"dev": measured.dev, "error": error, **measured.values}
 
-    def finish(self) -> None:  # noqa: B027  the encoder is final
-        """Do nothing: the encoder needs no work after its last pass."""
+
+class Contrast(EncoderPhase):
+    def __init__(
+        self,
+        tower: Tower,
+        examples: Examples,
+        spec: ContrastTraining,
+        seed: int,
+        measure: Measure,
+        group: WorkerGroup | None = None,
+    ) -> None:
+        learner = Learner({"encoder": tower.module}, (spec.encoder_lr,), group)
+        super().__init__(tower, examples, spec, spec.passes(len(examples.pair_P2)), seed, measure, learner)
+        self.spec = spec
+
+    def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]:
+        return [self.batch(rows, self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator))]
+
+    def batch(self, rows: Ints, mined_X: Ints) -> PairBatch:
+        group, known = self.learner.group, self.pairs.known
+        return PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)
