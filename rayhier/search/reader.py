@@ -17,6 +17,7 @@ from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MappedSegment
 from rayhier.search.stored import Listing, Lookup, StoredDocuments
 from rayhier.spec import JobSpec
+from rayhier.spec.search import CACHE_BYTES
 from rayhier.storage.leaf_map import LeafMap
 
 WARMED = 0.5
@@ -51,7 +52,7 @@ class Reader:
         Raises InputError where a file is not as published, or lacks the leaf probabilities from which the level is
         read, or `search.memory_gb` is less than is needed.
         """
-        cache_bytes, size = spec.search.cache_gb * 1e9, leaf_map.manifest.size
+        cache_bytes, size = CACHE_BYTES, leaf_map.manifest.size
         listed = partial(spec.search.shortlisted, documents=size.documents)
         spec.search.check_memory(size)
         scan = LeafScan.mapped(leaf_map, spec.search.row_codec(size), leaves, cache_bytes, listed)
@@ -66,7 +67,7 @@ class Reader:
         They wait for none of these then. Ends early where `goes_on` returns False. InputError where a file is not as
         published.
         """
-        size, cache_bytes = leaf_map.manifest.size, spec.search.cache_gb * 1e9
+        size, cache_bytes = leaf_map.manifest.size, CACHE_BYTES
         codec = spec.search.row_codec(replace(size, documents=round(GROWN * size.documents)))
         if codec is None or codec == spec.search.row_codec(size):
             return

@@ -266,10 +266,10 @@ def test_exact_negatives_are_the_best_wrong_documents(problem):
         assert mined.tolist() == [row for row in order if (query, row) not in positives][:5]
 
 
-@pytest.mark.parametrize("every", [2, 3])
-def test_measuring_every_few_epochs_ends_with_the_last(problem, every):
-    train = spec(epochs=5).model_copy(update={"measure_every": every})
-    trainer = run(build(problem, train))
+@pytest.mark.parametrize(("measurements", "every"), [(3, 2), (2, 3)])
+def test_measuring_every_few_epochs_ends_with_the_last(problem, measurements, every, monkeypatch):
+    monkeypatch.setattr("rayhier.spec.train.common.MEASUREMENTS", measurements)
+    trainer = run(build(problem, spec(epochs=5)))
     assert [row["epoch"] for row in trainer.history] == [*range(0, 5, every), 5]
 
 
