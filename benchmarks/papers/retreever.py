@@ -49,13 +49,11 @@ COLLECTIONS = ("acl_title2abs", "oewn_examples")
 MEASURES = ("R@10", "nDCG@10", "R@100")
 DEPTH = 100
 AT_ONCE = 16_384
-MEASURED_EVERY = 3
-"""Epochs between two dev measures: automatic epochs are five to thirteen here, and a measure takes as long as one."""
 Sizes = dict[int, dict[str, Values]]
 """Size -> measure -> values [q]."""
 COARSE, SHOWN = (4, 8, 16, 32), (4, 8, 16, 32, 64, 128, 256)
 """Sizes at which the paper compares trees and Matryoshka adapters, and those that the table shows."""
-SHARED = ("documents", "epochs", "batch_size", "measure_every")
+SHARED = ("documents", "epochs", "batch_size")
 """Settings of a tree's training that the adapter it starts at is trained with too."""
 LINEAR = "linear adapter"
 """The row that all numbers are told from."""
@@ -87,7 +85,7 @@ class Row:
     @property
     def spec(self) -> RetreeverTraining:
         """Settings of the training."""
-        return RetreeverTraining.model_validate({"type": "retreever", "measure_every": MEASURED_EVERY, **self.train})
+        return RetreeverTraining.model_validate({"type": "retreever", **self.train})
 
     @property
     def start(self) -> "Row":

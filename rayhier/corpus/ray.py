@@ -16,7 +16,7 @@ from rayhier.corpus.rows import Range, RangeReader, Reader
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import GpuWorkers
+from rayhier.spec.cluster import Workers
 from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs, TextFiles
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.files import File
@@ -90,7 +90,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
     return Output(contents.counts(training) | stored, (*contents.documents, *written))
 
 
-def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
+def _ranged(spec: FileCorpus, workers: Workers, root: Location) -> Contents:
     reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
     pieces = reader.ranges()
     checked = parts.settle(root, _parts(reader, pieces, layout, workers, root), layout)
@@ -101,7 +101,7 @@ def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
 
 
 def _parts(
-    reader: RangeReader, pieces: Sequence[Range], layout: DocumentLayout, workers: GpuWorkers, root: Location
+    reader: RangeReader, pieces: Sequence[Range], layout: DocumentLayout, workers: Workers, root: Location
 ) -> list[PartFile]:
     missing = [piece for piece in pieces if parts.finished(piece, root) is None]
     arguments = {"reader": reader, "root": str(root), "layout": layout}

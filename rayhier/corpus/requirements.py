@@ -10,9 +10,8 @@ from rayhier.spec.corpus import (
     CorpusSpec,
     HuggingFace,
     IrDatasets,
-    Jsonl,
     MsMarco,
-    Parquet,
+    OwnFiles,
     PythonDocs,
     TextFiles,
 )
@@ -86,7 +85,7 @@ def allowed(spec: CorpusSpec) -> str:
     match spec:
         case Beir():
             return 'UTF-8, one JSON object per line, {"_id": "…", "title": "…", "text": "…"}'
-        case Jsonl():
+        case OwnFiles(type="jsonl"):
             names = spec.columns
             return f'UTF-8, one JSON object per line, {{"{names.id}": "…", "{names.title}": "…", "{names.text}": "…"}}'
         case MsMarco():
@@ -106,7 +105,7 @@ def _key(spec: CorpusSpec) -> str:
             return f"path: {spec.path}/corpus.jsonl"
         case MsMarco():
             return f"path: {spec.path}/collection.tsv"
-        case Jsonl() | Parquet():
+        case OwnFiles():
             return f"documents: {spec.documents}"
         case IrDatasets():
             return f"dataset: {spec.dataset}"

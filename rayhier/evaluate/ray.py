@@ -19,7 +19,7 @@ from rayhier.progress import say
 from rayhier.ray import call, get
 from rayhier.search.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
-from rayhier.spec.cluster import GpuWorkers
+from rayhier.spec.cluster import Workers
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
@@ -110,7 +110,7 @@ def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[
 class Actors:
     """Workers of an evaluation that are Ray actors; use as a context manager, which kills them at its end."""
 
-    def __init__(self, workers: GpuWorkers) -> None:
+    def __init__(self, workers: Workers) -> None:
         self.count = workers.workers
         self._cpus = workers.cpus
         self._kind = ray.remote(Holder)

@@ -38,7 +38,7 @@ from rayhier.model.spill import CANDIDATES
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MappedSegment, leaf_pairs
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import LOSSLESS
+from rayhier.spec.search import CACHE_BYTES, LOSSLESS
 from rayhier.storage import columns, files, leaf_map
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
@@ -277,7 +277,7 @@ class Stored:
 
     def __init__(self, there: LeafMap, spec: JobSpec) -> None:
         # Lists of codes have the stored vectors beside them; others hold vectors in the codec alone.
-        codec, cache_bytes = spec.search.row_codec(there.manifest.size), spec.search.cache_gb * 1e9
+        codec, cache_bytes = spec.search.row_codec(there.manifest.size), CACHE_BYTES
         codec = codec if codec == "pq" else LOSSLESS[there.manifest.vectors]
         segments = LeafScan.mapped(there, codec, None, cache_bytes).segments
         self._segments = [segment for segment in segments if isinstance(segment, MappedSegment)]

@@ -28,7 +28,7 @@ from rayhier.progress import Bar, say
 from rayhier.ray import stream
 from rayhier.search.model import Model
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import CpuWorkers
+from rayhier.spec.cluster import Workers
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
@@ -214,7 +214,7 @@ def _gather(
     arguments = {"root": root, "source": source, "counts": counts, "ledger": folder, "made_of": made_of, "words": words}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
-        without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
+        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
         for row in stream(missing, GatherShard, arguments, without_gpus):
             bar.advance(row["rows"])
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
@@ -228,7 +228,7 @@ def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt)
     tree = DisplayTree.of(load_router(model.local("router")))
     with Bar("describe", opened.manifest.documents, "documents") as bar:
         items = [{"shard": number} for number in range(len(shards))]
-        without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
+        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
         for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, without_gpus):
             bar.advance(row["rows"])
     counts = opened.manifest.counts

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rayhier.spec import JobSpec
-from rayhier.spec.cluster import GpuWorkers, TrainWorkers
+from rayhier.spec.cluster import TrainWorkers
+from rayhier.spec.cluster import Workers as StageWorkers
 from rayhier.spec.cross_encoder import GROUPS, MOST_PAIRS
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import MOST_QUERIES
 from rayhier.spec.train import QueryModel
 from rayhier.spec.train.common import MOST_DOCUMENTS
 
-Workers = GpuWorkers | TrainWorkers
+Workers = StageWorkers | TrainWorkers
 RATES = {
     "corpus": ("documents", 20e3),  # read, checked, written
     "generate": ("pairs", 20e3),  # read from a file

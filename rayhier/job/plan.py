@@ -15,7 +15,7 @@ from typing import Any
 from rayhier.job.estimate import Work
 from rayhier.job.sizes import drawn_rows
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
+from rayhier.spec.cluster import TrainWorkers, Workers
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 from rayhier.spec.index import BYTES
 from rayhier.spec.search import MOST_QUERIES
@@ -341,7 +341,7 @@ class _Steps:
         if self.spec.chooses_beside:
             rerank = search.reranking
             beam = {"beam": "auto"} if self.spec.chooses_beam else {}
-            parts |= {"searched": _fields(search, "codec", "cache_gb", "rerank") | beam}
+            parts |= {"searched": _fields(search, "codec", "rerank") | beam}
             parts["read"] = [] if rerank is None else [min(CHOSEN_DEPTH, rerank.budget), rerank.pool == "all"]
         return self._step("calibrate", inputs, size, seed, **parts)
 
@@ -352,7 +352,7 @@ class _Steps:
             *(("widest",) if unfiltered else ()),
             *(("memory_gb",) if self.spec.search.memory_gb is None else ()),
         ]
-        search = _fields(self.spec.search, "codec", "cache_gb", *unused)
+        search = _fields(self.spec.search, "codec", *unused)
         reads = self.spec.cross_encoder if self.spec.search.reranking is not None else None
         beside: dict[str, Any] = {} if reads is None else {"beside": reads.beside}
         return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **beside)
@@ -425,8 +425,8 @@ def _reader(plan: Plan) -> int:
     return count if kept is None else round(count * min(1, kept / max(kept, plan.cross_encoder.layers)))
 
 
-def _resources(workers: CpuWorkers | TrainWorkers) -> str:
-    gpus = f", {workers.gpus:g} GPU" if isinstance(workers, GpuWorkers | TrainWorkers) and workers.gpus else ""
+def _resources(workers: Workers | TrainWorkers) -> str:
+    gpus = f", {workers.gpus:g} GPU" if isinstance(workers, Workers | TrainWorkers) and workers.gpus else ""
     return f"{workers.workers} x {workers.cpus} CPU{gpus}"
 
 

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.documents import document_texts
-from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.ranking import Ranking
 from rayhier.scores.call_budget import Asked, ScorerError, Spent, checked, run_sync, spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
@@ -23,7 +22,7 @@ from rayhier.scores.factors import Factors
 from rayhier.scores.scorer import open_scorer
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec import JobSpec
-from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
+from rayhier.spec.search import Rerank
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.decision import Decision
@@ -31,6 +30,8 @@ from rayhier.storage.leaf_map import LeafMap
 
 KINDS = ("cross_encoder", "scores", "factors", "calibration")
 """Kinds of artifacts that a re-ranker may read."""
+PENALTY = 1.0
+"""Weight of the ridge penalty on the residual, μ, for unit vectors."""
 GAP = 0.01
 """Distance below the least score of a read document to which the best estimate is moved."""
 
@@ -97,7 +98,7 @@ class Anchors:
 class Reranker:
     """A cross-encoder, and a spec's rule for which documents it reads."""
 
-    spec: Rnr | AxnRerank | AdacurRerank
+    spec: Rerank
     read: Read | None
     """Function that scores pairs in this process; None where another process scores them."""
     base_weight: float = 0.0
@@ -161,14 +162,14 @@ class Reranker:
             for query_M, score_K, row_P in zip(query_QM, ranking.score_QK, pools, strict=True)
         ]
         queries = [
-            self._asked(text, query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P, score_K[: len(row_P)])
+            self._asked(query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P, score_K[: len(row_P)])
             for text, query_M, row_P, base_P, score_K in zip(
                 texts, query_QM, pools, bases, ranking.score_QK, strict=True
             )
         ]
 
         calls = self.spec.budget if budget is None else budget
-        rounds, sums = spending(queries, calls, min(self.spec.rounds, calls)), None
+        rounds, sums = spending(queries, calls, min(self.spec.parts, calls)), None
         while True:
             try:
                 query_N, row_N = rounds.send(sums)
@@ -190,20 +191,16 @@ class Reranker:
         shown = table.drop_columns([DOC_ID, VECTOR])
         return Ranking(score_QK, row_QK, shown, ranking.visited_Q, ranking.scanned_Q, ranking.leaves_Q, calls_Q)
 
-    def _asked(
-        self, text: str, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, ranked_P: Floats
-    ) -> Asked:
+    def _asked(self, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, ranked_P: Floats) -> Asked:
         """Return a query's pool: the scores [p] that order its first round, and the estimator of scores not read."""
         first_P = ranked_P.astype(np.float64)
-        if self.spec.first == "random":
-            first_P = np.random.default_rng(hash_ids([text])).random(len(ids))
         return Asked(first_P, self._fit(query_M, ids, vector_PM, base_P, first_P))
 
     def _fit(self, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, first_P: Values) -> Fit:
-        match self.spec:
-            case Rnr():
+        match self.spec.type:
+            case "rnr":
                 return Fixed(first_P)
-            case AdacurRerank():
+            case "adacur":
                 if self.anchors is None:
                     raise ValueError("adacur: got no anchors; allowed: a re-ranker opened with scores of all documents")
                 return PlusBase(LeastSquares(self.anchors.vectors(ids)), self.base_weight * base_P)
@@ -214,7 +211,7 @@ class Reranker:
             if factors.learned.biased:
                 prior_P = factors.prior(rows, base_P, self.slope) + self.base_weight * base_P
         if self.spec.fit == "ridge":
-            return Ridge(prior_P, vector_PM, self.spec.mu)
+            return Ridge(prior_P, vector_PM, PENALTY)
         fit = LeastSquares(vector_PM, query_M.astype(np.float64), self.spec.lam, matching)
         return PlusBase(fit, self.base_weight * base_P)
 
@@ -252,6 +249,6 @@ def open_reranker(
         open_scorer(cross_encoder, spec.cross_encoder) if reads else None,
         beside,
         None if factors is None else Factors.open(factors, leaf_map.manifest.model),
-        Anchors.open(published["scores"]) if isinstance(rerank, AdacurRerank) else None,
+        Anchors.open(published["scores"]) if rerank.type == "adacur" else None,
         None if chosen is None else chosen.slope,
     )

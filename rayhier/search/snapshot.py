@@ -37,6 +37,7 @@ from rayhier.search.stored import Listing, Lookup, Stored, StoredDocuments, docu
 from rayhier.search.tail import Tail, TailView
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
+from rayhier.spec.search import CACHE_BYTES
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.change_log import ChangeLog
@@ -89,15 +90,15 @@ class Snapshot:
         """
         search, manifest = spec.search, leaf_map.manifest
         self.spec, self.leaf_map, self.manifest, self._model = spec, leaf_map, manifest, model
-        count, cache_bytes, size = len(manifest.counts), search.cache_gb * 1e9, manifest.size
+        count, size = len(manifest.counts), manifest.size
         search.check_memory(size)
         here = None if leaves is None else range(min(leaves.start, count), min(leaves.stop, count))
         listed = partial(search.shortlisted, documents=size.documents)
-        self.leaves = LeafScan.mapped(leaf_map, search.row_codec(size), here, cache_bytes, listed)
-        self.words = WordScan.mapped(leaf_map, self.leaves, cache_bytes) if manifest.words else None
+        self.leaves = LeafScan.mapped(leaf_map, search.row_codec(size), here, CACHE_BYTES, listed)
+        self.words = WordScan.mapped(leaf_map, self.leaves, CACHE_BYTES) if manifest.words else None
         self.levels: FlatScan | None = None
         if (similarity := self.model.flat_similarity if search.how == "level" else None) is not None:
-            self.levels = FlatScan.mapped(similarity, leaf_map, self.leaves, cache_bytes)
+            self.levels = FlatScan.mapped(similarity, leaf_map, self.leaves, CACHE_BYTES)
         self.reranker = open_reranker(spec, scored, leaf_map) if scored else None
         self.tail, self.log = Tail(manifest.log, words=manifest.words) if tail is None else tail, manifest.log
         # The tail's documents may lie in leaves that the version lacks, where a larger router placed them.

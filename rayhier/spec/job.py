@@ -21,8 +21,6 @@ from rayhier.spec.run import RunSpec
 from rayhier.spec.search import (
     TAUGHT_WEIGHT,
     UNTAUGHT_WEIGHT,
-    AdacurRerank,
-    AxnRerank,
     SearchSpec,
 )
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
@@ -158,12 +156,12 @@ class JobSpec(Section):
             raise InputError(
                 f"search.rerank.type: got {rerank.type!r}, but no cross_encoder; allowed: none, or with cross_encoder"
             )
-        if isinstance(rerank, AxnRerank) and rerank.fit == "lstsq" and self.factors is None:
+        if rerank.type == "axn" and rerank.fit == "lstsq" and self.factors is None:
             raise InputError(
                 "search.rerank.fit: got 'lstsq', but no factors, which match scores to the base's range; allowed: "
                 "ridge, or with factors"
             )
-        if isinstance(rerank, AdacurRerank) and (self.scores is None or self.scores.count != "all"):
+        if rerank.type == "adacur" and (self.scores is None or self.scores.count != "all"):
             raise InputError(
                 "search.rerank.type: got 'adacur', whose anchors are queries with scores of all documents; allowed: "
                 "rnr, axn, or with scores.count all"

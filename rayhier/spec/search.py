@@ -29,6 +29,9 @@ POOLED = 10_000
 """Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`; a larger budget counts
 instead."""
 
+CACHE_BYTES = 50e9
+"""Most disk space that searches use on a machine to cache indexes. The least recently used index is removed first. An
+index that a search has open is never removed."""
 
 AUTO_RECALL = 0.99
 """Share of the exact best documents that queries are to find with the beam that they choose, where `beam` is auto."""
@@ -49,23 +52,41 @@ class RecallBeam(Section):
     """Share of the best `k` documents of an exact search that queries find, on average."""
 
 
-class NoRerank(Section):
-    """No re-ranking: results keep the order of the search."""
+class Rerank(Section):
+    """Re-ranking by a cross-encoder, within a budget of calls for each query."""
 
-    type: Literal["none"]
-
-
-class Budget(Section):
-    """Number of calls of the cross-encoder for a query, and the documents that it may read."""
-
+    type: Literal["none", "rnr", "axn", "adacur"]
+    """`none`: results keep the order of the search. `rnr`: the first `budget` documents of the search are read. `axn`:
+    after each round, a vector is fitted to the scores so far, and finds the documents of the next round. `adacur`: as
+    `axn`, by the documents' scores for anchor queries, which were computed ahead of searches."""
     budget: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Most documents that the cross-encoder reads for a query."""
-    first: Literal["search", "random"] = "search"
-    """Order in which documents are read before any is scored: that of the search, by vectors and BM25 where it is
-    hybrid, or random."""
     pool: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["leaves", "all"] = "leaves"
     """Documents that the cross-encoder may read. `leaves`: the best 10,000 (or `budget`, if larger) of the leaves that
     the query visits. A number: so many of the best documents of these leaves. `all`: all documents of the index."""
+    rounds: Annotated[int, Field(ge=2, le=1000)] = 5
+    """Number of rounds that divide the budget evenly; the last round has the remainder too. For axn and adacur."""
+    fit: Literal["ridge", "lstsq"] = "ridge"
+    """Model by which axn predicts the scores of unread documents. `ridge`: the search's score plus a residual that
+    similar documents share. `lstsq`: least squares over the documents' vectors, as in the paper of AXN."""
+    lam: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.0
+    """Share of the search's own query vector in the vector that axn fits by `lstsq`, λ."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    @model_validator(mode="after")
+    def _each_key_counts(self) -> Self:
+        if self.type == "none":
+            self.refuse("budget", "pool", where="where type is rnr, axn or adacur")
+        if self.type in ("none", "rnr"):
+            self.refuse("rounds", where="where type is axn or adacur")
+        elif self.budget < self.rounds:
+            raise ValueError(f"budget at least rounds ({self.rounds}): a round makes a call")
+        if self.type != "axn":
+            self.refuse("fit", where="where type is axn")
+        if self.lam and self.fit == "ridge":
+            raise UnusedKeysError(["lambda"], "only where fit is lstsq")
+        return self
 
     @model_validator(mode="after")
     def _a_document_a_call(self) -> Self:
@@ -78,65 +99,10 @@ class Budget(Section):
         sizes = {"leaves": max(POOLED, self.budget), "all": rows}
         return min(sizes[self.pool] if isinstance(self.pool, str) else self.pool, rows)
 
-
-class Rnr(Budget):
-    """Retrieve and re-rank: the cross-encoder reads the first `budget` documents in the order that `first` names."""
-
-    type: Literal["rnr"]
-
     @property
-    def rounds(self) -> int:
-        """Number of rounds: 1, as all calls are made at once."""
-        return 1
-
-
-class Rounds(Budget):
-    """Re-ranking in rounds of calls: the scores of all rounds so far decide the documents of the next round."""
-
-    rounds: Annotated[int, Field(ge=2, le=1000)] = 5
-    """Number of rounds that divide the budget evenly; the last round has the remainder too."""
-
-    @model_validator(mode="after")
-    def _a_call_a_round(self) -> Self:
-        if self.budget < self.rounds:
-            raise ValueError(f"budget at least rounds ({self.rounds}): a round makes a call")
-        return self
-
-
-class AxnRerank(Rounds):
-    """Re-ranking by AXN: a query vector is fitted to the scores so far, and finds the documents of the next round."""
-
-    type: Literal["axn"]
-    fit: Literal["ridge", "lstsq"] = "ridge"
-    """Model that predicts the scores of unread documents. `ridge`: the search's score plus a residual that similar
-    documents share. `lstsq`: least squares over the documents' vectors, as in the paper of AXN."""
-    mu: Annotated[float, Field(ge=1e-9, le=1e6)] = 1.0
-    """Weight of the ridge penalty on the residual, μ, for unit vectors."""
-    lam: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.0
-    """Share of the search's own query vector in the vector that `lstsq` fits, λ."""
-
-    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
-
-    @model_validator(mode="after")
-    def _each_key_counts(self) -> Self:
-        if self.fit == "ridge":
-            if self.lam:
-                raise UnusedKeysError(["lambda"], "only where fit is lstsq")
-        else:
-            self.refuse("mu", where="only where fit is ridge")
-        return self
-
-
-class AdacurRerank(Rounds):
-    """Re-ranking by ADACUR, which predicts a document's score for a query from its scores for anchor queries.
-
-    Those were computed ahead of searches; in rounds, as for AXN, the documents with the best predictions are read.
-    """
-
-    type: Literal["adacur"]
-
-
-Rerank = Annotated[NoRerank | Rnr | AxnRerank | AdacurRerank, Field(discriminator="type")]
+    def parts(self) -> int:
+        """Number of rounds in which a query's calls are made: 1 with rnr."""
+        return 1 if self.type == "rnr" else self.rounds
 
 
 class HybridSpec(Section):
@@ -209,9 +175,6 @@ class SearchSpec(Section):
     byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: `pq` beyond 200,000
     documents, where it is faster; below, and where `beam` names a recall, the precision of the stored vectors,
     without loss."""
-    cache_gb: Annotated[float, Field(gt=0)] = 50
-    """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes. The least recently used index is
-    removed first; an index that a search has open is never removed."""
     memory_gb: Annotated[float, Field(gt=0)] | None = None
     """Most memory, in 10⁹ bytes, that the router and codes of an opened index take, all its shard groups together.
     Mapped files are not counted, because the system drops their pages if memory is short. If `codec` is auto and codes
@@ -221,7 +184,7 @@ class SearchSpec(Section):
     (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors."""
     hybrid: HybridSpec = HybridSpec()
     """Fusion of the vectors' and BM25's scores."""
-    rerank: Rerank = NoRerank(type="none")
+    rerank: Rerank = Rerank(type="none")
     """Second ranking of the results by a cross-encoder: type `none`, `rnr`, `axn` or `adacur`."""
 
     @model_validator(mode="after")
@@ -316,9 +279,9 @@ class SearchSpec(Section):
         return self.model_copy(update={"mode": mode, "hybrid": hybrid})
 
     @property
-    def reranking(self) -> Rnr | AxnRerank | AdacurRerank | None:
+    def reranking(self) -> Rerank | None:
         """Settings of re-ranking; None where the spec re-ranks nothing."""
-        return None if isinstance(self.rerank, NoRerank) else self.rerank
+        return None if self.rerank.type == "none" else self.rerank
 
     def leaves_widened(self, leaves: int) -> int:
         """Return the most leaves that a query with a filter visits, in an index of `leaves` leaves."""

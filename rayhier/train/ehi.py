@@ -91,7 +91,7 @@ class Joint(Phase):
         self.learner = Learner(modules, (spec.encoder_lr, spec.router_lr), group)
         self.learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
         self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, spec.epochs, seed, self.learner)
-        self.epochs, self.measure_every = spec.epochs, spec.measure_every
+        self.epochs, self.measure_every = spec.epochs, spec.between(spec.epochs)
         self._snapshot: tuple[int, Snapshot] | None = None
 
     def run_pass(self, epoch: int) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rayhier.spec.cluster import CpuWorkers
+from rayhier.spec.cluster import Workers
 
 STAGES = ("corpus", "generate", "embed", "train", "scores", "index", "evaluate")
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def threads_as_before() -> Iterator[None]:
 
 
 def stream_here(
-    items: Sequence[dict[str, Any]], actor: type, arguments: dict[str, Any], _: CpuWorkers, ahead: Any = None
+    items: Sequence[dict[str, Any]], actor: type, arguments: dict[str, Any], _: Workers, ahead: Any = None
 ) -> Iterator[dict[str, Any]]:
     """`rayhier.ray.stream` by one actor in this process, which gets copies and reports its errors as others do."""
     from rayhier import ray as adapter

@@ -166,7 +166,7 @@ def test_no_room_while_an_index_is_changed(command, work, tmp_path, capsys, monk
 def test_actors_of_a_cluster_say_so_too(cluster):
     """A real actor's full disk reaches the driver through Ray Data, as one sentence."""
     from rayhier.spec import InputError
-    from rayhier.spec.cluster import GpuWorkers
+    from rayhier.spec.cluster import Workers
 
     class Full:
         def __call__(self, _item):
@@ -178,4 +178,4 @@ def test_actors_of_a_cluster_say_so_too(cluster):
 
     for actor, said in ((Full, "/full: No space left on device; finished"), (Broken, "vectors: 1 of 2 hold NaN")):
         with pytest.raises(InputError, match=said):
-            list(adapter.stream([{"n": 1}, {"n": 2}], actor, {}, GpuWorkers(workers=1)))
+            list(adapter.stream([{"n": 1}, {"n": 2}], actor, {}, Workers(workers=1)))

@@ -8,7 +8,7 @@ import pytest
 from rayhier.evaluate.part import Part
 from rayhier.evaluate.ray import Actors
 from rayhier.spec import InputError
-from rayhier.spec.cluster import GpuWorkers
+from rayhier.spec.cluster import Workers
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 def test_actors_hold_several_parts_and_let_them_go(tmp_path: Path) -> None:
     ids = [pa.array(["a", "b"]), pa.array(["c"])]
     vectors = pa.array([[1.0], [2.0]])
-    with Actors(GpuWorkers(workers=2)) as actors:
+    with Actors(Workers(workers=2)) as actors:
         first = actors.start(Part, [(own, own, vectors) for own in ids])
         second = actors.start(Part, [(ids[1], ids[1], vectors)])
         alone = actors.alone(Part, ids[0], ids[0], vectors)

@@ -31,7 +31,7 @@ from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5, measure_every: 2}"
+TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5}"
 SETTINGS = {
     "learned_ivf": (TRAIN, "{type: learned_ivf, branching: 8}"),
     "hce": (TRAIN.replace("{", "{type: hce, objective: supervised, tree: {recluster: every}, "), "{type: hce}"),

@@ -15,7 +15,7 @@ MOST_DOCUMENTS = 1_000_000
 """Most documents that training keeps in memory with their vectors: all documents of its pairs, and further ones up to
 this number, drawn by a hash of the id. The index still holds all documents."""
 MEASUREMENTS = 20
-"""Number of measurements on dev where `measure_every` is auto."""
+"""Most measurements on dev. A measurement encodes all documents. With fewer epochs, each is measured."""
 
 
 class Training(Section):
@@ -31,17 +31,14 @@ class Training(Section):
     micro_batch: Annotated[int, Field(ge=1)] | None = None
     """Most texts whose activations a worker keeps in memory at a time. Each text is then encoded twice and gradients
     are cached: gradients stay equal, and batch 4096 fits one GPU. null: a worker's share of a batch at once."""
-    measure_every: Annotated[int, Field(ge=1)] = 1
-    """Epochs between two measurements on dev. A measurement encodes all documents, and with ehi routes them. The last
-    epoch is always measured."""
 
     def passes(self, pairs: int) -> int:  # noqa: ARG002  most trainings say how many
         """Return the number of epochs for a number of training pairs."""
         return self.epochs
 
-    def between(self, epochs: int) -> int:  # noqa: ARG002  most trainings say how many
+    def between(self, epochs: int) -> int:
         """Return the number of epochs between two measurements on dev, in a training of `epochs` epochs."""
-        return self.measure_every
+        return math.ceil(epochs / MEASUREMENTS)
 
     @property
     def draws(self) -> PseudoQueries | None:
@@ -112,9 +109,6 @@ class InfoNce(Training):
     """Number of pairs in a training step, of all workers together."""
     encoder_lr: Rate = 1e-3
     """First learning rate of the encoder's optimizer; it falls to zero."""
-    measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # type: ignore[assignment]
-    """Epochs between two measurements on dev. A measurement encodes all documents; the last epoch is always measured.
-    `auto`: twenty measurements, or one an epoch where there are fewer epochs."""
     temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
     """Number by which scores are divided before the softmax of the loss."""
     hard_negatives: ExactNegatives = ExactNegatives()
@@ -129,7 +123,3 @@ class InfoNce(Training):
         if self.epochs != "auto":
             return self.epochs
         return max(FEWEST_EPOCHS, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))
-
-    def between(self, epochs: int) -> int:
-        """Return the number of epochs between two measurements on dev, in a training of `epochs` epochs."""
-        return math.ceil(epochs / MEASUREMENTS) if self.measure_every == "auto" else self.measure_every

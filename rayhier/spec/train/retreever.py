@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from rayhier.spec.base import Rate, Weight
 from rayhier.spec.router.retreever import Splits
-from rayhier.spec.train.common import MEASUREMENTS, Training
+from rayhier.spec.train.common import Training
 from rayhier.spec.train.contrast import ContrastTraining
 
 STEPS, FEWEST = 3_000, 5
@@ -38,9 +38,6 @@ class RetreeverTraining(Training):
     """Number of pairs in a training step, of all workers together."""
     router_lr: Rate = 3e-3
     """Highest learning rate of the tree (AdamW): it rises over the first twentieth of the steps, then falls to zero."""
-    measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # type: ignore[assignment]
-    """Epochs between two measurements on dev. The last epoch is always measured. `auto`: twenty measurements, or one
-    an epoch where there are fewer epochs."""
     schedule: Schedule = "matryoshka"
     """Levels of the tree that a step trains. `constant`: only the leaves. `linear`, `exponential`: one level, deeper
     with the steps. `stochastic`: one level d, drawn in proportion to d². `matryoshka`: all levels at once."""
@@ -72,10 +69,6 @@ class RetreeverTraining(Training):
         if self.epochs != "auto":
             return self.epochs
         return max(FEWEST, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))
-
-    def between(self, epochs: int) -> int:
-        """Return the number of epochs between two measurements on dev, in a training of `epochs` epochs."""
-        return math.ceil(epochs / MEASUREMENTS) if self.measure_every == "auto" else self.measure_every
 
     def held(self, splits: str) -> float:
         """Return the weight of the anchor loss for a kind of splits; 0: no such loss."""

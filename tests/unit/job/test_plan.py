@@ -185,7 +185,7 @@ def test_a_copy_of_corpus_and_model_elsewhere_is_the_same(
 
 
 CHANGES = {
-    "corpus.limits.text=50": STAGES,
+    "corpus.passages={words: 50, stride: 50}": STAGES,
     "encoder.max_length=16": STAGES[1:],
     "encoder.precision=bfloat16": STAGES[1:],
     "router.branching=4": STAGES[3:],
@@ -299,10 +299,6 @@ def test_a_joint_model_knows_nothing_of_second_leaves(tiny_spec: Callable[..., P
 
 def test_two_leaves_are_what_auto_stands_for(tiny_spec: Callable[..., Path]) -> None:
     assert fingerprints(tiny_spec()) == fingerprints(tiny_spec(), "index.leaves_per_document=2")
-
-
-def test_what_a_machine_keeps_changes_nothing(tiny_spec: Callable[..., Path]) -> None:
-    assert fingerprints(tiny_spec()) == fingerprints(tiny_spec(), "search.cache_gb=1.5")
 
 
 def test_a_workdir_of_another_format_is_refused(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:

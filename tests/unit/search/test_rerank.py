@@ -13,7 +13,7 @@ from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import FactorsSpec
-from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
+from rayhier.spec.search import Rerank
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
 from rayhier.storage.leaf_map import LeafMap
@@ -95,12 +95,11 @@ def test_whole_rows_have_their_own_id_and_stored_vector(world, codec):
 @pytest.mark.parametrize(
     "spec",
     [
-        Rnr(type="rnr", budget=10),
-        AxnRerank(type="axn", budget=10, rounds=3),
-        AxnRerank(type="axn", budget=10, rounds=3, fit="lstsq", lam=0.3),
-        AxnRerank(type="axn", budget=10, rounds=3, first="random"),
+        Rerank(type="rnr", budget=10),
+        Rerank(type="axn", budget=10, rounds=3),
+        Rerank(type="axn", budget=10, rounds=3, fit="lstsq", lam=0.3),
     ],
-    ids=["rnr", "ridge", "lstsq", "random"],
+    ids=["rnr", "ridge", "lstsq"],
 )
 def test_each_pair_is_read_once_and_the_read_come_first(spec, world, passages):
     seen = []
@@ -130,7 +129,7 @@ def test_each_pair_is_read_once_and_the_read_come_first(spec, world, passages):
 
 
 def test_retrieve_and_rerank_reads_the_best_by_the_search(world):
-    before, after = reranked(Rnr(type="rnr", budget=7), world)
+    before, after = reranked(Rerank(type="rnr", budget=7), world)
     for rows, reordered in zip(before.row_QK, after.row_QK, strict=True):
         assert set(before.ids[rows[:7]]) == set(after.ids[reordered[:7]])
         np.testing.assert_array_equal(before.ids[rows[7:20]], after.ids[reordered[7:20]])
@@ -139,7 +138,7 @@ def test_retrieve_and_rerank_reads_the_best_by_the_search(world):
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(world, rounds):
     own = {"budget": 6, "pool": 8}
-    spec = Rnr(type="rnr", **own) if rounds == 1 else AxnRerank(type="axn", rounds=rounds, **own)
+    spec = Rerank(type="rnr", **own) if rounds == 1 else Rerank(type="axn", rounds=rounds, **own)
     before, after = reranked(spec, world)
     assert after.calls_Q.tolist() == [6] * 3
     for own, rows, scores in zip(before.row_QK, after.row_QK, after.score_QK, strict=True):
@@ -148,15 +147,15 @@ def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(w
         np.testing.assert_array_equal(before.ids[own[8:][own[8:] >= 0]], after.ids[there[8:]])
         assert (np.diff(scores[: len(there)]) <= 1e-6).all()
     with pytest.raises(ValueError, match="pool at least budget"):
-        Rnr(type="rnr", budget=9, pool=8)
+        Rerank(type="rnr", budget=9, pool=8)
 
 
 @pytest.mark.parametrize(
     "spec",
     [
-        Rnr(type="rnr", budget=8),
-        AxnRerank(type="axn", budget=8, rounds=2),
-        AxnRerank(type="axn", budget=8, rounds=2, fit="lstsq", lam=0.2),
+        Rerank(type="rnr", budget=8),
+        Rerank(type="axn", budget=8, rounds=2),
+        Rerank(type="axn", budget=8, rounds=2, fit="lstsq", lam=0.2),
     ],
     ids=["rnr", "ridge", "lstsq"],
 )
@@ -188,7 +187,7 @@ def test_what_is_added_to_scores_is_not_fitted(world):
     def exact(_, texts):  # what four anchors explain
         return (anchor_NA @ weights)[[int(text.split()[1].removeprefix("d")) for text in texts]]
 
-    spec = AdacurRerank(type="adacur", budget=12, rounds=2)
+    spec = Rerank(type="adacur", budget=12, rounds=2)
     _, after = reranked(spec, world, read=exact, anchors=anchors, base_weight=5.0)
     stored = columns.matrix(found(world).documents["vector"])
     numbers = [int(name.removeprefix("d")) for name in found(world).documents["doc_id"].to_pylist()]
@@ -203,14 +202,14 @@ def test_what_is_added_to_scores_is_not_fitted(world):
 def test_a_query_without_documents_is_answered_with_none(world):
     leaf_map, _, query_QM = world
     nothing = LeafScan.mapped(leaf_map).scan(query_QM, np.full((3, 1), -1), 10, needs="vectors")
-    after = Reranker(AxnRerank(type="axn", budget=10), read)(("a", "b", "c"), query_QM, nothing, 5)
+    after = Reranker(Rerank(type="axn", budget=10), read)(("a", "b", "c"), query_QM, nothing, 5)
     assert (after.row_QK == -1).all()
     assert after.calls_Q.tolist() == [0, 0, 0]
 
 
 def test_a_scorer_that_fails_is_said(world):
     with pytest.raises(ScorerError, match="the scorer answered with shape"):
-        reranked(Rnr(type="rnr", budget=7), world, read=lambda *_: np.zeros(3))
+        reranked(Rerank(type="rnr", budget=7), world, read=lambda *_: np.zeros(3))
 
 
 def artifact(folder, kind, write):
@@ -242,7 +241,7 @@ def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
     np.testing.assert_allclose(
         anchors.vectors(pa.array(["d3", "new"])), [anchor_AN[:, 3], anchor_AN.mean(axis=1)], atol=1e-6
     )
-    spec = AdacurRerank(type="adacur", budget=10, rounds=2)
+    spec = Rerank(type="adacur", budget=10, rounds=2)
     _, after = reranked(spec, world, anchors=anchors)
     assert after.calls_Q.tolist() == [10] * 3
     with pytest.raises(ValueError, match="adacur: got no anchors"):
@@ -301,7 +300,7 @@ def test_a_bias_brings_a_document_forward(world, tmp_path, passages):
         reads.append(numbers)
         return expects[numbers] + 0.1 * np.arange(len(numbers))[::-1]
 
-    spec = AxnRerank(type="axn", budget=8, rounds=4)
+    spec = Rerank(type="axn", budget=8, rounds=4)
     ranking = found(world)
     Reranker(spec, score, factors=factors)(("a",) * 3, world[2], ranking, 5)
     names = ranking.documents["doc_id"].to_pylist()
@@ -324,18 +323,19 @@ def test_a_budget_below_the_rounds_is_spent_one_call_a_round(world):
         rounds.append(sorted(queries))
         return read(queries, texts)
 
-    spec = AxnRerank(type="axn", budget=10, rounds=5)
+    spec = Rerank(type="axn", budget=10, rounds=5)
     after = Reranker(spec, counted)(("a", "b", "c"), world[2], found(world), N, budget=2)
     assert rounds == [["a", "b", "c"]] * 2
     assert after.calls_Q.tolist() == [2] * 3
 
 
 @pytest.mark.parametrize("own", [{"slope": -1.0}, {}], ids=["the factors'", "the dev queries'"])
-def test_a_bias_is_beside_the_weighted_base(own, world, tmp_path):
+def test_a_bias_is_beside_the_weighted_base(own, world, tmp_path, monkeypatch):
     """Of what is left after the first round, those are read that slope · base + bias + weight · base puts first.
 
     The slope is below zero, so that factors alone expect the reverse of what they and the base score do together.
     """
+    monkeypatch.setattr("rayhier.search.rerank.PENALTY", 1e6)
     factors, weight = Factors.open(learned(tmp_path, **own), "m"), 3.0
     bias_N = np.zeros(N)
     bias_N[[1, 4]] = 9.0, -3.0
@@ -349,7 +349,7 @@ def test_a_bias_is_beside_the_weighted_base(own, world, tmp_path):
         read_as = [(name, int(text.split()[1].removeprefix("d"))) for name, text in zip(queries, texts, strict=True)]
         return np.array([bias_N[n] - base_QD["abc".index(name), place[name, n]] for name, n in read_as])
 
-    spec = AxnRerank(type="axn", budget=10, rounds=2, mu=1e6)
+    spec = Rerank(type="axn", budget=10, rounds=2)
     slope = None if own else -1.0
     reranker = Reranker(spec, as_factors_expect, base_weight=weight, factors=factors, slope=slope)
     after = reranker(("a", "b", "c"), query_QM, ranking, N)

@@ -14,14 +14,14 @@ from rayhier.search.retrieve import RERANKER, Flat, Reply, Retriever, Scan, Scor
 from rayhier.search.routes import Routes
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
-from rayhier.spec.search import AxnRerank, Rnr, SearchSpec
+from rayhier.spec.search import Rerank, SearchSpec
 from rayhier.storage import columns
 
 LEAVES, ROWS = 8, 16
 TEXTS = ["oak", "elm"]
 VECTORS = np.eye(2, 3, dtype=np.float32)
 WHERE = Bound("year", "gte", 2019)
-RNR = Rnr(type="rnr", budget=2, pool=4)
+RNR = Rerank(type="rnr", budget=2, pool=4)
 
 
 def ranking(*queries, visited=None, with_vectors=False):
@@ -262,7 +262,7 @@ def test_pairs_are_scored_after_what_was_found():
 
 
 def test_a_budget_may_be_spent_in_rounds():
-    spec = AxnRerank(type="axn", budget=4, rounds=2, pool=4)
+    spec = Rerank(type="axn", budget=4, rounds=2, pool=4)
     rules, retriever = reranked(spec)
     one = ranking({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, with_vectors=True)
     rounds, found = driven(
@@ -291,7 +291,7 @@ def test_without_a_budget_nothing_is_scored():
 @pytest.mark.parametrize("scored", [0, 1])
 def test_without_the_cross_encoder_results_stay_as_they_were_found(scored):
     """It may be lost in the first round or in a later one."""
-    rules, retriever = reranked(AxnRerank(type="axn", budget=4, rounds=2, pool=4))
+    rules, retriever = reranked(Rerank(type="axn", budget=4, rounds=2, pool=4))
     found_before = Reply([POOL], [["shards-1"], []])
     replies = [[Reply([np.array([1.0, 5.0, 3.0])])]] * scored
     rounds, found = driven(retriever(rules.request(TEXTS), routes()), [found_before], *replies, [Reply([])])

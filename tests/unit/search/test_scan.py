@@ -232,8 +232,9 @@ def test_what_is_mapped_outlives_a_full_cache(root, asked, tmp_path):
     assert scan(LeafScan.mapped(LeafMap.open(root), "pq", cache_bytes=1), *asked, K) == found
 
 
-def test_the_spec_bounds_the_cache(root, tmp_path):
-    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "search": {"cache_gb": 1e-9}})
+def test_the_cache_is_bounded(root, tmp_path, monkeypatch):
+    monkeypatch.setattr("rayhier.search.reader.CACHE_BYTES", 1)
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}})
     for codec in ("flat", "pq"):
         search = spec.search.model_copy(update={"codec": codec})
         Snapshot(spec.model_copy(update={"search": search}), LeafMap.open(root), lambda: None).leaves.open()

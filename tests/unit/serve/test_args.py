@@ -10,7 +10,7 @@ from rayhier.serve.app import build, check
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.version import Version
 from rayhier.spec import InputError
-from rayhier.spec.search import HybridSpec, Rnr
+from rayhier.spec.search import HybridSpec, Rerank
 
 
 def test_relative_paths_are_refused(published):
@@ -67,7 +67,7 @@ def test_limits_below_what_the_spec_re_ranks(published, monkeypatch, name, most,
     pool = "all" if key == "all" else 20
     least = sum(manifest.counts) if key == "all" else least
     own = {"mode": "hybrid", "hybrid": HybridSpec(depth=1)} if key == "hybrid" else {}
-    search = version.now.spec.search.model_copy(update={"rerank": Rnr(type="rnr", budget=6, pool=pool), **own})
+    search = version.now.spec.search.model_copy(update={"rerank": Rerank(type="rnr", budget=6, pool=pool), **own})
     now = version.now.model_copy(update={"spec": version.now.spec.model_copy(update={"search": search})})
     monkeypatch.setattr(Version, "newest", lambda *_: (replace(version, now=now), manifest))
     check(ServeArgs(workdir=str(published)))

@@ -14,7 +14,7 @@ from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend.reranker import Reranking
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
-from rayhier.spec.search import Rnr
+from rayhier.spec.search import Rerank
 
 from .conftest import TEXTS
 from .stand_ins import INDEX, RULES, Canned, Scores, app_of, ask, engine_of, error, near_groups, ruled
@@ -90,7 +90,7 @@ def test_every_question_needs_the_words_of_all_groups(worded):
 
 
 def test_what_is_fused_is_re_ranked(worded):
-    spec = Rnr(type="rnr", budget=5, pool=20)
+    spec = Rerank(type="rnr", budget=5, pool=20)
 
     def scores(_, items):
         return np.array([len(item) for item in items], dtype=np.float64)

@@ -15,11 +15,11 @@ from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.reranker import Reranking
 from rayhier.serve.errors import ApiError, LostError
 from rayhier.spec import InputError
-from rayhier.spec.search import AxnRerank, Rnr
+from rayhier.spec.search import Rerank
 
 from .stand_ins import LIMITS, RULES, Canned, Near, Scores, app_of, ask, engine_of, error, near_groups, ruled
 
-SPECS = [AxnRerank(type="axn", budget=6, rounds=3), Rnr(type="rnr", budget=5, pool=20), Rnr(type="rnr", pool="all")]
+SPECS = [Rerank(type="axn", budget=6, rounds=3), Rerank(type="rnr", budget=5, pool=20), Rerank(type="rnr", pool="all")]
 
 
 def scores(queries, items):
@@ -189,7 +189,7 @@ def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, c
             clock.now += 60.0
             return scores(queries, items)
 
-        engine = engine_by(Rnr(type="rnr", budget=5), slow, seconds=600.0)
+        engine = engine_by(Rerank(type="rnr", budget=5), slow, seconds=600.0)
         first = asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5))
         await arrived.acquire()
         go.set()

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from rayhier.spec import InputError, JobSpec, load
-from rayhier.spec.corpus import Columns, Judgements
+from rayhier.spec.corpus import Judgements
 from rayhier.spec.removed import REMOVED
-from rayhier.spec.search import NoRerank, SearchSpec
+from rayhier.spec.search import Rerank, SearchSpec
 
 SPECS = Path(__file__).parents[3] / "specs"
 
@@ -53,7 +53,7 @@ REFUSED = {
     "unknown key of a union": (
         SMALLEST.replace("path: data/a", "path: a, pth: b"),
         [],
-        ["spec.yaml:3: corpus.pth: got 'b'; allowed: type, limits, passages, fields, path (did you mean path?)"],
+        ["spec.yaml:3: corpus.pth: got 'b'; allowed: type, passages, fields, path (did you mean path?)"],
     ),
     "mistyped value": (
         SMALLEST + "train:\n  epochs: many\n",
@@ -251,7 +251,6 @@ SETTABLE = {
     "name=b": ("name", "b"),
     "workdir=runs/b=c": ("workdir", "runs/b=c"),
     "corpus.path=data/b": ("corpus.path", "data/b"),
-    "corpus.limits.text=5": ("corpus.limits.text", 5),
     "encoder.max_length=64": ("encoder.max_length", 64),
     "router.branching=7": ("router.branching", 7),
     "train.temperature=0.5": ("train.temperature", 0.5),
@@ -279,12 +278,7 @@ LEFT_OUT = {
     "a number": (SMALLEST + "search: {k: 7}\n", "search.k", 100),
     "a whole section": (SMALLEST + "search: {k: 7}\n", "search", SearchSpec()),
     "a union": (SMALLEST + "search: {rerank: {type: none}, beam: {recall: 0.9}}\n", "search.beam", "auto"),
-    "a section with a type": (SMALLEST + "search: {rerank: {type: none}}\n", "search.rerank", NoRerank(type="none")),
-    "what has a default of its own": (
-        SMALLEST.replace("{type: beir, path: data/a}", "{type: huggingface, path: a, columns: {id: x}}"),
-        "corpus.columns",
-        Columns(id="_id"),
-    ),
+    "a section with a type": (SMALLEST + "search: {rerank: {type: none}}\n", "search.rerank", Rerank(type="none")),
     "what none is a value of": (SMALLEST + "cluster: {tokenise: {workers: 3}}\n", "cluster.tokenise", None),
 }
 
@@ -347,11 +341,16 @@ def test_loading_brings_neither_torch_nor_ray():
 def test_a_key_of_another_type_is_refused_with_the_keys_of_this_one():
     with pytest.raises(InputError) as caught:
         load(Path(__file__).parents[3] / "specs" / "scifact.yaml", ["corpus.type=python_docs"])
-    assert "corpus.path: got 'data/scifact'; allowed: type, limits, passages" in str(caught.value)
+    assert "corpus.path: got 'data/scifact'; allowed: type, passages" in str(caught.value)
     assert "did you mean" not in str(caught.value)
 
 
 SECTIONS = {
+    "corpus.documents_config": "corpus={type: huggingface, path: a/b}",
+    "corpus.judgements_config": "corpus={type: huggingface, path: a/b}",
+    "corpus.queries_config": "corpus={type: huggingface, path: a/b}",
+    "corpus.suffixes": "corpus={type: text, path: notes}",
+    "search.rerank.": "search={rerank: {type: axn}}",
     "train.generated.": "train={type: hce, generated: {type: model, model: m}}",
     "train.loss.": "train={type: ehi}",
 }

@@ -167,10 +167,10 @@ def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
     assert np.allclose(trainer.side("document"), whole, atol=1e-6)
 
 
-@pytest.mark.parametrize("every", [2, 3])
-def test_measuring_every_few_epochs_ends_with_the_last(problem, every):
-    train = spec(epochs=5).model_copy(update={"measure_every": every})
-    trainer = run(build(problem, train))
+@pytest.mark.parametrize(("measurements", "every"), [(3, 2), (2, 3)])
+def test_measuring_every_few_epochs_ends_with_the_last(problem, measurements, every, monkeypatch):
+    monkeypatch.setattr("rayhier.spec.train.common.MEASUREMENTS", measurements)
+    trainer = run(build(problem, spec(epochs=5)))
     assert [row["epoch"] for row in trainer.history] == [*range(0, 5, every), 5]
 
 
