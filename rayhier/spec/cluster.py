@@ -73,5 +73,4 @@ class ClusterSpec(Section):
     index: GpuWorkers = GpuWorkers()
     """Processes that route documents to leaves and write the leaf map."""
     evaluate: GpuWorkers = GpuWorkers()
-    """Processes that measure, each on a share of the documents. Baselines that hold the whole corpus run in one more
-    process."""
+    """Processes that measure the index, each with a share of the queries. Baselines run in one more process."""
