@@ -25,7 +25,7 @@ from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.index import IndexSearch, as_searched, index_system, level_system
 from rayhier.evaluate.systems.ivf import KmeansIvf, tuned_lists
 from rayhier.evaluate.systems.scann import ScannTree
-from rayhier.evaluate.workers import Kept, Workers
+from rayhier.evaluate.workers import HeldObjects, Holders
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
@@ -128,7 +128,7 @@ def evaluate(
     corpus: Artifact,
     vectors: Artifact,
     models: Mapping[int, tuple[Artifact, Artifact]],
-    workers: Workers | None = None,
+    workers: Holders | None = None,
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
     test: Artifact | None = None,
 ) -> Evaluation:
@@ -137,7 +137,7 @@ def evaluate(
     `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split;
     where it is None, `corpus` has it. InputError where the split has no judgements, or the filter leaves no query.
     """
-    workers, split = workers or Workers.here(), spec.evaluate.split
+    workers, split = workers or Holders.here(), spec.evaluate.split
     queries = load_split(split, corpus, vectors, test)
     if not queries:
         raise InputError(f"evaluate.split: got {split!r}, which has no judgements; allowed: a split with judgements")
@@ -180,7 +180,7 @@ def evaluate(
     )
 
 
-def about_matching(queries: Queries, base: Kept[BaselineDocuments]) -> Queries:
+def about_matching(queries: Queries, base: HeldObjects[BaselineDocuments]) -> Queries:
     """Select the queries with an answer among the documents that are searched, and only judgements of these."""
     names = sorted({name for grades in queries.grades.values() for name in grades})
     return queries.about(base.one(BaselineDocuments.judged, names))
@@ -203,11 +203,11 @@ class _Work:
         self,
         spec: JobSpec,
         corpus: Artifact,
-        base: Kept[BaselineDocuments],
+        base: HeldObjects[BaselineDocuments],
         counts: tuple[int, int],
         queries: Queries,
         dev: Queries,
-        workers: Workers,
+        workers: Holders,
     ) -> None:
         """Take the documents with their base vectors, and the numbers of all and of those that are searched."""
         self.spec, self.corpus, self.base, self.workers = spec, corpus, base, workers
@@ -277,7 +277,7 @@ class _Work:
 
     def _searches(
         self, result: SeedResult, model: Artifact, index: Artifact, read: Mapping[str, Artifact], encoded: Encoded
-    ) -> Kept[IndexSearch]:
+    ) -> HeldObjects[IndexSearch]:
         """Open a seed's index in each worker, for a share of the queries."""
         folders = {kind: str(artifact.folder) for kind, artifact in read.items()}
         opened = result.settled(self.spec).model_dump(mode="json"), str(model.folder), str(index.folder), folders
@@ -286,7 +286,7 @@ class _Work:
         return self.workers.start(IndexSearch.open, arguments)
 
     def _served(
-        self, result: SeedResult, name: str, searches: Kept[IndexSearch], mode: str | None, budget: int | None
+        self, result: SeedResult, name: str, searches: HeldObjects[IndexSearch], mode: str | None, budget: int | None
     ) -> None:
         """Measure a seed's index on the search path that serving uses, with BM25 or re-ranked."""
         began = time.perf_counter()
@@ -314,7 +314,7 @@ class _Work:
         return {"queries": len(others_Q), "by_id": int(id_Q.sum()), "by_text": int(text_Q.sum())}
 
     def _built(
-        self, result: SeedResult, name: str, encoded: Encoded, trained: Kept[BaselineDocuments], model: Model
+        self, result: SeedResult, name: str, encoded: Encoded, trained: HeldObjects[BaselineDocuments], model: Model
     ) -> None:
         """Measure a baseline that is built over all documents by their base or trained vectors."""
         documents, query_QM = (self.base, self.queries.vector_QM) if name == "faiss_ivf" else (trained, encoded.numpy)
@@ -351,7 +351,7 @@ class _Work:
         self._curve(result, name, system)
         documents.one(BaselineDocuments.release)
 
-    def _list_count(self, name: str, documents: Kept[BaselineDocuments], model: Model, seed: int) -> int:
+    def _list_count(self, name: str, documents: HeldObjects[BaselineDocuments], model: Model, seed: int) -> int:
         """Number of lists of a k-means baseline: the spec's, or tuned on dev with the first seed."""
         setting = self.spec.evaluate.lists
         if setting != "auto":

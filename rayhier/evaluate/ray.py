@@ -13,7 +13,7 @@ from rayhier.evaluate import test_split
 from rayhier.evaluate.calibrate import calibrate
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import write
-from rayhier.evaluate.workers import Holder, Workers
+from rayhier.evaluate.workers import Holder, Holders
 from rayhier.progress import say
 from rayhier.ray import call, get
 from rayhier.search.fusion_weight import FusionWeight
@@ -107,7 +107,7 @@ def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[
 
 
 @contextlib.contextmanager
-def actors(workers: GpuWorkers) -> Iterator[Workers]:
+def actors(workers: GpuWorkers) -> Iterator[Holders]:
     """Start the actors of an evaluation, and kill them at the block's end.
 
     The one for objects that stand alone reserves no CPU: the others are idle while it works, and a small cluster has no
@@ -118,7 +118,7 @@ def actors(workers: GpuWorkers) -> Iterator[Workers]:
     pool = [actor.remote(workers.cpus) for _ in range(workers.workers)]
     alone = kind.options(num_cpus=0).remote(workers.workers * workers.cpus)
     try:
-        yield Workers(
+        yield Holders(
             pool, alone, lambda calls: get([getattr(holder, name).remote(*given) for holder, name, given in calls])
         )
     finally:

@@ -38,7 +38,7 @@ class Holder:
         self.objects.pop(number, None)
 
 
-class Kept(Generic[T]):
+class HeldObjects(Generic[T]):
     """Objects of one kind, one in each of some holders, under the same number."""
 
     def __init__(self, run: Run, holders: Sequence[Any], number: int) -> None:
@@ -58,7 +58,7 @@ class Kept(Generic[T]):
         self._run([(holder, "drop", (self._number,)) for holder in self._holders])
 
 
-class Workers:
+class Holders:
     """Holders of an evaluation's objects: several that share the queries, and one for objects that stand alone."""
 
     def __init__(self, holders: Sequence[Any], alone: Any, run: Run) -> None:
@@ -71,16 +71,18 @@ class Workers:
         holders = [Holder(faiss.omp_get_max_threads()) for _ in range(count)]
         return cls(holders, holders[0], lambda calls: [getattr(held, name)(*given) for held, name, given in calls])
 
-    def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> Kept[T]:
+    def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> HeldObjects[T]:
         """Make an object, `make(*tuple)`, in a holder for each tuple of arguments; at most `count` tuples."""
         return self._made(self._holders[: len(arguments)], make, arguments)
 
-    def alone(self, make: Callable[..., T], *arguments: Any) -> Kept[T]:
+    def alone(self, make: Callable[..., T], *arguments: Any) -> HeldObjects[T]:
         """Make one object, in the holder that has the threads of all."""
         return self._made([self._alone], make, [arguments])
 
-    def _made(self, holders: Sequence[Any], make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> Kept[T]:
+    def _made(
+        self, holders: Sequence[Any], make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]
+    ) -> HeldObjects[T]:
         number = next(self._numbers)
         calls = zip(holders, arguments, strict=True)
         self._run([(holder, "make", (number, make, *values)) for holder, values in calls])
-        return Kept(self._run, holders, number)
+        return HeldObjects(self._run, holders, number)

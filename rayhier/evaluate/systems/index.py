@@ -12,7 +12,7 @@ from rayhier.arrays import Values
 from rayhier.dataset.ranking import Ranking, stacked
 from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import System, beams
-from rayhier.evaluate.workers import Kept
+from rayhier.evaluate.workers import HeldObjects
 from rayhier.model.encoded import Encoded
 from rayhier.search.calibration import Calibration
 from rayhier.search.model import Model
@@ -98,7 +98,7 @@ class IndexSearch:
         return ranking
 
 
-def index_system(name: str, searches: Kept[IndexSearch], model: Model, documents: int, dimension: int) -> System:
+def index_system(name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int) -> System:
     """Make a system of an index over its leaves; routing costs the router's multiply-adds, as dot products."""
     router = model.router
     return System(
@@ -111,7 +111,7 @@ def index_system(name: str, searches: Kept[IndexSearch], model: Model, documents
     )
 
 
-def as_searched(system: System, searches: Kept[IndexSearch]) -> System:
+def as_searched(system: System, searches: HeldObjects[IndexSearch]) -> System:
     """Return the system of an index as its spec searches with a filter: visiting more leaves if few documents match.
 
     Routing costs as much as that of the first leaves.
@@ -120,7 +120,7 @@ def as_searched(system: System, searches: Kept[IndexSearch]) -> System:
 
 
 def level_system(
-    name: str, searches: Kept[IndexSearch], model: Model, documents: int, dimension: int, listed: int
+    name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int, listed: int
 ) -> System:
     """Make a system that compares all documents by a level of ReTreever's tree, and scores `listed` results again.
 

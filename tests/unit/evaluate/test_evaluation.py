@@ -9,7 +9,7 @@ from rayhier.evaluate import evaluation as module
 from rayhier.evaluate.evaluation import baselines, evaluate
 from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.evaluate.systems.index import IndexSearch
-from rayhier.evaluate.workers import Workers
+from rayhier.evaluate.workers import Holders
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
 from rayhier.spec import InputError, JobSpec
@@ -100,7 +100,7 @@ EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "
 def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers):
     """One process or many: the same curves, counts and exact scans, and the same tuned lists."""
     spec = JobSpec.model_validate({**SPEC, "evaluate": {"measures": MEASURES, "baselines": EVERY[:5], "seeds": [0]}})
-    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Workers.here(number)) for number in (1, workers))
+    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Holders.here(number)) for number in (1, workers))
     assert many.lists == one.lists
     assert many.documents == one.documents
     for name, curve in one.seeds[0].curves.items():
@@ -116,7 +116,7 @@ def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers
 @pytest.mark.parametrize("workers", [1, 5])
 def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads, workers):
     """Documents of the leaves that a query visits, and which of the ten best of them are relevant."""
-    (result,) = evaluate(only("exact"), corpus, vectors, {0: trained[0]}, Workers.here(workers)).seeds
+    (result,) = evaluate(only("exact"), corpus, vectors, {0: trained[0]}, Holders.here(workers)).seeds
     model, index = trained[0]
     queries = under(heads[0], texts[1][:16])
     table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf", "vector"])
