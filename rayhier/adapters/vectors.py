@@ -227,6 +227,27 @@ class VectorIndex:
         self._searcher.open_files()
 
 
+class RunnerReports:
+    """What the runners of ann-benchmarks and big-ann-benchmarks ask for alike."""
+
+    _index: VectorIndex
+    _said: list[dict[str, Any]]
+    """The sections of the spec, in the name that results have."""
+
+    def get_additional(self) -> dict[str, Any]:
+        """Return rows and leaves compared for all queries together, and documents visited for one."""
+        index = self._index
+        return {"dist_comps": index.compared, "documents_visited": index.visited / max(1, index.asked)}
+
+    def done(self) -> None:
+        """Remove the index."""
+        self._index.close()
+
+    def __str__(self) -> str:
+        """Return the name that results have."""
+        return f"rayhier({', '.join(map(str, self._said))})"
+
+
 def _ids(numbers: Iterable[int]) -> pa.Array:
     return pa.array([str(number) for number in numbers], pa.string())
 

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from rayhier.index import leaf_limit
 from rayhier.index.assign import IDS_SHOWN, Assigner
-from rayhier.index.assign_additions import Filling
 from rayhier.index.find import find, per_leaf, unknown
+from rayhier.index.leaf_limit import Filling
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router

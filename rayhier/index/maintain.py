@@ -127,7 +127,7 @@ class Region:
         """For each leaf, that of the model from which it was split."""
         self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory
         self._whole_L[changing] = self._whole_L[self._near(changing, 2 * NEAR)] = True
-        self.stored = Stored(there, spec)
+        self.stored = MappedRows(there, spec)
         rows = self.stored.in_leaves(self._whole_L)
         self._id_N = rows["id"].combine_chunks()
         self._unit_NM = F.normalize(torch.from_numpy(columns.matrix(rows["vector"])), dim=1)
@@ -272,7 +272,7 @@ def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
     return centroid_S2M
 
 
-class Stored:
+class MappedRows:
     """Rows of a version in the mapped files that searches read, of which only those that are asked for are read."""
 
     def __init__(self, there: LeafMap, spec: JobSpec) -> None:

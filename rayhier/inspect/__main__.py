@@ -12,7 +12,7 @@ from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
     from rayhier.index.nodes import Node
-    from rayhier.inspect.nodes import Inspection, Step
+    from rayhier.inspect.nodes import Inspection, PathStep
 
 DEPTH, MOST_DEPTH = 3, 16
 """DEPTH: number of levels shown where no depth is given. MOST_DEPTH: most levels that `--depth` allows."""
@@ -136,7 +136,7 @@ def _one(tree: "Inspection", node: "Node") -> Iterator[str]:
         yield from (f"  {line(child)}" for child in children)
 
 
-def _path(steps: "Sequence[Step]") -> Iterator[str]:
+def _path(steps: "Sequence[PathStep]") -> Iterator[str]:
     for indent, step in enumerate(steps):
         yield "  " * indent + f"{step.probability:.3f}  {line(step.node)}"
 

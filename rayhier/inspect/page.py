@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.index.nodes import Node
-from rayhier.inspect.nodes import Inspection, Step
+from rayhier.inspect.nodes import Inspection, PathStep
 from rayhier.spec import InputError
 from rayhier.storage import files
 
@@ -68,5 +68,5 @@ def _paths(tree: Inspection, nodes: list[Node], queries: list[list[list[str]]]) 
     return {kind: {name: _steps(path) for name, path in group.items()} for kind, group in paths.items()}
 
 
-def _steps(steps: list[Step]) -> list[tuple[str, float]]:
+def _steps(steps: list[PathStep]) -> list[tuple[str, float]]:
     return [(step.node.name, round(step.probability, 4)) for step in steps]

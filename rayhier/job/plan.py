@@ -54,7 +54,7 @@ STAGES = {
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
     "calibrate": Stage("calibration", 7, "evaluate"),
-    "evaluate": Stage("evaluate", 11, "evaluate"),
+    "evaluate": Stage("evaluate", 12, "evaluate"),
 }
 """Stages by name, in the order of a run."""
 HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}

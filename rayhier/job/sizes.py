@@ -28,8 +28,6 @@ SCANNED = 4e9
 """Numbers of stored vectors that one core multiplies a second in a scan."""
 COUNTED = 8
 """Bytes of a row in a search by BM25: its document's length and its score; postings are mapped."""
-WHOLE = {"hnsw", "scann"}
-"""Names of the baselines whose index of all vectors a single process builds."""
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
 """Limits of ReTreever's training, for memory: STARTED documents and SETTLED splits whose scores the first fit of a tree
 holds; SEARCHED documents that dev queries search, and NUMBERS numbers that represent these documents."""
@@ -100,9 +98,8 @@ def stage_memory(stage: str, spec: JobSpec, work: Work) -> float:
             return _vectors(work)
         case "train":
             return _train_memory(spec, work)
-        case "evaluate":  # vectors and a control's lists for a share of the documents, or a control's over all of them
-            whole = 2 if WHOLE & set(spec.evaluate.baselines) else 0
-            return _vectors(work) * max(3 / spec.cluster.evaluate.workers, whole)
+        case "evaluate":  # a baseline with two lists a document; the vectors that it is made of are mapped
+            return 2 * _vectors(work)
         case _:
             return 0
 

@@ -39,12 +39,17 @@ def fill(
             raise ValueError("codebook: got None; allowed: a codebook, where the codec is pq")
         return codebook.lists(vectors_NM, leaf_N, leaves)
     index = _empty(codec, vectors_NM.shape[1], leaves)
+    add(index, vectors_NM, leaf_N)
+    return index
+
+
+def add(index: Any, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int64]) -> None:
+    """Add vectors [n, m], of 16 or 32 bits, to the lists `leaf_N` [n] of an index of codec flat or fp16."""
     # faiss keeps no reference: arrays that it reads need a name that outlives the call.
     for begin in range(0, len(vectors_NM), CAST_ROWS):
         vectors = np.ascontiguousarray(vectors_NM[begin : begin + CAST_ROWS], dtype=np.float32)
         lists = np.ascontiguousarray(leaf_N[begin : begin + CAST_ROWS], dtype=np.int64)
         ivf_tools.add_preassigned(index, vectors, lists)
-    return index
 
 
 def empty_like(index: Any, leaves: int) -> Any:

@@ -1,6 +1,7 @@
 """Exact search, without an index: every document is scored, by inner product or by total variation."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,10 @@ def exact_rows(query_QM: Floats, vector_NM: Floats, result_N: Ints | None, k: in
     """
     if not len(vector_NM):  # faiss cannot search an empty index
         return np.zeros((len(query_QM), 0), np.float32), np.zeros((len(query_QM), 0), np.int64)
-    index = faiss.IndexFlatIP(vector_NM.shape[1])
-    index.add(np.ascontiguousarray(vector_NM))
-    queries = np.ascontiguousarray(query_QM)
-    return best_results(lambda fetch: index.search(queries, fetch), result_N, len(vector_NM), k)
+    queries, vectors = (np.ascontiguousarray(x, np.float32) for x in (query_QM, vector_NM))
+    library: Any = faiss  # its type hints lack this function, which copies no vectors
+    nearest = partial(library.knn, queries, vectors, metric=faiss.METRIC_INNER_PRODUCT)
+    return best_results(nearest, result_N, len(vector_NM), k)
 
 
 def best_results(

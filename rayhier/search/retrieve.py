@@ -8,8 +8,7 @@ same time, and is sent a reply to each piece:
     [Flat]            all documents, by a level of ReTreever's tree
     [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
 
-Its drivers decide where the work is done: `Snapshot` in this process, `serve.backend.engine` over shard groups,
-evaluation over parts of a collection.
+Its drivers decide where the work is done: `Snapshot` in this process, `serve.backend.engine` over shard groups.
 
 Shapes: Q queries, A queries that are searched again, M embedding size, B leaves visited, K results.
 """

@@ -68,8 +68,7 @@ class ClusterSpec(Section):
     index: Workers = Workers()
     """Processes that route documents to leaves and write the leaf map."""
     evaluate: Workers = Workers()
-    """Processes that measure, each on a share of the documents. Baselines that hold the whole corpus run in one more
-    process."""
+    """Processes that measure the index, each with a share of the queries. Baselines run in one more process."""
 
     @model_validator(mode="after")
     def _tokens_need_no_gpu(self) -> Self:

@@ -33,7 +33,7 @@ def make(spec: Path, *stages: str) -> None:
 
 def in_this_process(patch: pytest.MonkeyPatch, *stages: str) -> None:
     """Until `patch` is undone, let these stages, or all, do in this process what they give to Ray."""
-    from rayhier.evaluate.workers import LocalWorkers
+    from rayhier.evaluate.workers import Holders
 
     patch.setenv("RAYON_NUM_THREADS", "1")
     for stage in stages or STAGES:
@@ -42,7 +42,7 @@ def in_this_process(patch: pytest.MonkeyPatch, *stages: str) -> None:
             case "train":
                 _train_here(module, patch)
             case "evaluate":
-                patch.setattr(module, "Actors", lambda own: contextlib.nullcontext(LocalWorkers(own.workers)))
+                patch.setattr(module, "actors", lambda own: contextlib.nullcontext(Holders.here(own.workers)))
             case _:
                 patch.setattr(module, "stream", stream_here)
         if hasattr(module, "call"):

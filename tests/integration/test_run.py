@@ -14,7 +14,7 @@ import pytest
 import rayhier
 from rayhier import run
 from rayhier.evaluate.evaluation import evaluate
-from rayhier.evaluate.workers import LocalWorkers
+from rayhier.evaluate.workers import Holders
 from rayhier.search import __main__ as search_command
 from rayhier.search.snapshot import Snapshot
 from rayhier.storage import current
@@ -188,7 +188,7 @@ def _one_process_measures_the_same(work: Path) -> None:
     corpus, vectors, test, model, index = (
         artifact(work, kind) for kind in ("corpus", "vectors", "test", "model", "index")
     )
-    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, LocalWorkers(), test=test)
+    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, Holders.here(), test=test)
     curves = json.loads((work / "report.json").read_text())["curves"]
     assert set(curves) == set(alone.seeds[0].curves)
     for name, curve in alone.seeds[0].curves.items():

@@ -429,13 +429,13 @@ def test_a_machine_too_small_for_one_process(
     address: str, elsewhere: str, warned: bool, tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", elsewhere)
-    overrides = [f"cluster.address={address}", "cluster.evaluate.workers=2"]
+    overrides = [f"cluster.address={address}"]
     plan = make_plan(load(tiny_spec(index=ONE_LEAF), overrides))
     assert notes(plan) == []
     monkeypatch.setattr("os.sysconf", lambda name: 250)  # 62,500 bytes
-    # Training holds (240 + 120) x 32 x 4 bytes twice, each of two that evaluate one and a half times.
-    said = ["warning: train: one process needs about 92 kB of memory, but this machine has 62 kB"]
-    said += ["warning: evaluate: one process needs about 69 kB of memory, but this machine has 62 kB"]
+    # Training and evaluation hold (240 + 120) x 32 x 4 bytes twice.
+    needs = "one process needs about 92 kB of memory, but this machine has 62 kB"
+    said = [f"warning: {stage}: {needs}" for stage in ("train", "evaluate")]
     assert notes(plan) == (said if warned else [])
 
 
