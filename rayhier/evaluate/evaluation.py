@@ -209,7 +209,6 @@ class _Work:
         dev: Queries,
         workers: Holders,
     ) -> None:
-        """Take the documents with their base vectors, and the numbers of all and of those that are searched."""
         self.spec, self.corpus, self.base, self.workers = spec, corpus, base, workers
         self.documents, self.matching = counts
         self.queries, self.dev = queries, dev

@@ -209,7 +209,6 @@ def by_folds(
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
 ) -> Asked:
-    """Train without each fold, from the weights `before`, and search for its queries. The tower keeps its weights."""
     parts, trained = [NOTHING_ASKED], weights(tower.module)
     for fold in folds(examples, searches.documents):
         restore(tower.module, before)
