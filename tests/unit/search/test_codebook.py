@@ -48,12 +48,6 @@ def test_lists_and_all_rows_have_the_same_codes(stored):
     np.testing.assert_allclose(score, np.take_along_axis(by_codes, row, axis=1), atol=0.02)
 
 
-def test_equal_vectors_have_equal_centroids(stored):
-    first, second = Codebook.train(stored), Codebook.train(stored)
-    np.testing.assert_array_equal(first.centroid_GCP, second.centroid_GCP)
-    assert first.name == second.name != Codebook.train(stored[:2000]).name
-
-
 def test_a_codebook_is_read_as_it_was_written(stored, tmp_path):
     for rotate in (True, False):
         book = Codebook.train(stored, rotate=rotate)

@@ -219,32 +219,6 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
     assert (scored > whole.scanned_Q).all() or finish == "none"
 
 
-def test_only_one_shortlist_is_scored_again(there, router, monkeypatch):
-    scored = []
-    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
-    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
-    for part in scan._parts.values():
-        monkeypatch.setattr(part, "_again", lambda rows, again=part._again: scored.append(len(rows)) or again(rows))
-    assert ranked(scan, level_similarity.query(router, Encoded.of(unit(1, 1))), K, 40).scanned_Q.tolist() == [40]
-    assert sum(scored) == 40
-
-
-def test_a_group_reads_only_shards_that_hold_its_leaves(there, router, monkeypatch):
-    level_similarity, read, own = LevelSimilarity.of(spec(level=1).search, router), [], LeafMap.read
-    leaves = LeafScan.mapped(there, leaves=range(*there.manifest.shards[1].leaves[:2]))
-    monkeypatch.setattr(LeafMap, "read", lambda self, shard, *given: read.append(shard) or own(self, shard, *given))
-    FlatScan.mapped(level_similarity, there, leaves, 1e9)
-    assert read == [there.manifest.shards[1]]
-
-
-def test_a_range_without_documents(there, router):
-    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
-    empty = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=range(0)), 1e9)
-    found = ranked(empty, level_similarity.query(router, Encoded.of(unit(1, Q))), K, 40)
-    assert ids(found) == [[]] * Q
-    assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
-
-
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0])
 def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish, share):
@@ -269,20 +243,6 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish
         assert {int(name[1:]) for name in ids(found)[row]} <= set(rows.tolist())
         assert len(ids(found)[row]) == len(best)
         np.testing.assert_allclose(found.score_QK[row, : len(best)], last[row, best], atol=3e-3)
-
-
-def test_passages_of_documents_that_match_are_listed(passages, router):
-    """The two documents whose thirty passages are nearest do not match."""
-    there, vectors = passages
-    level_similarity, queries = LevelSimilarity.of(spec(level=3, finish="vectors").search, router), unit(1, Q)
-    kept = range(2, PARENTS, 3)
-    where = OneOf("parent", tuple(f"D{n:02d}" for n in kept))
-    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
-    found = ranked(scan, level_similarity.query(router, Encoded.of(queries)), 4, len(kept), where)
-    best_QD = (queries @ vectors.T).reshape(Q, PARENTS, PASSAGES).max(axis=2)[:, list(kept)]
-    assert all({int(name[1:]) for name in own} <= set(kept) and len(own) == 4 for own in ids(found))
-    assert found.visited_Q.tolist() == [len(kept) * PASSAGES] * Q
-    assert (found.score_QK <= -np.sort(-best_QD)[:, :4] + 1e-5).all()
 
 
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])

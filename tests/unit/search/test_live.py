@@ -10,7 +10,7 @@ import pytest
 
 from rayhier.dataset.ranking import merge
 from rayhier.dataset.words import words
-from rayhier.search.retrieve import Exact, Flat, Scan, Words
+from rayhier.search.retrieve import Exact, Scan, Words
 from rayhier.search.snapshot import Snapshot
 from rayhier.search.stored import Listing, Lookup, documents
 from rayhier.search.tail import Tail
@@ -220,13 +220,6 @@ def test_words_find_what_a_loop_finds(world, text):
             assert any(abs(base - sign * product) < 1e-5 for sign in ((1, -1) if world.passages else (1,)))
 
 
-def test_a_word_that_only_a_new_document_has_is_known(world):
-    entry = world.new("fresh") | {"text": "quagga"}
-    world._add("put", world.rows([entry]))
-    lexical = world.live.read(Words(["quagga"], world.unit(world.rng, 1, M), 5), world.tail.last)
-    assert [name for name, _ in listed(lexical.ranking)[0]] == ["fresh"]
-
-
 @pytest.mark.parametrize("language", ["english", "other"])
 def test_a_tail_counts_words_as_its_index_does(world, language):
     world.live = world.opened(Tail(0, words=language))
@@ -272,16 +265,6 @@ def test_many_deleted_documents_take_no_places(world):
     agrees(listed(ranking)[0], nearest(world.now, query_QM[0], 5, world.passages))
     lexical = world.live.read(Words(["oak pine ash"], query_QM, 60), world.tail.last)
     assert {name for name, _ in listed(lexical.ranking)[0]} <= set(world.now)
-
-
-def test_columns_that_re_ranking_reads(world):
-    ranking = world.live.read(Scan(world.unit(world.rng, 1, M), ALL, 100, needs="vectors"), 40)
-    table = ranking.documents
-    assert {"id", "doc_id", "vector", "title", "text", "year", "leaf"} == set(table.column_names)
-    for row in table.to_pylist():
-        np.testing.assert_allclose(np.abs(row["vector"]), np.abs(world.now[row["id"]]["vector"]), atol=1e-6)
-    ids = world.live.read(Scan(world.unit(world.rng, 1, M), ALL, 100, needs="ids"), 40).documents
-    assert ids.column_names == ["id"]
 
 
 def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
@@ -335,21 +318,3 @@ def test_scores_do_not_depend_on_what_else_is_compared(unit):
     )
     exact_QN = np.sort(query_QM @ vector_NM.T, axis=1)[:, ::-1]
     np.testing.assert_allclose(score_QK, exact_QN[:, :31], atol=1e-6)
-
-
-def test_changes_come_in_their_order(world):
-    with pytest.raises(ValueError, match="number 43; allowed: 41"):
-        world.tail.add(Change(43, "delete", pa.table({"doc_id": ["x"]})))
-    with pytest.raises(ValueError, match="change 41; allowed: 0 to 40"):
-        world.live.read(Lookup(("x",)), 41)
-
-
-def test_levels_have_no_tail(world):
-    with pytest.raises(ValueError, match="levels do not have"):
-        world.live.read(Flat(None, 1), 40)
-
-
-def test_the_tail_counts_its_bytes(world):
-    before = world.tail.bytes
-    world.put("big")
-    assert before < world.tail.bytes < before + 10_000

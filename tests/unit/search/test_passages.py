@@ -89,13 +89,6 @@ def test_of_passages_with_like_codes_the_best_is_told_by_the_stored_vectors(publ
         np.testing.assert_allclose([hit.score for hit in part.hits], best, atol=1e-5)
 
 
-def test_all_documents_where_there_are_no_more(root, asked):
-    every = np.tile(np.arange(L), (Q, 1))
-    for codec in CODECS:
-        for part in scan(LeafScan.mapped(LeafMap.open(root), codec), asked, every, DOCUMENTS + 5):
-            assert len(part.hits) == DOCUMENTS
-
-
 def test_lists_that_cannot_be_written_are_named(root, asked, tmp_path, monkeypatch):
     def full(*_):
         raise RuntimeError("Error in void faiss::write_InvertedLists: write error")

@@ -1,9 +1,7 @@
 """BM25 by postings, against bm25s over all documents; and the words of texts in any script."""
 
-import hashlib
 import re
 import unicodedata
-from dataclasses import replace
 
 import bm25s
 import numpy as np
@@ -12,13 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rayhier.dataset.words import language_of, postings, word_hashes, words
+from rayhier.dataset.words import language_of, postings, words
 from rayhier.search.bm25 import Words
 from rayhier.search.hybrid import WordScan
-from rayhier.search.postings import PostingLists
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
-from rayhier.storage import columns, leaf_map, schemas
+from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
 
 N, M, LEAVES = 900, 4, 12
@@ -130,26 +127,6 @@ def test_only_allowed_rows_are_results(world):
         assert given[:15] == kept
 
 
-def test_lookups_leave_nothing_out(world, monkeypatch):
-    """With bounds that never allow to look words up, results are the same; and lookups do happen otherwise."""
-    leaf_map, _, queries = world
-    lists, _ = lists_of(leaf_map)
-    looked_up = []
-    original, query = PostingLists._looked_up, PostingLists._query
-    monkeypatch.setattr(PostingLists, "_looked_up", lambda *given: looked_up.append(1) or original(*given))
-    some = lists.best(queries, 5)
-    assert looked_up
-
-    def endless(lists, text, further):
-        query_words = query(lists, text, further)
-        return replace(query_words, left_T=np.full(query_words.words, np.inf))
-
-    monkeypatch.setattr(PostingLists, "_query", endless)
-    whole = lists.best(queries, 5)
-    np.testing.assert_array_equal(some[0], whole[0])
-    np.testing.assert_array_equal(some[1], whole[1])
-
-
 @pytest.mark.parametrize("query", ["", "the of and", "unheard of", "a b c", "\x00", "é" * 10_000, "w1 " * 3_334])
 def test_queries_without_known_words_and_very_long_ones(world, query):
     leaf_map, _, _ = world
@@ -233,23 +210,6 @@ def test_stop_words_are_counted_only_in_other_languages():
     assert Words(ENGLISH, None).best(["or"], 9)[1].max() < 0
 
 
-def test_hashes_are_blake2b():
-    (number,) = word_hashes(["oak"])
-    assert int(number) == int.from_bytes(hashlib.blake2b(b"oak", digest_size=8).digest(), "big")
-    assert len(word_hashes([])) == 0
-
-
-def test_postings_count_words_in_the_order_of_words():
-    table = postings(["oak elm oak", "", "elm", "the"], np.array([3, 5, 6, 9]))
-    assert table.schema == schemas.POSTINGS
-    assert table.to_pylist() == [
-        {"word": "", "rows": [5, 9], "counts": [0, 0]},
-        {"word": "elm", "rows": [3, 6], "counts": [1, 1]},
-        {"word": "oak", "rows": [3], "counts": [2]},
-    ]
-    assert postings([], np.zeros(0, np.int64)).num_rows == 0
-
-
 def test_an_index_without_words_is_refused(world):
     leaf_map, _, _ = world
     shards = [shard.model_copy(update={"postings": None}) for shard in leaf_map.manifest.shards]
@@ -284,20 +244,6 @@ def leaf_map_verify(root):
     from rayhier.index.verify import verify
 
     verify(root)
-
-
-def test_lists_of_no_shard_find_nothing():
-    lists = PostingLists([], [])
-    score_QK, row_QK = lists.best(["oak"], 3)
-    assert row_QK.shape == score_QK.shape == (1, 0)
-
-
-def test_every_file_of_a_version_is_listed(world):
-    leaf_map_, _, _ = world
-    names, folders = {file.name for file in leaf_map_.manifest.files}, ("data", "words")
-    there = {path for folder in folders for path in (leaf_map_.root / folder).iterdir()}
-    assert names == {path.relative_to(leaf_map_.root).as_posix() for path in there}
-    assert leaf_map.versions(leaf_map_.root) == [1]
 
 
 @pytest.fixture
@@ -337,23 +283,3 @@ def test_a_shard_or_a_group_of_second_rows_alone_has_no_words(twice, leaves):
         assert lexical.ranking.ids[row_K[0]] == "d07"
         wanted_K = np.sort(plain.scores("tree7 w1"))[::-1][:5]
         np.testing.assert_allclose(lexical.ranking.score_QK[0], wanted_K, rtol=1e-4)
-
-
-def test_a_search_that_was_interrupted_leaves_nothing_behind(world, monkeypatch):
-    leaf_map, _, queries = world
-    lists, _ = lists_of(leaf_map)
-    before = lists.best(queries, 20)
-    original, calls = PostingLists._list, []
-
-    def stopped(*given):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return original(*given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PostingLists, "_list", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            lists.best([queries[0] + " w1 w2 w3 w4 w5"] * 2, 20)
-    for wanted, got in zip(before, lists.best(queries, 20), strict=True):
-        np.testing.assert_array_equal(wanted, got)

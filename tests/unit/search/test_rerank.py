@@ -6,13 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.scores.call_budget import ScorerError
-from rayhier.scores.factorise import Matrix, inductive, mapped
-from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned, save_maps
+from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned
 from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
-from rayhier.spec.cross_encoder import FactorsSpec
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
@@ -208,11 +205,6 @@ def test_a_query_without_documents_is_answered_with_none(world):
     assert after.calls_Q.tolist() == [0, 0, 0]
 
 
-def test_a_scorer_that_fails_is_said(world):
-    with pytest.raises(ScorerError, match="the scorer answered with shape"):
-        reranked(Rnr(type="rnr", budget=7), world, read=lambda *_: np.zeros(3))
-
-
 def artifact(folder, kind, write):
     """An artifact whose files a function writes."""
     root = folder / kind / "f" / "attempt"
@@ -258,36 +250,6 @@ def learned(tmp_path, **own):
         files.write_parquet(root, ITEMS, [table], table.schema)
 
     return artifact(tmp_path, "factors", write)
-
-
-def test_factors_are_joined_by_id_and_added_documents_have_their_own(tmp_path, unit):
-    factors = Factors.open(learned(tmp_path), "m")
-    rows = factors.rows(pa.array(["d4", "new", "d1"]))
-    own_NM = unit(np.random.default_rng(0), 3, M)
-    np.testing.assert_array_equal(factors.vectors(rows, own_NM), [np.eye(M)[1], own_NM[1], np.eye(M)[0]])
-    np.testing.assert_array_equal(factors.prior(rows, np.ones(3)), [-1.0, 2.0, 11.0])
-    np.testing.assert_array_equal(factors.prior(rows, np.ones(3), slope=5.0), [2.0, 5.0, 14.0])
-
-
-def test_inductive_maps_are_read_as_they_were_made(tmp_path, unit):
-    rng = np.random.default_rng(2)
-    matrix = Matrix(np.repeat(np.arange(4), 6), np.tile(np.arange(6), 4), rng.normal(size=24))
-    query_QM, item_NM = unit(rng, 4, M), unit(rng, 6, M)
-    maps = inductive(matrix, matrix.score_X, query_QM, item_NM, FactorsSpec(vectors="inductive"), 0)
-
-    def write(root):
-        values = {"model": "m", "slope": 1.0, "alpha": 0.0, "beta": 1.0, "biased": False}
-        files.write_json(root / CONFIG, Learned(**values).model_dump())
-        table = pa.table({"doc_id": ["d1"], "bias": [0.0], "count": [2]})
-        files.write_parquet(root, ITEMS, [table], table.schema)
-        with files.filling(root / "map") as folder:
-            save_maps(*maps, folder)
-
-    factors = Factors.open(artifact(tmp_path, "factors", write), "m")
-    rows = factors.rows(pa.array(["d1", "added"]))
-    np.testing.assert_array_equal(factors.vectors(rows, item_NM[:2]), mapped(maps[1], item_NM[:2]))
-    np.testing.assert_allclose(factors.query(query_QM[0]), mapped(maps[0], query_QM)[0], atol=1e-6)
-    assert np.abs(factors.query(query_QM[0]) - query_QM[0]).max() > 1e-3
 
 
 def test_a_bias_brings_a_document_forward(world, tmp_path, passages):

@@ -5,7 +5,6 @@ import pytest
 
 from rayhier.search.__main__ import main
 from rayhier.search.scan import LeafScan
-from rayhier.search.segment import read_segment
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
 
@@ -37,21 +36,6 @@ def test_search(searcher, vectors, leaf_of, k, beam):
             found = int(hit.id[1:])
             assert (hit.leaf, hit.title, hit.text) == (leaf_of[found], f"title {found}", f"text {found}")
             assert hit.score == pytest.approx(vectors[row] @ vectors[found], abs=1e-6)
-
-
-def test_the_specs_k_and_beam_stand_where_none_is_given(searcher, vectors, leaf_of):
-    answer = searcher.search(["3"])[0]
-    leaves, visited, ids = by_hand(vectors, leaf_of, 3, 7, 2)
-    assert (answer.leaves, answer.documents, [hit.id for hit in answer.hits]) == (leaves, visited, ids)
-
-
-def test_rows_of_a_segment_in_memory_belong_together(leaf_map, vectors, leaf_of):
-    segment, table = read_segment(leaf_map, leaf_map.manifest.shards)
-    rows = [int(name[1:]) for name in table["id"].to_pylist()]
-    assert sorted(rows) == list(range(N))
-    assert np.array_equal(segment.vector_NM, vectors[rows])
-    assert segment.table["id"].to_pylist() == table["doc_id"].to_pylist() == table["id"].to_pylist()
-    assert segment.lists.size_L.tolist() == np.bincount(leaf_of, minlength=L).tolist()
 
 
 def test_the_shell_says_where_no_index_is(tmp_path, capsys):

@@ -8,7 +8,6 @@ import pytest
 
 from rayhier.index import change
 from rayhier.search.scan import LeafScan
-from rayhier.search.segment import MemorySegment
 from rayhier.search.stored import Listing, Lookup, Stored, StoredDocuments, documents, read_shards
 from rayhier.spec import InputError
 from rayhier.storage import columns, schemas
@@ -119,12 +118,6 @@ def test_after_is_any_text(leaf_map, passages):
     for after in ("a", "zz", "\x01", "Z06x", "漢"):
         wanted = [document for document in everything if document.id.encode() > after.encode()]
         assert answered(there, Listing(after, 100)) == answered(there, Listing(after, 100), "files") == wanted
-
-
-def test_rows_in_memory_are_refused():
-    segment = MemorySegment.of(pa.array(["a"]), np.ones((1, M), np.float32), np.zeros(1, np.int64), 1, None)
-    with pytest.raises(TypeError, match="mapped files"):
-        StoredDocuments(LeafScan.memory(segment)).read(Lookup(("a",)))
 
 
 def test_passages_are_in_the_order_of_their_numbers():

@@ -3,10 +3,8 @@
 import asyncio
 import json
 import logging
-import threading
 from dataclasses import replace
 
-import jsonschema
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -16,16 +14,14 @@ from rayhier.index.stats import ServedRecall
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.routes import Routes
-from rayhier.search.stored import Listing, Lookup
-from rayhier.serve.args import RequestLimits
+from rayhier.search.stored import Lookup
 from rayhier.serve.backend.engine import Answers
 from rayhier.serve.errors import overloaded
-from rayhier.serve.http import api as http_api
 from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
-from .stand_ins import HIT, INDEX, LIMITS, RULES, STORED, Canned, CannedWriter, app_of, error
+from .stand_ins import HIT, INDEX, LIMITS, STORED, Canned, CannedWriter, app_of, error
 
 TOKEN = "sesame-1"
 
@@ -82,25 +78,12 @@ def test_search(client, engine):
     assert engine.asked == [(["oak"], 5, 3)]
 
 
-def test_the_specs_k_and_beam_stand_where_none_is_given(client, engine):
-    client.post("/v1/search", json={"query": "oak"})
-    client.post("/v1/search:batch", json={"queries": ["oak", "elm"], "k": None})
-    client.post("/v1/route", json={"query": "oak"})
-    assert engine.asked == [(["oak"], 7, 2), (["oak", "elm"], 7, 2), (["oak"], None, 2)]
-
-
 def test_a_filter_arrives_parsed(client, engine):
     client.post("/v1/search", json={"query": "oak", "filter": {"year": {"gte": 2019, "lt": 2022}}})
     client.post("/v1/search:batch", json={"vectors": [[1, 2, 3]], "filter": {"not": {"year": {"in": [1, 2]}}}})
     client.post("/v1/search", json={"query": "oak", "filter": None})
     bounds = And((Bound("year", "gte", 2019), Bound("year", "lt", 2022)))
     assert engine.filters == [bounds, Not(OneOf("year", (1, 2))), None]
-
-
-def test_an_answer_says_whether_enough_match(client, engine):
-    engine.enough = False
-    asked = {"query": "oak", "filter": {"year": 1}}
-    assert client.post("/v1/search", json=asked).json()["visited"]["enough"] is False
 
 
 def below(levels):
@@ -146,40 +129,6 @@ def test_a_filter_deeper_than_all_recursion_is_refused(engine):
     response = client.post("/v1/search", content=body, headers={"content-type": "application/json"})
     assert response.status_code in (400, 413, 422)
     assert engine.asked == []
-
-
-def test_vectors_arrive_as_float32(client, engine):
-    client.post("/v1/search", json={"vector": [1, 0.5, -2]})
-    client.post("/v1/search:batch", json={"vectors": [[1, 0, 0], [0, 1, 0]]})
-    (one, _, _), (two, _, _) = engine.asked
-    assert one.dtype == two.dtype == np.float32
-    assert one.tolist() == [[1, 0.5, -2]]
-    assert two.tolist() == [[1, 0, 0], [0, 1, 0]]
-
-
-def test_batch_route_index_and_health(client):
-    batch = client.post("/v1/search:batch", json={"queries": ["oak", "elm"]}).json()
-    assert [answer["results"][0]["id"] for answer in batch["answers"]] == ["d1", "d1"]
-    assert (batch["version"], batch["ms"]) == (4, {"total": 1.0})
-    assert client.post("/v1/route", json={"vector": [1, 2, 3]}).json() == {
-        "leaves": [
-            {"leaf": 3, "log_prob": -0.5, "log_density": None},
-            {"leaf": 1, "log_prob": -1.5, "log_density": None},
-        ],
-        "order": "probability",
-        "model": "0123456789ab",
-        "version": 4,
-        "log": 0,
-    }
-    assert client.get("/v1/index").json() == INDEX.model_dump()
-    assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"ready": True, "lost": []}
-
-
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_health_answers_head(client, path):
-    response = client.head(path)
-    assert (response.status_code, response.content) == (200, b"")
 
 
 def test_a_compressed_body_is_refused(client, engine):
@@ -299,22 +248,6 @@ def test_a_batch_that_cannot_be_is_refused(client, engine, body, said):
     assert engine.asked == []
 
 
-def test_what_is_at_its_limit_is_answered(client):
-    most = {"k": LIMITS.max_k, "beam": LIMITS.max_beam}
-    for batch in (
-        {"queries": ["x" * LIMITS.max_query] * LIMITS.max_batch},
-        {"vectors": [[1, 2, 3]] * LIMITS.max_batch},
-    ):
-        assert len(client.post("/v1/search:batch", json=batch | most).json()["answers"]) == LIMITS.max_batch
-
-
-def test_a_route_has_limits_too(client):
-    assert error(client.post("/v1/route", json={"query": "oak", "beam": 9}))[2] == "beam: got 9; allowed: 1 to 8"
-    assert error(client.post("/v1/route", json={"query": "oak", "k": 1}))[2] == (
-        "body: got key 'k'; allowed: query, vector, beam, model"
-    )
-
-
 def test_other_paths_methods_and_types(client):
     assert error(client.get("/nowhere"))[:2] == (404, "not_found")
     assert error(client.get("/v1/index/"))[:2] == (404, "not_found")
@@ -423,43 +356,6 @@ def test_content_length_is_not_trusted():
     asyncio.run(Guard(app, Tokens(None), LIMITS)(scope, receive, send))
     assert said[0]["status"] == 413
     assert len(received) == 5
-
-
-def test_more_requests_than_it_works_on_are_sent_away():
-    said = []
-
-    async def main():
-        arrived, leave = asyncio.Semaphore(0), asyncio.Event()
-
-        entered = []
-
-        async def app(scope, receive, send):
-            entered.append(scope["path"])
-            arrived.release()
-            if entered.count("/v1/search") <= 2:  # a third one would not be kept waiting, but is not to come
-                await leave.wait()
-
-        async def receive():
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message):
-            said.append(message)
-
-        guard = Guard(app, Tokens(None), LIMITS)
-        ask = {"type": "http", "path": "/v1/search", "headers": []}
-        working = [asyncio.create_task(guard(ask, receive, send)) for _ in range(2)]
-        for _ in working:
-            await arrived.acquire()
-        await guard(ask, receive, send)
-        health = asyncio.create_task(guard({**ask, "path": "/healthz"}, receive, send))
-        await arrived.acquire()
-        leave.set()
-        await asyncio.gather(*working, health)
-        await guard(ask, receive, send)
-
-    asyncio.run(main())
-    assert [message["status"] for message in said if "status" in message] == [503]
-    assert (b"retry-after", b"1") in said[0]["headers"]
 
 
 def test_children_of_a_node(client):
@@ -638,68 +534,6 @@ def test_leaves_count_as_bytes_of_an_answer(engine):
     assert explain == {"scanned": 7, "widened": 600, "rows": 40}
 
 
-def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
-    hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
-    engine.search = lambda request: asyncio.sleep(0, Answers([Answer(hits[: request.k], [3], 40, 0.4)], [[]], {}))
-    make, threads = http_api.Result, []
-
-    def noting(**given):
-        threads.append(threading.current_thread())
-        return make(**given)
-
-    monkeypatch.setattr(http_api, "Result", noting)
-    client = TestClient(app_of(engine, RequestLimits(max_k=1_500)))
-    with client:  # one loop for both
-        for k in (5, 1_500):
-            assert len(client.post("/v1/search", json={"query": "oak", "k": k}).json()["results"]) == k
-    assert threads[0] is not threads[-1]
-    assert len(set(threads)) == 2
-
-
-LENGTHS = {"unit": (1.0, 200), "rounded": (1.004, 200), "long": (1.5, 422), "short": (0.5, 422), "none": (0.0, 422)}
-
-
-@pytest.mark.parametrize(("length", "status"), LENGTHS.values(), ids=LENGTHS)
-def test_where_similarity_is_cosine_vectors_have_unit_length(engine, length, status):
-    client = TestClient(
-        app_of(engine, index=INDEX.model_copy(update={"similarity": "cosine"}), rules=replace(RULES, is_cosine=True))
-    )
-    vector = [0.6 * length, 0.8 * length, 0]
-    for path, asked in {
-        "/v1/search": {"vector": vector},
-        "/v1/route": {"vector": vector},
-        "/v1/search:batch": {"vectors": [[1, 0, 0], vector]},
-    }.items():
-        response = client.post(path, json=asked)
-        assert response.status_code == status
-        if status == 422:
-            said = f"got length {length:.4g}; allowed: 1, since the index's similarity is cosine"
-            assert said in error(response)[2]
-
-
-ONE_OF_TWO = {
-    "query": ({"query": "oak"}, True),
-    "the other is null": ({"query": "oak", "vector": None}, True),
-    "vector": ({"vector": [1, 2, 3]}, True),
-    "both": ({"query": "oak", "vector": [1, 2, 3]}, False),
-    "neither": ({"k": 3}, False),
-    "null": ({"query": None}, False),
-    "both null": ({"query": None, "vector": None}, False),
-}
-
-
-@pytest.mark.parametrize(("asked", "allowed"), ONE_OF_TWO.values(), ids=ONE_OF_TWO)
-def test_the_schema_says_exactly_one_of_two(client, asked, allowed):
-    schema = client.get("/openapi.json").json()
-    many = {{"query": "queries", "vector": "vectors"}.get(key, key): value for key, value in asked.items()}
-    many = {key: [value] if key in ("queries", "vectors") and value else value for key, value in many.items()}
-    route = {key: value for key, value in asked.items() if key != "k"}
-    for path, body in {"/v1/search": asked, "/v1/search:batch": many, "/v1/route": route}.items():
-        part = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        valid = jsonschema.Draft202012Validator({**part, "components": schema["components"]}).is_valid(body)
-        assert valid is allowed is (client.post(path, json=body).status_code == 200)
-
-
 BODY = {
     "id": "d1",
     "title": "a title",
@@ -723,21 +557,6 @@ def test_a_document_is_read_by_its_id(client, engine):
         status, code, message = error(client.get(path))
         assert (status, code) == (422, "invalid")
         assert "UTF-8" in message
-
-
-def test_documents_are_listed_page_by_page(client, engine):
-    engine.stored = [replace(STORED, id=f"d{n}") for n in range(5)]
-    first = client.get("/v1/documents", params={"limit": 2}).json()
-    assert ([document["id"] for document in first["documents"]], first["next"], first["version"]) == (
-        ["d0", "d1"],
-        "d1",
-        4,
-    )
-    assert first["documents"][0] == {**BODY, "id": "d0"}
-    last = client.get("/v1/documents", params={"limit": 2, "after": "d2"}).json()
-    assert ([document["id"] for document in last["documents"]], last["next"]) == (["d3", "d4"], None)
-    assert client.get("/v1/documents").json()["next"] is None
-    assert engine.asked == [Listing("", 3), Listing("d2", 3), Listing("", 101)]
 
 
 @pytest.mark.parametrize(
@@ -787,12 +606,6 @@ def test_a_page_ends_before_the_document_that_does_not_fit(engine):
         shown.append([document["id"] for document in page["documents"]])
         after = page["next"]
     assert shown == [["d0"], ["d1"], ["d2", "d3"]]
-
-
-def test_documents_need_the_token(locked):
-    for path in ("/v1/documents", "/v1/documents/d1"):
-        assert error(locked.get(path))[:2] == (401, "unauthorized")
-        assert locked.get(path, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
 @pytest.mark.parametrize(

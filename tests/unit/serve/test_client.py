@@ -64,20 +64,6 @@ def pauses(monkeypatch):
     return noted
 
 
-def test_questions(server, client):
-    server.answer = (200, {}, json.dumps({**ANSWERED, "mode": "dense", **SEEN, "ms": {}}).encode())
-    assert client.search("oak", k=5).version == 1
-    client.search((1, 0.5), beam=2, strict=True)
-    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", **SEEN, "ms": {}}).encode())
-    assert len(client.search_batch(["oak"], filter={"year": 1}).answers) == 1
-    none = {"k": None, "beam": None, "strict": False}
-    assert server.asked == [
-        ("/v1/search", "Bearer sesame-1", {**none, "query": "oak", "k": 5}),
-        ("/v1/search", "Bearer sesame-1", {**none, "vector": [1.0, 0.5], "beam": 2, "strict": True}),
-        ("/v1/search:batch", "Bearer sesame-1", {**none, "queries": ["oak"], "filter": {"year": 1}}),
-    ]
-
-
 REFUSALS = {
     "its own": (b'{"error": {"code": "overloaded", "message": "full"}}', "overloaded", "full"),
     "Serve's": (b"Request dropped", "http", "Request dropped"),
@@ -270,13 +256,6 @@ def test_a_server_that_is_full_is_asked_again(server, pauses):
         assert least <= waited <= 1.5 * least
 
 
-def test_it_is_asked_so_many_times(server, pauses):
-    server.answer = FULL_UP
-    with pytest.raises(ApiError, match="full"):
-        Client(f"http://127.0.0.1:{server.server_port}", retries=2).search("oak")
-    assert (len(server.asked), len(pauses)) == (3, 2)
-
-
 def test_pauses_double_up_to_the_longest(server, pauses):
     server.answer = (503, {}, b"")
     with pytest.raises(ApiError):
@@ -345,15 +324,6 @@ def test_a_connection_that_is_cut_is_made_again_and_one_that_is_late_is_not(monk
     assert len(pauses) == 2
 
 
-def test_no_server():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(ApiError, match=r"Connection refused") as caught:
-        Client(f"http://127.0.0.1:{port}", retries=0).index()
-    assert (caught.value.status, caught.value.code) == (0, "unreachable")
-
-
 def test_from_a_coroutine(server):
     url = f"http://127.0.0.1:{server.server_port}"
     server.answer = (200, {}, json.dumps(FULL).encode())
@@ -411,37 +381,6 @@ def test_documents(server, client):
         client.documents(5)
     with pytest.raises(ValueError, match=r"limit: got 1\.5"):
         client.documents(limit=1.5)
-
-
-def test_nodes(server, client):
-    node = {"name": "1:3", "parent": "0:0", "leaf": 3, "size": 2, "children": 0, "keywords": ["a"], "documents": ["d"]}
-    body = {"nodes": [node], "total": 1, "levels": 1, "described": 1, "model": "m", "version": 2, "log": 0}
-    server.answer = (200, {}, json.dumps(body).encode())
-    assert client.nodes(range(2, 4)).nodes[0].keywords == ["a"]
-    assert (client.nodes().version, client.nodes(below="1:2", limit=5).total) == (2, 1)
-    assert [path for path, _, _ in server.asked] == [
-        "/v1/nodes?leaf=2&leaf=3",
-        "/v1/nodes?below=0%3A0&limit=100",
-        "/v1/nodes?below=1%3A2&limit=5",
-    ]
-    with pytest.raises(ValueError, match=r"^leaves: got none"):
-        client.nodes([])
-    with pytest.raises(ValueError, match=r"^leaves: got 1\.5"):
-        client.nodes([1.5])
-    with pytest.raises(ValueError, match=r"^below: got 5"):
-        client.nodes(below=5)
-
-
-def test_documents_of_the_other_client(server):
-    body = {"id": "d", "title": "", "text": "x", "passages": None, "fields": {}, "first_leaves": [1], **SEEN}
-    server.answer = (200, {}, json.dumps(body).encode())
-
-    async def read():
-        async with AsyncClient(f"http://127.0.0.1:{server.server_port}") as other:
-            return await other.document("d", min_log=3)
-
-    assert asyncio.run(read()).text == "x"
-    assert server.asked[-1][0] == "/v1/documents/d?min_log=3"
 
 
 def test_a_write_and_a_search_name_the_model_of_their_vectors(server, client):

@@ -97,16 +97,6 @@ def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
     asyncio.run(main())
 
 
-def test_pings_of_an_idle_replica_score_pairs_that_were_never_asked(scorer):
-    async def main():
-        own = replica()
-        for _ in range(3):
-            await own.ping()
-
-    asyncio.run(main())
-    assert len(set(scorer.pairs)) == 3
-
-
 def test_a_request_that_leaves_is_not_scored(scorer):
     async def main():
         own, scorer.go = replica(), threading.Event()

@@ -28,12 +28,6 @@ def test_a_wrong_method_is_quoted_in_short(client, method, path):
     assert answer.json() == {"error": {"code": "method_not_allowed", "message": said}}
 
 
-def test_a_wrong_path_is_quoted_in_short(client):
-    said = f"/{'x' * (NAME_SHOWN - 1)}: no such path; /openapi.json lists all paths"
-    answer = client.get("/" + "x" * 5_000)
-    assert (answer.status_code, answer.json()) == (404, {"error": {"code": "not_found", "message": said}})
-
-
 @pytest.mark.parametrize("folder", ["/srv/runs/", "s3://bucket/runs/", "/srv/runs/index/ba98/"])
 def test_what_cannot_be_restored_is_said_without_folders(folder):
     said = f"{folder}data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists"

@@ -10,10 +10,8 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.search.retrieve import Flat, Scan, Words
 from rayhier.serve.backend.groups import Group, ShardRange
 from rayhier.serve.errors import LostError
-from rayhier.serve.metrics import Metrics
 from rayhier.spec.filter import Bound
 
-from .stand_ins import Noting
 from .virtual_time import run
 
 WHERE = Bound("year", "gte", 2019)
@@ -152,18 +150,3 @@ def test_all_whose_scans_are_read_together_learn_that_the_shards_are_lost():
         return await asyncio.gather(*asked, return_exceptions=True)
 
     assert [type(answer) for answer in run(main())] == [LostError] * 3
-
-
-def test_a_group_answers_where_its_shards_do():
-    shards = Shards()
-    group = Group(ShardRange("shards-7", range(3, 9)), shards)
-    assert (group.name, group.leaves) == ("shards-7", range(3, 9))
-    assert asyncio.run(group.answers())
-    shards.there = False
-    assert not asyncio.run(group.answers())
-
-
-def test_sizes_of_batches_are_noted():
-    noted = Noting()
-    read_at_once(scan_of(1, 2), scan_of(3), metrics=Metrics(noted))
-    assert noted.told == [("rayhier_batch_size", size, {"stage": "scan"}) for size in (1, 3)]

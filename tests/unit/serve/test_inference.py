@@ -5,9 +5,6 @@ import base64
 import numpy as np
 import pytest
 
-from rayhier.serve.errors import ApiError
-from rayhier.serve.http.guard import PATHS
-
 from .stand_ins import error
 
 
@@ -90,16 +87,6 @@ def test_bad_input(client, engine, path, body, status, code, says):
     assert error(answer)[:2] == (status, code)
     assert says in error(answer)[2]
     assert engine.asked == []
-
-
-def test_what_the_models_refuse_is_told(client, engine):
-    engine.error = ApiError(404, "model_not_found", "rerank: this index has no cross-encoder")
-    answer = client.post("/v1/rerank", json={"query": "oak", "documents": ["a"]})
-    assert error(answer) == (404, "model_not_found", "rerank: this index has no cross-encoder")
-
-
-def test_metrics_count_each_path():
-    assert {"/v1/models", "/v1/embeddings", "/v1/rerank", "/v2/rerank"} < set(PATHS)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rayhier.serve.metrics import COUNTERS, GAUGES, HISTOGRAMS, NAMES, Metrics, Prometheus
-
-from .stand_ins import Noting
+from rayhier.serve.metrics import Metrics, Prometheus
 
 NOTED = {
     "an answered request": (
@@ -54,24 +52,6 @@ NOTED = {
 }
 
 
-@pytest.mark.parametrize(("note", "told"), NOTED.values(), ids=NOTED)
-def test_instruments_are_told(note, told):
-    noted = Noting()
-    note(Metrics(noted))
-    assert noted.told == told
-
-
-@pytest.mark.parametrize(("note", "told"), NOTED.values(), ids=NOTED)
-def test_instruments_are_told_of_declared_names_and_tags(note, told):
-    declared = {name: tags for name, (_, _, tags) in HISTOGRAMS.items()} | {
-        name: tags for name, (_, tags) in COUNTERS.items()
-    }
-    noted = Noting()
-    note(Metrics(noted))
-    for name, _, tags in noted.told:
-        assert name in GAUGES if tags is None else tuple(tags) == declared[name]
-
-
 def shown(prometheus):
     """Every sample that Prometheus reads: name, tags -> value."""
     text = generate_latest(prometheus.registry).decode()
@@ -114,8 +94,3 @@ def test_two_servers_of_a_process_count_apart():
     Metrics(first).serves(4)
     Metrics(second).serves(5)
     assert (shown(first)["rayhier_version",], shown(second)["rayhier_version",]) == (4, 5)
-
-
-def test_every_name_is_registered_once():
-    assert [family.name for family in Prometheus().registry.collect()] == list(NAMES)
-    assert len(set(NAMES)) == len(NAMES)

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import threading
 
 import numpy as np
 import pytest
@@ -11,12 +10,11 @@ from rayhier.index.change import delete
 from rayhier.search.index import open_leaf_map
 from rayhier.search.retrieve import Scan
 from rayhier.search.scan import LeafScan
-from rayhier.search.snapshot import Seen, Snapshot
+from rayhier.search.snapshot import Seen
 from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.spec import InputError
-from rayhier.spec.filter import parse
 from rayhier.storage import pins
 
 from ..storage.in_place import overwrite
@@ -130,56 +128,6 @@ def test_a_file_that_was_overwritten_while_nobody_served_it(group, home, publish
     assert ids(ShardGroup(version, leaves)) == whole
 
 
-def test_small_scans_are_made_at_once_and_others_in_the_thread(group, monkeypatch):
-    plain, threads = Snapshot.read, []
-
-    def read(*given):
-        threads.append(threading.current_thread().name.partition("_")[0])
-        return plain(*given)
-
-    monkeypatch.setattr(Snapshot, "read", read)
-    most = int(group._newest.row_counts[LEAVES].sum()) * QUERY.shape[1]
-    found = []
-    for small, where in ((most, None), (most - 1, None), (most, parse({"year": {"gte": 0}}, {"year": "int"}))):
-        monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)
-        found.append(asyncio.run(group.read(Scan(QUERY, LEAVES, 5, where))))
-    assert threads == ["MainThread", "scan", "scan"]
-    np.testing.assert_array_equal(found[0].score_QK, found[1].score_QK)
-
-
-def test_a_success_in_the_thread_starts_the_count_again(group, monkeypatch):
-    monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", 0)
-    broken, left = group._newest, fail(group, 1)
-    for _ in range(3):
-        with pytest.raises(RuntimeError, match="a damaged file"):
-            ids(group)
-        ids(group)
-        left[0] = 1
-    assert group._newest is broken
-
-
-def test_only_a_group_s_own_rows_make_its_scans_large(home, published, monkeypatch):
-    """Two groups are asked for all leaves: a scan is at once where its own rows are few, whatever the other holds."""
-    version, manifest, ranges = check_index(ServeArgs(workdir=str(published), shard_groups=2))
-    plain, threads = Snapshot.read, []
-
-    def read(*given):
-        threads.append(threading.current_thread().name.partition("_")[0])
-        return plain(*given)
-
-    monkeypatch.setattr(Snapshot, "read", read)
-    every_QB = np.tile(np.arange(len(manifest.counts)), (2, 1))
-    for leaves in ranges:
-        group = ShardGroup(version, leaves)
-        threads.clear()
-        own = 2 * sum(manifest.counts[leaves.start : leaves.stop]) * QUERY.shape[1]
-        assert 0 < own < 2 * sum(manifest.counts) * QUERY.shape[1]
-        for small in (own, own - 1):
-            monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)
-            asyncio.run(group.read(Scan(QUERY, every_QB, 5)))
-        assert threads == ["MainThread", "scan"]
-
-
 def copied(published, tmp_path):
     """A copy of a published index that a test may change: its version, manifest, leaves and root."""
     work = shutil.copytree(published, tmp_path / "work")
@@ -221,20 +169,6 @@ def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, publish
             await group.read(scan, Seen(manifest.model, 7, 0))
         with pytest.raises(InputError, match="got model fedcba987654; allowed: "):
             await group.read(scan, Seen("fedcba987654", 2, 0))  # of an application that another replaces
-
-    asyncio.run(main())
-
-
-def test_older_versions_are_closed_though_nobody_searches(home, published, tmp_path):
-    version, _, leaves, root = copied(published, tmp_path)
-
-    async def main():
-        group = ShardGroup(version, leaves, 0.0)
-        for number, name in enumerate(("d1", "d2"), 2):
-            delete(root, [name])
-            await group.open(number)
-        await group.check_health()
-        assert set(group._versions) == {3}
 
     asyncio.run(main())
 

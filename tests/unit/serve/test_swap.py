@@ -301,18 +301,6 @@ def test_a_fold_of_the_index_before_does_not_bring_it_back(open_server, work, tr
     assert not pins.held(Artifact.open(work / "index" / INDEX).root)
 
 
-def test_a_fold_does_not_bring_earlier_settings_back(open_server, work, monkeypatch):
-    server, now = open_server(**SHORT), current.read(work)
-    server.put(doc("a"))
-    spec = now.spec.model_copy(update={"search": now.spec.search.model_copy(update={"k": 3})})
-    current.write(work, now.model_copy(update={"spec": spec}))
-    folding_while(server, monkeypatch, lambda: look(server))
-    assert server.index()["k"] == 3
-    drained(server)
-    answer = server.search(OPEN)
-    assert (answer["version"], answer["partial"], ids(answer)[0]) == (2, False, "a")
-
-
 def test_a_rollback_that_waits_for_a_swap_does_not_roll_the_new_index_back(open_server, work, train_again, monkeypatch):
     server = open_server()
     publisher = server.writer.publisher
@@ -328,13 +316,6 @@ def test_a_rollback_that_waits_for_a_swap_does_not_roll_the_new_index_back(open_
     assert (told.status_code, told.json()["error"]["code"]) == (409, "not_restored")
     for index in (INDEX, OTHER_INDEX):
         assert leaf_map.versions(Artifact.open(work / "index" / index).root) == [1]
-
-
-def test_a_damaged_current_json_changes_nothing(open_server, work):
-    server = open_server()
-    (work / current.NAME).write_text("{")
-    look(server)
-    assert server.search(TEXTS[0])["model"] == MODEL
 
 
 def test_queries_of_two_models_share_no_batch(work, train_again):

@@ -231,36 +231,6 @@ def test_folding_changes_no_answer(server, published):
     assert server.ids(OPEN + " quagga")[0] == "later"
 
 
-def test_drift_tells_of_what_was_folded(server):
-    before = server.index()["drift"]
-    assert (before["void"], before["added"], before["added_log_prob"], before["advice"]) == (0, 0, None, [])
-    server.put(*(doc(f"n{n}", f"{OPEN} {n}") for n in range(120)))
-    server.delete(*(f"d{n}" for n in range(60)))
-    server.fold()
-    after = server.index()["drift"]
-    assert after["void"] > 0.2
-    assert after["added"] > 0.3
-    assert after["added_log_prob"] < 0
-    assert [line.partition(":")[0] for line in after["advice"]][:2] == ["compact", "compact"]
-
-
-def test_recall_as_served_is_of_what_was_seen(open_server):
-    """Of the tail too; a fold begins nothing anew."""
-    server = open_server(recall={"share": 1, "cpu": 1})
-    assert server.index()["recall_served"] is None
-    server.put(*(doc(f"n{n}", f"oak{n} elm") for n in range(20)))
-    for number in range(1, 4):
-        server.search("oak3 elm", 10, beam=server.index()["leaves"])
-        for _ in range(400):
-            served = server.index()["recall_served"]
-            if served is not None and served["queries"] == number:
-                break
-            threading.Event().wait(0.02)
-        assert (served["mean"], served["high"], served["queries"]) == (1, 1, number)
-        assert 0 < served["low"] < 1
-        server.fold()
-
-
 def test_a_request_that_began_before_a_fold_ends_as_it_began(server):
     server.put(doc("a"))
     engine = server.embedded._served.engine
@@ -287,21 +257,6 @@ def test_a_tail_is_folded_by_itself(open_server, published):
     assert server.index()["version"] == 2
     assert {"a", "b", "c"} <= set(server.ids(OPEN, 50))
     task.cancel()
-
-
-def test_writers_at_once_and_searches_between(open_server, published):
-    server = open_server()
-    names = [f"w{n}" for n in range(40)]
-
-    def write(name):
-        told = server.put(doc(name, f"{OPEN} {name}"))
-        return name, told["log"], name in server.ids(f"{OPEN} {name}", 100, min_log=told["log"])
-
-    with ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(write, names))
-    assert all(seen for _, _, seen in told)
-    assert sorted(log for _, log, _ in told) == list(range(1, 41))
-    assert set(names) <= set(server.all_ids())
 
 
 def test_a_key_changes_nothing_twice(server, open_server):
@@ -378,15 +333,6 @@ def test_markup_and_control_characters_are_text(server):
     assert set(names) <= set(server.all_ids())
     server.delete(*names)
     assert set(names).isdisjoint(server.all_ids())
-
-
-def test_given_vectors_are_taken_as_they_are(server):
-    vector = np.zeros(32)
-    vector[5] = 1.0
-    server.put(doc("v", vector=vector.tolist()))
-    answer = server.client.post("/v1/search", json={"vector": vector.tolist(), "k": 1}, headers=READ).json()
-    assert answer["results"][0]["id"] == "v"
-    assert answer["results"][0]["score"] == pytest.approx(1.0, abs=1e-6)
 
 
 def test_a_vector_may_be_base64_of_its_numbers(server):
@@ -616,21 +562,6 @@ def test_of_changes_made_together_those_before_a_full_disk_stay(server, publishe
     assert server.put(doc("c"))["log"] == 3
 
 
-def test_a_change_is_not_refused_for_one_before_it_that_storage_refuses(server, monkeypatch):
-    plain = ChangeLog.append
-
-    def refuse(log, made):
-        if made.number == 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return plain(log, made)
-
-    monkeypatch.setattr(ChangeLog, "append", refuse)
-    (first, second), looked_up = at_once(server, ("delete", ["d1"]), ("delete", ["d1"]))
-    assert looked_up == [2]
-    assert (first.code, second.code) == ("storage", "storage")
-    assert "d1" in server.all_ids()
-
-
 def test_a_change_that_is_in_the_log_though_storage_refused_it_does_not_run_twice(server, monkeypatch):
     plain = ChangeLog.append
 
@@ -646,14 +577,6 @@ def test_a_change_that_is_in_the_log_though_storage_refused_it_does_not_run_twic
     monkeypatch.setattr(ChangeLog, "append", plain)
     assert server.put(doc("a"))["log"] == 4
     assert {"d1", "d2"}.isdisjoint(server.all_ids())
-
-
-def test_of_changes_made_together_those_beyond_a_full_tail_are_refused(open_server):
-    server = open_server(writes={"max_tail_documents": 3, "fold_documents": 100})
-    (a, b, c), looked_up = at_once(server, *(("put", [doc(name)]) for name in "abc"))
-    assert looked_up == [4, 1]
-    assert (a.seen.log, b.seen.log) == (2, 3)
-    assert c.code == "overloaded"
 
 
 def test_changes_made_together_are_refused_from_the_one_on_at_which_the_lease_is_over(server, published):
@@ -721,27 +644,6 @@ def test_a_damaged_change_is_named_and_what_came_before_is_served(server, open_s
     mended = open_server()
     assert {"a", "b", "c"} <= set(mended.ids(OPEN, 50))
     assert mended.put(doc("d"))["log"] == 4
-
-
-def test_a_number_that_another_process_took(server, published):
-    """A writer that lost its lease while it slept may still append: its change counts, and the next comes after it."""
-    server.put(doc("a"))
-    append(published, "delete", pa.table({"doc_id": ["d5"]}))
-    assert server.put(doc("b"))["log"] == 3
-    assert "d5" not in server.all_ids()
-    assert server.index()["documents"] == N + 1
-
-
-def test_a_damaged_object_that_has_the_next_number_refuses_changes(open_server, published):
-    server = open_server(limits={"seconds": 6.0}, shard_seconds=2, reranker_seconds=2)
-    server.put(doc("a"))
-    (root_of(published) / LOG / "000000000002.change").write_bytes(b"torn")
-    for _ in range(2):
-        refused = server.put(doc("b"), status=503)["error"]
-        assert refused["code"] == "log_damaged"
-        assert "000000000002.change: damaged" in refused["message"]
-    assert server.document("b") is None
-    assert server.index()["log"] == 1
 
 
 def test_a_full_tail_refuses_further_changes(open_server):
@@ -886,18 +788,6 @@ def test_equal_scores_are_in_the_order_of_ids(server):
     assert [first(2), first(3)] == [["t1", "t3"], ["t1", "t3", "t5"]]
     server.fold()
     assert [first(2), first(3)] == [["t1", "t3"], ["t1", "t3", "t5"]]
-
-
-def test_the_share_of_the_corpus_is_at_most_1(server):
-    server.delete(*(f"d{n}" for n in range(110)))
-    found = server.search("oak", beam=9)
-    assert found["visited"]["fraction"] == 1.0
-
-
-def test_the_log_as_of_a_change_that_is_not_there(server, published):
-    server.put(doc("a"))
-    with pytest.raises(InputError, match="log: got 9; allowed: 0 to 1 at this version"):
-        Snapshot.of_version(published, current.read(published), 1, log=9)
 
 
 def test_a_writer_whose_lease_is_over_answers_no_change(open_server, published):
@@ -1096,16 +986,6 @@ def refused(root):
     raise InputError("a server writes to this index")
 
 
-def test_a_served_version_does_not_restart_the_folds_clock(server, published):
-    server.put(doc("a"))
-    follower = server.embedded._served.follower
-    began = follower.tail.oldest
-    leaf_map.commit(root_of(published), lambda now: now.manifest)
-    server.client.portal.call(server.writer.publisher.serve_newest)
-    assert follower.manifest.version == 2
-    assert (follower.tail.documents, follower.tail.oldest) == (1, began)
-
-
 def test_a_fold_that_cannot_go_on_writes_nothing(server, published, monkeypatch):
     def damaged(*_):
         raise InputError("removed/0.parquet: damaged")
@@ -1129,15 +1009,3 @@ def test_a_lease_that_cannot_be_read_is_over_in_time(published):
     os.utime(path, (0, 0))
     with leased(root) as may_write:
         assert may_write()
-
-
-def test_a_change_of_the_shell_leaves_one_single_object_in_the_log(open_server, published):
-    server = open_server()
-    for name in "abc":
-        server.put(doc(name))
-    server.close()
-    root = root_of(published)
-    assert len(list((root / LOG).glob("*.change"))) == 3
-    change.delete(root, ["a"])
-    names = ["000000000001-000000000002.changes", "000000000003.change"]
-    assert sorted(path.name for path in (root / LOG).glob("*.change*")) == names
