@@ -1,6 +1,5 @@
 """The beam that dev queries choose: against its definition, and as it is written and read."""
 
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from rayhier.dataset.ranking import Ranking
@@ -12,8 +11,8 @@ from rayhier.search.hybrid import RANKS, WordScan, compared, fused
 from rayhier.search.scan import LeafScan
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec, SearchSpec
-from rayhier.storage import columns, schemas
-from rayhier.storage.leaf_map import LeafMap
+
+from .maps import leaf_map_of_rows, leaf_rows
 
 N, M, LEAVES, Q = 60, 8, 6, 4
 WORDS = ["oak", "elm", "ash", "fir", "yew", "bay", "fig", "plum"]
@@ -31,28 +30,18 @@ def world(unit, tmp_path, write_map, passages):
     vector_NM = unit(rng, N, M).astype(np.float16).astype(np.float32)
     texts = [" ".join(rng.choice(WORDS, size=rng.integers(2, 9))) for _ in range(N)]
     leaf_N = rng.integers(LEAVES, size=N)
-    both = {n: [int(leaf_N[n]), int(leaf_N[n] + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n in range(N)}
-    rows = sorted(((n, leaf, rank) for n in range(N) for rank, leaf in enumerate(both[n])), key=lambda row: row[1])
-    numbers = [n for n, _, _ in rows]
-    table = pa.table(
-        {
-            "doc_id": [f"d{n}" for n in numbers],
-            "leaf": pa.array([leaf for _, leaf, _ in rows], pa.int32()),
-            "rank": pa.array([rank for _, _, rank in rows], pa.int8()),
-            "leaves": pa.array([both[n] for n in numbers], pa.list_(pa.int32())),
-            "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
-            "vector": columns.vector_column(vector_NM[numbers], pa.float16()),
-            "title": [""] * len(rows),
-            "text": [texts[n] for n in numbers],
-            "year": pa.array([n % 7 for n in numbers], pa.int64()),
-            **({"parent": [f"p{n // 3}" for n in numbers]} if passages else {}),
-        }
+    leaves = [[int(leaf), int(leaf + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n, leaf in enumerate(leaf_N)]
+    table = leaf_rows(
+        leaves,
+        vector_NM,
+        doc_id=[f"d{n}" for n in range(N)],
+        text=texts,
+        year=[n % 7 for n in range(N)],
+        **({"parent": [f"p{n // 3}" for n in range(N)]} if passages else {}),
     )
-    declared = [pa.field("year", pa.int64()), *([schemas.PARENT] if passages else [])]
-    schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
-    write_map(tmp_path / "map", table.select(schema.names).cast(schema), LEAVES, 2, leaves_per_document=2)
+    leaf_map = leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES)
     queries = [" ".join(rng.choice(WORDS, size=2)) for _ in range(Q - 1)] + ["unheard"]
-    return LeafMap.open(tmp_path / "map"), vector_NM, texts, unit(rng, Q, M), queries
+    return leaf_map, vector_NM, texts, unit(rng, Q, M), queries
 
 
 def result(n, passages):

@@ -16,10 +16,9 @@ from rayhier.search.stored import Listing, Lookup, documents
 from rayhier.search.tail import Tail
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import parse
-from rayhier.storage import columns, schemas
 from rayhier.storage.change_log import Change
-from rayhier.storage.leaf_map import LeafMap
 
+from .maps import leaf_map_of_rows, leaf_rows
 from .numbered import SPEC
 
 N, M, LEAVES = 60, 6, 5
@@ -48,12 +47,10 @@ class World:
     def __init__(self, root, write_map, unit, passages, seed=0):
         self.rng, self.unit, self.passages = np.random.default_rng(seed), unit, passages
         self.now = {f"d{n:02d}": self.new(f"d{n:02d}") for n in range(N)}
-        declared = [pa.field("year", pa.int64()), *([schemas.PARENT] if passages else [])]
-        self.schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
-        write_map(root, self.rows(list(self.now.values())), LEAVES, 2, leaves_per_document=2)
         self.stored = dict(self.now)
         self.tail, self.history = Tail(0), [dict(self.now)]
-        self.leaf_map = LeafMap.open(root)
+        rows = self.rows(list(self.now.values()))
+        self.leaf_map = leaf_map_of_rows(root, write_map, rows, LEAVES)
         self.live = self.opened(self.tail)
 
     def opened(self, tail, leaves=None):
@@ -65,32 +62,18 @@ class World:
 
     def rows(self, entries):
         """Rows of the leaf map: two leaves for every other document; two passages a document, the second unlike."""
-        rows = []
+        leaves, rows = [], []
         for entry in entries:
             first = crc32(entry["id"].encode()) % LEAVES
-            leaves = [first, (first + 1) % LEAVES][: 1 + len(entry["text"]) % 2]
             parts = [(entry["id"], entry["vector"])]
             if self.passages:
                 parts = [(f"{entry['id']}#0000", entry["vector"]), (f"{entry['id']}#0001", -entry["vector"])]
             for doc_id, vector in parts:
-                for rank, leaf in enumerate(leaves):
-                    rows.append({**entry, "doc_id": doc_id, "leaf": leaf, "rank": rank, "leaves": leaves, "v": vector})
-        rows.sort(key=lambda row: row["leaf"])
-        table = pa.table(
-            {
-                "doc_id": [row["doc_id"] for row in rows],
-                "leaf": pa.array([row["leaf"] for row in rows], pa.int32()),
-                "rank": pa.array([row["rank"] for row in rows], pa.int8()),
-                "leaves": pa.array([row["leaves"] for row in rows], pa.list_(pa.int32())),
-                "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
-                "vector": columns.vector_column(np.array([row["v"] for row in rows]), pa.float16()),
-                "title": [row["title"] for row in rows],
-                "text": [row["text"] for row in rows],
-                "year": pa.array([row["year"] for row in rows], pa.int64()),
-                **({"parent": [row["id"] for row in rows]} if self.passages else {}),
-            }
-        )
-        return table.select(self.schema.names).cast(self.schema)
+                leaves.append([first, (first + 1) % LEAVES][: 1 + len(entry["text"]) % 2])
+                rows.append({**entry, "doc_id": doc_id, "vector": vector, "parent": entry["id"]})
+        shown = ["doc_id", "title", "text", "year", *(["parent"] if self.passages else [])]
+        vector_NM = np.array([row["vector"] for row in rows])
+        return leaf_rows(leaves, vector_NM, **{name: [row[name] for row in rows] for name in shown})
 
     def put(self, *names):
         entries = [self.new(name) for name in names]
@@ -286,23 +269,13 @@ def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
 def test_scores_do_not_depend_on_what_else_is_compared(unit):
     rng = np.random.default_rng(5)
     vector_NM, query_QM = unit(rng, 700, 384), unit(rng, 40, 384)
+    vector_NM = vector_NM.astype(np.float16).astype(np.float32)
     vector_NM[350:] = vector_NM[:350]  # every document twice
     tail = Tail(0, words=None)
     for number, begin in enumerate(range(0, 700, 100), 1):
         part = vector_NM[begin : begin + 100]
         ids = [f"d{(begin + place) * 7919 % 700:03d}" for place in range(100)]
-        table = pa.table(
-            {
-                "doc_id": ids,
-                "leaf": pa.array([0] * 100, pa.int32()),
-                "rank": pa.array([0] * 100, pa.int8()),
-                "leaves": pa.array([[0]] * 100, pa.list_(pa.int32())),
-                "log_prob": pa.array([0.0] * 100, pa.float32()),
-                "vector": columns.vector_column(part, pa.float32()),
-                "title": ids,
-                "text": ids,
-            }
-        )
+        table = leaf_rows([[0]] * 100, part, doc_id=ids, text=ids)
         tail.add(Change(number, "put", table, documents=100))
     together = tail.at(7).scan(query_QM, range(1), 31)
     for query in range(40):

@@ -5,7 +5,6 @@ import unicodedata
 
 import bm25s
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,8 +14,9 @@ from rayhier.search.bm25 import Words
 from rayhier.search.hybrid import WordScan
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
-from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
+
+from .maps import leaf_map_of_rows, leaf_rows
 
 N, M, LEAVES = 900, 4, 12
 QUERIES = 60
@@ -32,23 +32,12 @@ def world(tmp_path, write_map, unit):
     rng = np.random.default_rng(0)
     texts = [text(rng, 60) for _ in range(N)]
     texts[7], texts[8], texts[9] = "", "the of and", texts[10]  # no words, stop words, and a copy
-    leaf_N = np.sort(rng.integers(LEAVES, size=N))
-    table = pa.table(
-        {
-            "doc_id": [f"d{n:04d}" for n in range(N)],
-            "leaf": pa.array(leaf_N, pa.int32()),
-            "rank": pa.array(np.zeros(N), pa.int8()),
-            "leaves": pa.array([[int(leaf)] for leaf in leaf_N], pa.list_(pa.int32())),
-            "log_prob": pa.array(np.zeros(N), pa.float32()),
-            "vector": columns.vector_column(unit(rng, N, M).astype(np.float16), pa.float16()),
-            "title": [""] * N,
-            "text": texts,
-        },
-        schema=schemas.leaf_map(M, "float16"),
-    )
-    write_map(tmp_path / "map", table, LEAVES, 3)
+    leaves = [[int(leaf)] for leaf in np.sort(rng.integers(LEAVES, size=N))]
+    ids = [f"d{n:04d}" for n in range(N)]
+    table = leaf_rows(leaves, unit(rng, N, M), doc_id=ids, text=texts)
+    leaf_map = leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES, 3)
     queries = [text(rng, 9) for _ in range(QUERIES)]
-    return LeafMap.open(tmp_path / "map"), dict(zip(table["doc_id"].to_pylist(), texts, strict=True)), queries
+    return leaf_map, dict(zip(ids, texts, strict=True)), queries
 
 
 @pytest.fixture
@@ -252,21 +241,8 @@ def twice(tmp_path, write_map, unit):
     rng, leaves = np.random.default_rng(2), 3
     texts = [f"{text(rng, 20)} tree{n}" for n in range(40)]
     names = [f"d{n:02d}" for n in range(40)]
-    table = pa.table(
-        {
-            "doc_id": names * 2,
-            "leaf": pa.array(np.repeat([0, leaves - 1], 40), pa.int32()),
-            "rank": pa.array(np.repeat([0, 1], 40), pa.int8()),
-            "leaves": pa.array([[0, leaves - 1]] * 80, pa.list_(pa.int32())),
-            "log_prob": pa.array(np.zeros(80), pa.float32()),
-            "vector": columns.vector_column(np.tile(unit(rng, 40, M), (2, 1)).astype(np.float16), pa.float16()),
-            "title": [""] * 80,
-            "text": texts * 2,
-        },
-        schema=schemas.leaf_map(M, "float16"),
-    )
-    write_map(tmp_path / "map", table, leaves, 2, leaves_per_document=2)
-    return LeafMap.open(tmp_path / "map"), dict(zip(names, texts, strict=True))
+    table = leaf_rows([[0, leaves - 1]] * 40, unit(rng, 40, M), doc_id=names, text=texts)
+    return leaf_map_of_rows(tmp_path / "map", write_map, table, leaves), dict(zip(names, texts, strict=True))
 
 
 @pytest.mark.parametrize("leaves", [None, range(1), range(2), range(1, 2), range(1, 3), range(2, 3)], ids=str)

@@ -11,16 +11,13 @@ from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.leaf_map import LeafMap
+
+from .maps import leaf_map_of_rows, leaf_rows
 
 N, M, LEAVES = 60, 8, 6
 SCORES = np.random.default_rng(5).normal(size=N)
-
-
-def text_of(name):
-    return f"title {name} text {name}"
 
 
 def read(_, texts):
@@ -39,29 +36,17 @@ def world(unit, tmp_path, write_map, passages):
     rng = np.random.default_rng(0)
     vector_NM = unit(rng, N, M).astype(np.float16).astype(np.float32)
     leaf_N = rng.integers(LEAVES, size=N)
-    second = [n for n in range(N) if n % 3 == 0]
-    rows = [*((n, int(leaf_N[n]), 0) for n in range(N)), *((n, int(leaf_N[n] + 1) % LEAVES, 1) for n in second)]
-    rows.sort(key=lambda row: row[1])
-    ids = [f"d{n}" for n, _, _ in rows]
-    both = {n: [int(leaf_N[n]), int(leaf_N[n] + 1) % LEAVES] if n in second else [int(leaf_N[n])] for n in range(N)}
-    vectors = columns.vector_column(vector_NM[[n for n, _, _ in rows]], pa.float16())
-    table = pa.table(
-        {
-            "doc_id": ids,
-            "leaf": pa.array([leaf for _, leaf, _ in rows], pa.int32()),
-            "rank": pa.array([rank for _, _, rank in rows], pa.int8()),
-            "leaves": pa.array([both[n] for n, _, _ in rows], pa.list_(pa.int32())),
-            "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
-            "vector": vectors,
-            "title": [f"title {name}" for name in ids],
-            "text": [f"text {name}" for name in ids],
-            **({"parent": [f"p{n // 3}" for n, _, _ in rows]} if passages else {}),
-        }
+    leaves = [[int(leaf), int(leaf + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n, leaf in enumerate(leaf_N)]
+    ids = [f"d{n}" for n in range(N)]
+    table = leaf_rows(
+        leaves,
+        vector_NM,
+        doc_id=ids,
+        title=[f"title {name}" for name in ids],
+        text=[f"text {name}" for name in ids],
+        **({"parent": [f"p{n // 3}" for n in range(N)]} if passages else {}),
     )
-    declared = pa.schema([schemas.PARENT]) if passages else pa.schema([])
-    schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
-    write_map(tmp_path / "map", table.select(schema.names).cast(schema), LEAVES, 2, leaves_per_document=2)
-    return LeafMap.open(tmp_path / "map"), vector_NM, unit(rng, 3, M)
+    return leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES), vector_NM, unit(rng, 3, M)
 
 
 def found(world, k=N, codec=None, leaves=range(LEAVES)):
