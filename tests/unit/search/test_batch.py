@@ -199,12 +199,9 @@ def test_the_command(published, file, tmp_path, capsys):
     ("options", "wrong"),
     [
         (["--queries", "FILE"], "--queries: got no --out; allowed: with --out FILE"),
-        (["--documents"], "--documents: got no --out"),
         (["oak", "--queries", "FILE", "--out", "OUT"], "--queries: got a query too; allowed: one of them"),
         (["--documents", "--queries", "FILE", "--out", "OUT"], "--documents: got --queries too; allowed: one of them"),
-        (["oak", "--documents", "--out", "OUT"], "--documents: got a query too"),
         (["--out", "OUT"], "--out, --plan, --workers, --address: allowed: with --queries or --documents"),
-        (["oak", "--workers", "2"], "--workers, --address: allowed: with"),
         (["--documents", "--out", "OUT", "--budget", "5"], "budget: this index has no cross-encoder"),
         (["--documents", "--out", "OUT", "--mode", "hybrid"], "mode: got 'hybrid' with a vector, which has no words"),
         (["--documents", "--out", "OUT", "--filter", '{"month": 1}'], "month"),
@@ -239,13 +236,6 @@ def test_neighbours_are_the_nearest_of_all_other_documents(published, searcher, 
         assert len(set(found)) == len(found) == min(k, len(TEXTS) - 1)
         np.testing.assert_allclose(row["scores"], score_NN[own, found], atol=1e-5)
         np.testing.assert_allclose(row["scores"], np.sort(score_NN[own])[::-1][:k][: len(found)], atol=1e-5)
-
-
-def test_neighbours_that_meet_a_filter_are_found_for_every_document(published, tmp_path):
-    where = {"year": {"gte": 1990}}
-    rows = neighbours_of(published, tmp_path, "-k", "3", "--beam", "9", "--filter", json.dumps(where))
-    assert len(rows) == len(TEXTS)
-    assert all(len(row["ids"]) == 3 and all(int(name[1:]) >= 90 for name in row["ids"]) for row in rows)
 
 
 def test_a_passage_is_no_neighbour_of_its_own_document():

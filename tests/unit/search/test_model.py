@@ -7,9 +7,7 @@ import torch
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.revise import give_up
 from rayhier.model.router import save_router
-from rayhier.search.coded_router import CodedRouter
 from rayhier.search.model import Model
 from rayhier.spec import JobSpec
 
@@ -39,16 +37,6 @@ def test_leaves_are_visited_densest_first_which_is_not_most_probable_first():
     np.testing.assert_allclose(densities_QB - densities_QB[:, :1], by_hand_QB - by_hand_QB[:, :1], atol=1e-5)
     assert (np.diff(densities_QB) <= 0).all()
     assert (np.diff(log_prob_QB) > 0).any()
-
-
-def test_leaves_that_were_given_up_do_not_count_among_many():
-    router = LearnedIvfRouter(8, 640, 1, 0).requires_grad_(requires_grad=False)
-    router.begin(torch.randn(640, 8, generator=torch.Generator().manual_seed(1)))
-    give_up(router, range(16))
-    assert isinstance(model(router, "learned_ivf").router, CodedRouter)
-    for more in (range(17), range(630)):  # codes cannot be made of ten leaves
-        give_up(router, more)
-        assert model(router, "learned_ivf").router is router
 
 
 def test_a_model_with_another_router_does_not_keep_those_before(tmp_path):

@@ -83,26 +83,6 @@ def test_equals_bm25s(world, k):
     check(*world, k)
 
 
-def test_a_score_is_the_same_however_the_index_is_divided(world):
-    leaf_map, _, queries = world
-    whole, scan = lists_of(leaf_map)
-    score_QK, row_QK = whole.best(queries, 20)
-    ids = [name for segment in scan.segments for name in segment.ids().to_pylist()]
-    score_of = [{} for _ in queries]
-    for part in (range(1), range(1, 7), range(7, LEAVES)):
-        lists, part_scan = lists_of(leaf_map, part)
-        names = [name for segment in part_scan.segments for name in segment.ids().to_pylist()]
-        for query, (score_K, row_K) in enumerate(zip(*lists.best(queries, 20), strict=True)):
-            pairs = {names[row]: score for score, row in zip(score_K.tolist(), row_K, strict=True) if row >= 0}
-            assert not score_of[query].keys() & pairs.keys()
-            score_of[query] |= pairs
-    for query, (score_K, row_K) in enumerate(zip(score_QK, row_QK, strict=True)):
-        for score, row in zip(score_K.tolist(), row_K, strict=True):
-            assert row < 0 or score_of[query][ids[row]] == score
-        best = sorted(score_of[query].values(), reverse=True)[:20]
-        assert best == [score for score in score_K.tolist() if score > 0][:20]
-
-
 def test_only_allowed_rows_are_results(world):
     leaf_map, _, queries = world
     lists, _ = lists_of(leaf_map)

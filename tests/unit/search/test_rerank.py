@@ -237,27 +237,6 @@ def learned(tmp_path, **own):
     return artifact(tmp_path, "factors", write)
 
 
-def test_a_bias_brings_a_document_forward(world, tmp_path, passages):
-    """Once a round says how scores follow the prior, the document of the large bias is read next."""
-    factors = Factors.open(learned(tmp_path), "m")
-    expects = np.array([9.0 if n == 1 else 0.0 for n in range(N)])
-    reads = []
-
-    def score(queries, texts):
-        numbers = [int(text.split()[1].removeprefix("d")) for text in texts]
-        reads.append(numbers)
-        return expects[numbers] + 0.1 * np.arange(len(numbers))[::-1]
-
-    spec = AxnRerank(type="axn", budget=8, rounds=4)
-    ranking = found(world)
-    Reranker(spec, score, factors=factors)(("a",) * 3, world[2], ranking, 5)
-    names = ranking.documents["doc_id"].to_pylist()
-    pools = [{int(names[row].removeprefix("d")) for row in rows[rows >= 0]} for rows in ranking.row_QK]
-    held = sum(1 in pool for pool in pools)  # in passages, only where it is the one nearest to the query
-    assert held > 0
-    assert sum(numbers.count(1) for numbers in reads) == held
-
-
 def test_factors_of_another_model_are_refused(tmp_path):
     with pytest.raises(InputError, match="was made for model m, not other; run the spec again"):
         Factors.open(learned(tmp_path), "other")

@@ -6,11 +6,10 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.model.encoded import Encoded
-from rayhier.search.hybrid import Lexical
-from rayhier.search.level_similarity import FlatQuery, Shortlist
+from rayhier.search.level_similarity import FlatQuery
 from rayhier.search.request import Limits, Rules
 from rayhier.search.rerank import Reranker
-from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan, Words
+from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan
 from rayhier.search.routes import Routes
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
@@ -24,8 +23,8 @@ WHERE = Bound("year", "gte", 2019)
 RNR = Rnr(type="rnr", budget=2, pool=4)
 
 
-def ranking(*queries, visited=None, with_vectors=False):
-    """A ranking in which each query has scores by id; it scored as many documents, or as many as `visited` says."""
+def ranking(*queries, with_vectors=False):
+    """A ranking in which each query has scores by id."""
     ids = sorted({name for scores in queries for name in scores})
     q, width = len(queries), max(map(len, queries))
     score_QK, row_QK = np.full((q, width), -np.inf, np.float32), np.full((q, width), -1)
@@ -38,17 +37,8 @@ def ranking(*queries, visited=None, with_vectors=False):
         documents |= {"title": pa.array([""] * len(ids)), "doc_id": documents["id"]}
         vectors = np.random.default_rng(0).normal(size=(len(ids), 3)).astype(np.float32)
         documents["vector"] = columns.vector_column(vectors, pa.float32())
-    scored_Q = np.array([len(scores) for scores in queries] if visited is None else visited)
+    scored_Q = np.array([len(scores) for scores in queries])
     return Ranking(score_QK, row_QK, pa.table(documents), scored_Q, scored_Q, np.ones(q, np.int64))
-
-
-def lexical(*queries, bases, with_vectors=False):
-    """What BM25 found: scores by id of each query, and the scores of these documents by their vectors."""
-    words = ranking(*queries, with_vectors=with_vectors)
-    base_QK = np.full(words.row_QK.shape, -np.inf, np.float32)
-    for query, row_K in enumerate(words.row_QK):
-        base_QK[query, row_K >= 0] = [bases[words.ids[row]] for row in row_K[row_K >= 0]]
-    return Lexical(words, base_QK)
 
 
 def found_by(ranking):
@@ -86,13 +76,6 @@ def unwidened(*_):
     raise AssertionError("no query visits more leaves")
 
 
-def shortlist(*queries, again=None):
-    """A part's shortlist, and its scores by another kind."""
-    listed = ranking(*queries)
-    again_QT = None if again is None else np.where(listed.row_QK >= 0, again, -np.inf)
-    return Shortlist(listed.score_QK, listed.row_QK, listed.documents, 8, again_QT)
-
-
 class Further:
     """Leaves that queries visit when they visit more; notes the queries."""
 
@@ -124,20 +107,6 @@ def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
     assert [len(scan.query_QM) for (scan,) in rounds] == [2, 1]
     assert further.asked == [([VECTORS[1].tolist()], 8)]
     assert found_by(found.ranking) == [{"a": 0.9, "b": 0.8}, {"d": 0.75, "c": 0.7}]
-
-
-def test_hybrid_with_a_filter_counts_words_in_the_first_round_alone():
-    rules, further = rules_of(beam=1, hybrid={"depth": 2}), Further()
-    retrieval = Retriever(rules, further)(rules.request(["oak"], mode="hybrid", filter=WHERE), routes([[3]]))
-    words = lexical({"b": 2.0}, bases={"b": 0.8})
-    rounds, found = driven(
-        retrieval,
-        [Reply([ranking({"a": 0.9})]), Reply([words])],
-        [Reply([ranking({"a": 0.9, "b": 0.8})])],
-    )
-    assert [[type(work) for work in work_of_round] for work_of_round in rounds] == [[Scan, Words], [Scan]]
-    assert found_by(found.ranking) == [{"b": 1.1, "a": 0.9}]
-    assert found.leaves_QB.tolist() == [[3, 0, 1]]
 
 
 def reranked(spec, base_weight=0.0):
@@ -172,13 +141,6 @@ def test_a_pool_beyond_its_limit_is_refused_before_anything_is_read():
         next(retriever(rules.request(TEXTS), routes(), np.array([2, 9])))
     (scan,) = next(retriever(rules.request(TEXTS), routes(), np.array([1, 9])))
     assert isinstance(scan, Scan)
-
-
-def test_a_lost_part_is_named_by_the_queries_that_needed_it():
-    rules = rules_of(beam=1)
-    reply = Reply([ranking({"a": 0.9}, {})], [[], ["shards-1"]])
-    _, found = driven(Retriever(rules, unwidened)(rules.request(TEXTS), routes()), [reply])
-    assert (found_by(found.ranking), found.lost) == ([{"a": 0.9}, {}], [[], ["shards-1"]])
 
 
 def test_a_query_that_lacks_a_part_visits_no_more_leaves():

@@ -1,7 +1,5 @@
 """Rows are scored again by their stored vectors: a few queries together, in several threads, from several files."""
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +9,6 @@ import torch
 from rayhier.cluster.library import faiss
 from rayhier.search import rows as module
 from rayhier.search.rows import TOGETHER, Rows
-from rayhier.search.threads import single_products
 
 SIZES, M = (70, 1, 55), 24
 
@@ -72,26 +69,3 @@ def test_long_lists_are_scored_in_blocks_and_alone_as_in_a_batch(rows, stored, t
             alone = rows.scored(query_QM[query, None], row_T[None])
             np.testing.assert_array_equal(alone.score_QT[0], found.score_QT[query])
             np.testing.assert_array_equal(alone.row_QT[0], found.row_QT[query])
-
-
-def test_torch_has_its_threads_again_whoever_ends_first(threads):
-    """Two threads whose products are single overlap; neither keeps the other's single thread."""
-    inside, left = Barrier(2), Barrier(2)
-
-    def first():
-        with single_products():
-            inside.wait()
-            left.wait()
-        return torch.get_num_threads()
-
-    def second():
-        inside.wait()
-        with single_products():
-            left.wait()
-        return torch.get_num_threads()
-
-    with ThreadPoolExecutor(2) as both:
-        calls = [both.submit(first), both.submit(second)]
-        assert [call.result() for call in calls] == [threads, threads]
-    with ThreadPoolExecutor(1) as later:
-        assert later.submit(torch.get_num_threads).result() == threads == torch.get_num_threads()

@@ -15,7 +15,6 @@ from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
-from rayhier.search.answer import answers
 from rayhier.search.retrieve import Exact
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
@@ -213,24 +212,6 @@ def test_what_was_removed_is_not_found_and_what_was_added_is(root, assign, vecto
     assert rows < sum(part.scanned for part in before) + 2 * Q
     # The old version still has them.
     assert scan(LeafScan.mapped(LeafMap.open(root, 1), codec), query, leaves, K) == before
-
-
-@pytest.mark.parametrize("groups", [2, 5])
-def test_ranges_of_leaves_together_are_the_whole(root, asked, groups):
-    query, leaves = asked
-    cuts = np.linspace(0, L, groups + 1).astype(int)
-    whole = scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K)
-    ranges = [range(first, last) for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
-    parts = [scan(LeafScan.mapped(LeafMap.open(root), leaves=one), query, leaves, K) for one in ranges]
-    rankings = [LeafScan.mapped(LeafMap.open(root), leaves=one).scan(query, leaves, K) for one in ranges]
-    merged = answers(merge(rankings, K), leaves, 1, K)
-    for number, expected in enumerate(whole):
-        own = [part[number] for part in parts]
-        assert sum(part.visited for part in own) == expected.visited
-        assert sum(part.scanned for part in own) == expected.scanned
-        assert [hit.id for hit in merged[number].hits] == [hit.id for hit in expected.hits]
-        for one, part in zip(ranges, own, strict=True):
-            assert {hit.leaf for hit in part.hits} <= set(one)
 
 
 def test_a_scan_that_was_filtered_goes_without_the_collector(root, asked):

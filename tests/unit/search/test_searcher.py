@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 
 from rayhier.search.__main__ import main
-from rayhier.search.scan import LeafScan
-from rayhier.spec import InputError
-from rayhier.storage.leaf_map import LeafMap
 
 from . import numbered
-from .numbered import L, N, leaf_table
+from .numbered import L, N
 
 vectors, router, leaf_of, leaf_map, leaves, searcher = (
     getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "leaves", "searcher")
@@ -53,13 +50,3 @@ def test_the_shell_refuses_a_count_out_of_range(tmp_path, option, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([str(tmp_path), "oak", option])
     assert "usage: rayhier search" in capsys.readouterr().err
-
-
-def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_of, tmp_path, write_map, monkeypatch):
-    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    root = tmp_path / "map"
-    manifest = write_map(root, leaf_table(vectors, leaf_of), L, 3)
-    (root / manifest.shards[-1].file.name).write_bytes(b"damaged")
-    LeafScan.mapped(LeafMap.open(root), leaves=range(max(manifest.shards[0].leaves) + 1)).open()
-    with pytest.raises(InputError, match="bytes"):
-        LeafScan.mapped(LeafMap.open(root)).open()

@@ -1,6 +1,5 @@
 """What a deployment refuses to be told, before anything starts."""
 
-
 import pytest
 from pydantic import ValidationError
 

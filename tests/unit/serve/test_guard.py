@@ -152,7 +152,8 @@ def peer(name, **others):
 def test_one_peer_takes_no_more_than_its_share_of_the_slots():
     async def main():
         async def hang(scope, receive, send):
-            await leave.wait()
+            if scope["path"] != "/healthz":
+                await leave.wait()
             await answer(scope, receive, send)
 
         leave = asyncio.Event()
@@ -165,6 +166,9 @@ def test_one_peer_takes_no_more_than_its_share_of_the_slots():
         assert sent.statuses == [503]
         await guard(peer("c"), whole, sent)
         assert sent.statuses == [503, 503]
+        assert (b"retry-after", b"1") in sent[0]["headers"]
+        await guard(peer("c", path="/healthz"), whole, healthy := Sent())
+        assert healthy.statuses == [200]
         leave.set()
         await asyncio.gather(*working)
         assert sorted(sent.statuses) == [200] * 4 + [503] * 2
