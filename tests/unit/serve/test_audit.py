@@ -9,17 +9,15 @@ import numpy as np
 import pytest
 
 from rayhier.index.stats import ServedRecall, recall_advice
-from rayhier.search.request import Request
 from rayhier.search.retrieve import Exact
 from rayhier.search.snapshot import Seen, Snapshot
 from rayhier.serve.args import Auditing
 from rayhier.serve.backend import audit as module
 from rayhier.serve.backend.audit import Audit
-from rayhier.serve.metrics import Metrics
 from rayhier.spec.filter import parse
 
 from .conftest import TEXTS, N
-from .stand_ins import Noting, ask, engine_of, near_groups
+from .stand_ins import ask, engine_of, near_groups
 
 ALL = Auditing(share=1, cpu=1)
 
@@ -137,28 +135,6 @@ def taking(seconds, read):
     return of_seen
 
 
-def test_queries_that_are_drawn_meanwhile_are_skipped(engine, clock):
-    noting = Noting()
-    audit = Audit(engine, ALL, Metrics(noting))
-
-    async def searches():
-        await ask(engine, TEXTS[:5], 3, 2)
-        await audit._task
-
-    asyncio.run(searches())
-    assert (audit.recall.queries, audit.skipped) == (1, 4)
-    names = [name for name, _, _ in noting.told]
-    assert (names.count("rayhier_audited"), names.count("rayhier_audits_skipped")) == (1, 4)
-
-
-def test_nothing_is_drawn_where_it_is_off_or_words_order(engine, clock):
-    Audit(engine, Auditing(share=0))
-    assert engine.answered is None
-    audit = Audit(engine, ALL)
-    audit.draw(Request(["a"], 3, 0), None, SimpleNamespace(near=None, lost=[[]]), None)
-    assert (audit._task, audit.skipped) == (None, 0)
-
-
 def test_a_group_that_is_lost_ends_an_audit(engine, clock):
     audit = Audit(engine, ALL)
 
@@ -199,18 +175,6 @@ def ignoring_seen(engine):
         return await read(work, queries, replace(view, seen=None))
 
     return of_work
-
-
-def test_an_audit_ends_where_another_version_is_served(engine, clock):
-    audit = Audit(engine, ALL)
-
-    async def search():
-        await ask(engine, TEXTS[:1], 3, 2)
-        engine.view = replace(engine.view, seen=Seen("a", 2, 5))
-        await audit._task
-
-    asyncio.run(search())
-    assert (audit.recall, audit.skipped) == (None, 1)
 
 
 @pytest.mark.parametrize(("mean", "n"), [(0.95, 50), (0.9, 400), (1.0, 30)])

@@ -43,21 +43,6 @@ def run(test):
     asyncio.run(limited())
 
 
-def test_what_comes_while_a_batch_is_at_work_is_asked_together():
-    async def test():
-        asked = Asked()
-        batches = Batches(asked, 10)
-        tasks = await started(asked, batches, ("a",), ("b",), ("c",))
-        asked.go.set()
-        answers = await asyncio.gather(*tasks)
-        assert [answer for answer, _ in answers] == ["a!", "b!", "c!"]
-        assert asked.batches == [["a"], ["b", "c"]]
-        assert list(batches.sizes) == [1, 2]
-        assert all(0 <= seconds < 10 for _, seconds in answers)
-
-    run(test)
-
-
 def test_only_equal_keys_go_together_and_sizes_have_a_limit():
     async def test():
         asked = Asked()

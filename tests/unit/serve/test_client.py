@@ -66,9 +66,7 @@ def pauses(monkeypatch):
 
 REFUSALS = {
     "its own": (b'{"error": {"code": "overloaded", "message": "full"}}', "overloaded", "full"),
-    "Serve's": (b"Request dropped", "http", "Request dropped"),
     "another server's": (b"[]", "http", r"\[\]"),
-    "one of other types": (b'{"error": {"code": 3, "message": []}}', "http", '"code": 3'),
 }
 
 
@@ -80,8 +78,8 @@ def test_refusals(server, client, said, code, message):
     assert (caught.value.status, caught.value.code, caught.value.headers) == (503, code, {"Retry-After": "1"})
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("place", ["http://127.0.0.1:{}/elsewhere", "//[", None])
+@pytest.mark.parametrize("status", [301, 308])
+@pytest.mark.parametrize("place", ["http://127.0.0.1:{}/elsewhere", None])
 def test_an_answer_that_points_elsewhere_is_not_followed(server, client, status, place):
     place = place and place.format(server.server_port)
     server.answer = (status, {} if place is None else {"Location": place}, b"<html>moved</html>")
@@ -117,14 +115,8 @@ RESULT = {"id": "d1", "score": 0.5, "leaf": 3, "title": "", "text": "", "fields"
 
 MISFITS = {
     "a proxy's page": (b"<html>Sign in</html>", r"/v1/search: the answer is not JSON: '<html>Sign in</html>'"),
-    "nothing": (b"", "/v1/search: the answer is not JSON: ''"),
-    "bytes": (b"\xff\xfe{", "/v1/search: the answer is not JSON"),
     "JSON of another kind": (b"[]", r"/v1/search: the answer: got \[\]"),
     "an older server's": (json.dumps({**FULL, "version": None}).encode(), "/v1/search: version: got None"),
-    "without a key": (
-        json.dumps({**ANSWERED, "mode": "dense", "ms": {}}).encode(),
-        "/v1/search: model: missing .*another version",
-    ),
     "a newer server's": (json.dumps({**FULL, "cost": 3}).encode(), "/v1/search: cost: got 3: Extra"),
     "of another type inside": (
         json.dumps({**FULL, "results": [RESULT, {**RESULT, "score": "high"}]}).encode(),
@@ -141,12 +133,6 @@ def test_an_answer_of_other_types(server, client, said, message):
         client.search("oak")
     assert (caught.value.status, caught.value.code) == (200, "misfit")
     assert len(str(caught.value)) < 400
-
-
-def test_an_answer_that_is_cut_off(server, client):
-    server.answer = (200, {"Content-Length": "900"}, b'{"results": [')
-    with pytest.raises(ApiError, match=r"/v1/search: .*received 13 bytes, expected 900"):
-        client.search("oak")
 
 
 def test_numbers_of_other_types(server, client):
@@ -188,13 +174,8 @@ ENDLESS = {}
 ENDLESS["not"] = ENDLESS
 VALUES = {
     "an infinite number": ({"price": {"lt": math.inf}}, r"filter.price.lt: got inf; allowed: text, finite numbers, "),
-    "no number": ({"and": [{"a": 1}, {"price": np.float32("nan")}]}, r"filter.and\[1\].price: got .*nan"),
     "no number in an array": ({"price": {"in": np.array([0, np.nan])}}, r"filter.price.in\[1\]: got nan"),
     "a number beyond floats": ({"price": 10**400}, "filter.price: got 1000"),
-    "one that Python does not write": ({"price": -(10**5000)}, "filter.price: got what is too large"),
-    "a set": ({"year": {"in": {1}}}, r"filter.year.in: got \{1\}"),
-    "bytes": ({"lang": b"en"}, "filter.lang: got b'en'"),
-    "a date": ({"year": np.datetime64("2021-01-01")}, r"filter.year: got .*2021-01-01"),
     "a key that is no text": ({"not": {2021: True}}, r"filter.not: got \{2021: True\}"),
     "itself": (ENDLESS, r"filter(\.not)*.*: got "),
 }
@@ -211,28 +192,15 @@ def test_filters_that_are_no_json(server, client, where, said):
 
 MISTAKES = {
     "text for a batch": (lambda client: client.search_batch("oak"), "questions: got text; allowed: a list of texts"),
-    "bytes for a batch": (lambda client: client.search_batch(b"oak"), "questions: got text"),
     "no questions": (lambda client: client.search_batch([]), "questions: got none; allowed: at least one"),
-    "an empty array": (lambda client: client.search_batch(np.zeros((0, 3))), "questions: got none"),
     "both kinds": (lambda client: client.search_batch(["oak", [1, 2]]), "questions: got texts and vectors"),
-    "an empty vector": (
-        lambda client: client.search([]),
-        r"question: got \[\]; allowed: a text, or a list of finite numbers",
-    ),
-    "an empty vector among others": (lambda client: client.search_batch([[1], []]), r"question: got \[\]"),
     "texts for one question": (lambda client: client.search(["oak", "elm"]), r"question: got \['oak', 'elm'\]"),
-    "digits": (lambda client: client.search(["1", "2"]), r"question: got \['1', '2'\]"),
     "bytes": (lambda client: client.search(b"oak"), "question: got b'oak'"),
-    "vectors for one question": (lambda client: client.route(np.eye(2)), "question: got array"),
     "nothing": (lambda client: client.search(None), "question: got None"),
-    "a number beyond floats": (lambda client: client.search([1, 10**400]), r"question: got \[1, 1000"),
     "one that Python does not write": (lambda client: client.search([10**5000]), "question: got what is too large"),
     "no number": (lambda client: client.search_batch([[0.5, np.nan]]), r"question: got \[0.5, nan\]"),
-    "an infinite number": (lambda client: client.route(np.array([np.inf])), r"question: got array\(\[inf\]\)"),
-    "rerank": (lambda client: client.search("oak", rerank=b"no"), "rerank: got b'no'; allowed: text, finite"),
     "k as text": (lambda client: client.search("oak", k="5"), "k: got '5'; allowed: a whole number"),
     "k true": (lambda client: client.search("oak", k=True), "k: got True; allowed: a whole number"),
-    "half a beam": (lambda client: client.route("oak", beam=1.5), "beam: got 1.5; allowed: a whole number"),
     "include as text": (lambda client: client.search("oak", include="title"), "include: got text 'title'"),
 }
 

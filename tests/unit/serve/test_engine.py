@@ -154,13 +154,6 @@ def test_documents_are_those_of_all_groups(engine, groups, searcher):
     assert found == [document for document in everything if document.id == "d3"]
 
 
-def test_documents_of_a_lost_group_are_missing(engine, groups):
-    groups[0].gone = True
-    everything, lost = asyncio.run(engine.documents(Listing("", 1_000)))
-    assert lost == [groups[0].name]
-    assert len(everything) < N
-
-
 def test_a_long_text_is_cut_before_it_is_tokenised(searcher):
     encoder = searcher.model.text_encoder
     long = "oak elm fern " * 100_000

@@ -174,24 +174,6 @@ def test_either_ingress_shows_what_was_answered(cluster):
     asyncio.run(main())
 
 
-def test_what_the_writer_refuses_is_refused_by_the_ingress(cluster):
-    async def main():
-        async with cluster() as now:
-            await now.put("a", key="k-1")
-            for work, status, code in (
-                (now.ingresses[1]._writer.delete(["nosuch"]), 404, "no_document"),
-                (now.ingresses[1]._writer.put([{"id": "a", "text": "b"}], "k-1", "other"), 422, "key_reused"),
-                (now.ingresses[1]._writer.put([{"id": "a", "text": ""}]), 422, "invalid"),
-                (now.ingresses[1]._writer.rollback(7), 404, "no_version"),
-            ):
-                with pytest.raises(ApiError) as caught:
-                    await work
-                assert (caught.value.status, caught.value.code) == (status, code)
-            assert await now.put("a", by=1, key="k-1") == await now.put("a", by=0, key="k-1")
-
-    asyncio.run(main())
-
-
 def test_an_ingress_that_does_not_follow_reads_storage(cluster):
     """The change is answered once the ingress may not answer by what it knows any more."""
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.retrieve import Flat, Scan, Words
+from rayhier.search.retrieve import Scan
 from rayhier.serve.backend.groups import Group, ShardRange
 from rayhier.serve.errors import LostError
 from rayhier.spec.filter import Bound
@@ -94,35 +94,9 @@ def test_scans_that_differ_are_read_apart(other):
     assert [ranking.ids.tolist() for ranking in answers] == [["d1"], ["d2"], ["d3"]]
 
 
-def test_filters_go_alone():
-    """Also those that are equal."""
-    works, answers = read_at_once(scan_of(1, where=WHERE), scan_of(2, where=WHERE))
-    assert [(numbers_of(work), work.where) for work in works] == [([1], WHERE), ([2], WHERE)]
-    assert [ranking.ids.tolist() for ranking in answers] == [["d1"], ["d2"]]
-
-
 def test_so_many_queries_are_read_together_at_most():
     works, _ = read_at_once(scan_of(1, 2), scan_of(3), scan_of(4), scan_of(5), together=3)
     assert [numbers_of(work) for work in works] == [[1, 2, 3], [4, 5]]
-
-
-def test_words_and_levels_wait_for_no_scan():
-    words, level = Words(["oak"], np.zeros((1, 2), np.float32), 5), Flat(None, 3)
-
-    async def main():
-        shards = Shards()
-        group = Group(ShardRange("shards-0", range(3)), shards, at_once=1)
-        asked = [asyncio.create_task(group.read(work)) for work in (scan_of(1), words, words, level)]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        begun = list(shards.works)
-        shards.let_go.set()
-        return begun, await asyncio.gather(*asked)
-
-    begun, answers = run(main())
-    assert len(begun) == 4
-    assert sum(work is words for work in begun) == 2
-    assert answers[1:] == [words, words, level]
 
 
 def test_so_many_calls_are_on_their_way_at_once():

@@ -76,19 +76,6 @@ def test_the_deadline_counts_from_the_first_byte():
     run(main())
 
 
-def test_an_answer_that_has_begun_is_cut_off():
-    async def main():
-        async def begin(scope, receive, send):
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await asyncio.Event().wait()
-
-        sent = Sent()
-        await Guard(begin, Tokens(None), RequestLimits(seconds=0.01))(SCOPE, whole, sent)
-        assert sent.statuses == [200]
-
-    run(main())
-
-
 def test_a_client_that_leaves_gets_no_answer():
     async def main():
         receive, messages = chunks(b"{")

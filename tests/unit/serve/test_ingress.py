@@ -172,20 +172,6 @@ def test_what_nobody_waits_for_is_cancelled_where_it_is_made(handle):
     run(main())
 
 
-def test_late_with_one_answer_is_not_lost_for_others(handle):
-    async def main():
-        group = group_of(handle, seconds=0.01)
-        handle.read.outcome = handle.hang
-        with pytest.raises(LostError, match="shards-0"):
-            await group.read(SCAN)
-        handle.read.outcome = handle.answer
-        assert await group.read(SCAN) == []
-        await group.client._back
-        assert (group.client.lost, handle.ping.calls) == (False, 1)
-
-    run(main())
-
-
 def test_what_a_dying_replica_was_asked_another_answers(handle):
     async def main():
         group = group_of(handle)

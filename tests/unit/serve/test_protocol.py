@@ -75,16 +75,6 @@ def test_trailers_are_limited_as_heads_are(monkeypatch, piece, refuses):
         assert flood(one, 2_000_000_000, piece * (10_000 // len(piece))) < 2_000_000_000
 
 
-def test_blank_lines_keep_no_connection_open(monkeypatch):
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
-    request = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-    with listening(app, http=LimitedProtocol) as number, connected(number, request) as one:
-        assert one.recv(65_536).startswith(b"HTTP/1.1 200")
-        one.sendall(b"\r\n")
-        while one.recv(65_536):
-            pass
-
-
 def test_a_head_that_is_too_long_is_431(port):
     with connected(port, b"GET / HTTP/1.1\r\nX: " + b"x" * HEAD_BYTES) as one:
         assert refused(one) == (431, "head_too_large")

@@ -9,7 +9,6 @@ import pytest
 from rayhier.index.change import delete
 from rayhier.search.index import open_leaf_map
 from rayhier.search.retrieve import Scan
-from rayhier.search.scan import LeafScan
 from rayhier.search.snapshot import Seen
 from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
@@ -57,19 +56,6 @@ def fail(group, times):
     return left
 
 
-def test_a_ping_searches_every_file(group, monkeypatch):
-    plain, asked = LeafScan.scan, []
-    monkeypatch.setattr(
-        LeafScan, "scan", lambda scan, *given, **named: asked.append(given) or plain(scan, *given, **named)
-    )
-    asyncio.run(group.ping())
-    ((query_QM, leaves_QB, k, _),) = asked
-    assert (query_QM.shape, k) == ((1, 32), 1)
-    shards = group._newest.manifest.shards
-    assert len(shards) > 1
-    assert [any(leaf in shard.leaves for leaf in leaves_QB[0]) for shard in shards] == [True] * len(shards)
-
-
 def test_what_fails_twice_in_a_row_loads_anew(group):
     whole, broken = ids(group), group._newest
     fail(group, 99)
@@ -79,16 +65,6 @@ def test_what_fails_twice_in_a_row_loads_anew(group):
             ids(group)
     assert ids(group) == whole
     assert group._newest is not broken
-
-
-def test_a_success_between_starts_the_count_again(group):
-    broken, left = group._newest, fail(group, 2)  # at once, and again in the thread
-    for _ in range(3):
-        with pytest.raises(RuntimeError, match="a damaged file"):
-            ids(group)
-        ids(group)
-        left[0] = 2
-    assert group._newest is broken
 
 
 def mapped(home):
@@ -117,15 +93,6 @@ def test_serve_asks_after_the_files_too(group, home):
     asyncio.run(group.check_health())
     assert group._newest is not before
     assert ids(group) == whole
-
-
-def test_a_file_that_was_overwritten_while_nobody_served_it(group, home, published):
-    whole = ids(group)
-    version, leaves = group._version, group._range
-    group._newest.close()
-    del group
-    overwrite(mapped(home)[0], b"\xff" * 64)
-    assert ids(ShardGroup(version, leaves)) == whole
 
 
 def copied(published, tmp_path):

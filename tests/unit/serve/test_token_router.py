@@ -94,14 +94,6 @@ def by_hand(encoder, router, text):
     return (tokens @ router.cells.centroid_LM.T).amax(dim=0).argsort(descending=True).tolist()
 
 
-def test_documents_lie_in_the_leaves_of_their_tokens(leaf_map, encoder, model):
-    leaves = {
-        row["doc_id"]: row["leaf"] for shard in leaf_map.manifest.shards for row in leaf_map.read(shard).to_pylist()
-    }
-    assert leaves == {f"d{n}": by_hand(encoder, model.router, text)[0] for n, text in enumerate(TEXTS)}
-    assert len(set(leaves.values())) > 1
-
-
 def test_a_search_visits_the_leaves_of_the_tokens_and_ranks_by_vectors(searcher, encoder, model):
     answers = searcher.search(TEXTS[:9], k=3, beam=2)
     vectors = encoder.encode(TEXTS)

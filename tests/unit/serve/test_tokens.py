@@ -2,7 +2,6 @@
 
 import logging
 import os
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -166,19 +165,6 @@ def test_a_token_of_a_file_whose_size_and_times_stay(files, tokens):
     os.utime(files[0], ns=(before.st_atime_ns, before.st_mtime_ns))
     assert files[0].stat().st_size == before.st_size
     assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-2")) == (401, 200)
-
-
-def test_a_file_that_could_not_be_read_is_read_as_soon_as_it_can_be(files, tokens, monkeypatch):
-    """By its mode; root reads every file, so that the failure is made here."""
-    files[0].write_text("sesame-22")
-
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    with monkeypatch.context() as unreadable:
-        unreadable.setattr(Path, "read_bytes", refuse)
-        assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-22")) == (200, 401)
-    assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-22")) == (401, 200)
 
 
 def test_over_http(files, tokens):
