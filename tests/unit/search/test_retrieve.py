@@ -143,19 +143,6 @@ def test_a_pool_beyond_its_limit_is_refused_before_anything_is_read():
     assert isinstance(scan, Scan)
 
 
-def test_a_query_that_lacks_a_part_visits_no_more_leaves():
-    rules, further = rules_of(beam=1, widest=2), Further()
-    retrieval = Retriever(rules, further)(rules.request(TEXTS, filter=WHERE), routes())
-    rounds, found = driven(
-        retrieval,
-        [Reply([ranking({}, {})], [["shards-0"], []])],
-        [Reply([ranking({"c": 0.7})], [["shards-1"]])],
-    )
-    assert [len(scan.query_QM) for (scan,) in rounds] == [2, 1]
-    assert further.asked == [([VECTORS[1].tolist()], 2)]
-    assert (found_by(found.ranking), found.lost) == ([{}, {"c": 0.7}], [["shards-0"], ["shards-1"]])
-
-
 NOTHING = Reply([], [["shards-0", "shards-1"]] * 2)
 ALL_LOST = {
     "dense": ({"beam": 1}, {}, None, [NOTHING]),

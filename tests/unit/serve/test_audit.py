@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from rayhier.index.stats import ServedRecall, recall_advice
 from rayhier.search.retrieve import Exact
-from rayhier.search.snapshot import Seen, Snapshot
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import Auditing
 from rayhier.serve.backend import audit as module
 from rayhier.serve.backend.audit import Audit
@@ -145,36 +144,6 @@ def test_a_group_that_is_lost_ends_an_audit(engine, clock):
 
     asyncio.run(search())
     assert (audit.recall, audit.skipped) == (None, 1)
-
-
-def test_versions_share_a_mean_and_models_do_not(engine, clock):
-    audit, counts = Audit(engine, ALL), []
-
-    async def search(seen):
-        engine.view = replace(engine.view, seen=seen)
-        counts.append(None if audit.recall is None else audit.recall.queries)
-        await ask(engine, TEXTS[:1], 3, 2)
-        await audit._task
-        counts.append(audit.recall.queries)
-
-    async def searches():
-        for seen in (Seen("a", 1, 0), Seen("a", 2, 5), Seen("b", 3, 5)):
-            await search(seen)
-
-    for group in engine.view.groups:
-        group.shards.read = lambda work, seen=None, read=group.shards.read: read(work)
-    engine._read = ignoring_seen(engine)
-    asyncio.run(searches())
-    assert counts == [None, 1, 1, 2, None, 1]
-
-
-def ignoring_seen(engine):
-    read = engine._read
-
-    async def of_work(work, queries, view):
-        return await read(work, queries, replace(view, seen=None))
-
-    return of_work
 
 
 @pytest.mark.parametrize(("mean", "n"), [(0.95, 50), (0.9, 400), (1.0, 30)])

@@ -9,7 +9,6 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.snapshot import Snapshot
 from rayhier.search.stored import Listing, Lookup
-from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.backend.version import Version, split
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
@@ -62,14 +61,6 @@ def test_answers_by_hand(engine, published, searcher, k, beam):
     assert set(found.ms) == {"queue", "encode", "route", "scan", "total"}
 
 
-def test_a_group_is_asked_only_for_its_own_leaves(engine, groups):
-    asyncio.run(ask(engine, TEXTS, 3, 1))
-    assert sum(len(scan.leaves_QB) for group in groups for scan in group.works) == N
-    for group in groups:
-        visited = np.concatenate([scan.leaves_QB for scan in group.works])
-        assert ((visited >= group.leaves.start) & (visited < group.leaves.stop)).all()
-
-
 def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, searcher):
     groups[-1].gone = True
     found = asyncio.run(ask(engine, TEXTS, 200, 1))
@@ -107,15 +98,6 @@ def test_a_question_that_lacks_a_group_visits_no_further_leaves(engine, groups):
         assert lost == [groups[-1].name]
         assert not answer.enough
         assert answer.leaves[-1] in groups[-1].leaves or len(answer.leaves) > 1
-
-
-def test_a_damaged_shard_is_named(damageable, tmp_path, monkeypatch):
-    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    shard = next((damageable / "index").rglob("data/0.parquet"))
-    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    pinned, _ = Version.newest(str(damageable))
-    with pytest.raises(InputError, match=r"data/0\.parquet: SHA-256"):
-        ShardGroup(pinned, range(3))
 
 
 def test_a_pinned_version_outlives_the_next_one(damageable):

@@ -158,22 +158,6 @@ class Silent:
     count = set = observe
 
 
-def test_either_ingress_shows_what_was_answered(cluster):
-    async def main():
-        async with cluster() as now:
-            for number in range(10):
-                told = await now.put(f"n{number}", by=number % 2)
-                assert told.seen.log == number + 1
-                for by in (0, 1):
-                    assert await now.shows(by, f"n{number}") == (True, told.seen)
-            assert now.sizes() == [N + 10] * 2
-            await now.ingresses[1]._writer.delete(["n3", "d7"])
-            assert [(await now.shows(by, "n3"))[0] for by in (0, 1)] == [False, False]
-            assert now.sizes() == [N + 8] * 2
-
-    asyncio.run(main())
-
-
 def test_an_ingress_that_does_not_follow_reads_storage(cluster):
     """The change is answered once the ingress may not answer by what it knows any more."""
 

@@ -94,26 +94,6 @@ def test_scans_that_differ_are_read_apart(other):
     assert [ranking.ids.tolist() for ranking in answers] == [["d1"], ["d2"], ["d3"]]
 
 
-def test_so_many_queries_are_read_together_at_most():
-    works, _ = read_at_once(scan_of(1, 2), scan_of(3), scan_of(4), scan_of(5), together=3)
-    assert [numbers_of(work) for work in works] == [[1, 2, 3], [4, 5]]
-
-
-def test_so_many_calls_are_on_their_way_at_once():
-    async def main():
-        shards = Shards()
-        group = Group(ShardRange("shards-0", range(3)), shards, together=1, at_once=2)
-        asked = [asyncio.create_task(group.read(scan_of(n))) for n in range(5)]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        begun = len(shards.works)
-        shards.let_go.set()
-        await asyncio.gather(*asked)
-        return begun, len(shards.works)
-
-    assert run(main()) == (2, 5)
-
-
 def test_all_whose_scans_are_read_together_learn_that_the_shards_are_lost():
     async def main():
         shards = Shards()

@@ -9,7 +9,7 @@ from ray.serve.exceptions import BackPressureError
 
 from rayhier.search.retrieve import Flat, Scan
 from rayhier.serve.backend import handles as module
-from rayhier.serve.backend.handles import DeploymentClient, ScorerHandle, ShardHandle
+from rayhier.serve.backend.handles import DeploymentClient, ShardHandle
 from rayhier.serve.errors import ApiError, LostError
 
 from .virtual_time import run
@@ -150,24 +150,6 @@ def test_a_late_group_that_is_alive_has_all_its_time(handle):
         assert (handle.alive.calls, handle.ping.calls, group.client.lost) == (1, 0, False)
         ends.set()
         assert await asyncio.gather(*asked) == [[]] * 3
-
-    run(main())
-
-
-def test_what_nobody_waits_for_is_cancelled_where_it_is_made(handle):
-    async def main():
-        scores = ScorerHandle(DeploymentClient("reranker", handle, ping_seconds=0.05))
-        handle.score.outcome = handle.hang
-        with pytest.raises(LostError):
-            await scores.score(["a"], ["b"], 0.01)
-        assert handle.score.cancelled == 1
-        asked = asyncio.create_task(scores.score(["a"], ["b"], 60.0))
-        await asyncio.sleep(0.01)
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        assert handle.score.cancelled == 2
-        assert not scores.client.lost
 
     run(main())
 

@@ -50,10 +50,3 @@ def test_prometheus_reads_what_was_noted():
 
 def test_what_was_not_measured_is_no_number():
     assert math.isnan(shown(Prometheus())["rayhier_recall",])
-
-
-def test_two_servers_of_a_process_count_apart():
-    first, second = Prometheus(), Prometheus()
-    Metrics(first).serves(4)
-    Metrics(second).serves(5)
-    assert (shown(first)["rayhier_version",], shown(second)["rayhier_version",]) == (4, 5)

@@ -68,12 +68,6 @@ def test_nothing_else_is_open(client, path):
     assert error(client.get(path, headers={"Authorization": f"Bearer {TOKEN}"}))[:2] == (404, "not_found")
 
 
-def test_below_another_path_it_is_open_too(tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    deep = TestClient(app_of(Canned(), tokens=Tokens(str(tmp_path / "token"))), root_path="/deep")
-    assert deep.get("/deep/").status_code == deep.get("/deep/page/page.css").status_code == 200
-
-
 def test_every_file_has_a_path_and_packages_carry_it():
     names = {path.name for path in FOLDER.iterdir()}
     assert names == set(FILES.values())

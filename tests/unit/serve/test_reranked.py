@@ -154,28 +154,6 @@ def test_scores_that_are_none_lose_the_cross_encoder(engine_by):
     assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
 
 
-def test_who_leaves_takes_the_calls_along(engine_by):
-    at_work, ended, began = [], [], asyncio.Event()
-
-    async def hangs(queries, items):
-        at_work.append(len(items))
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(len(items))
-
-    async def main():
-        asked = asyncio.create_task(ask(engine_by(SPECS[0], hangs), ["leaf root"], 7, 3, budget=6))
-        await began.wait()
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-
-    asyncio.run(main())
-    assert at_work == ended == [2]
-
-
 def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, clock):
     async def main():
         go, arrived = asyncio.Event(), asyncio.Semaphore(0)

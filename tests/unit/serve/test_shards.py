@@ -85,16 +85,6 @@ def test_a_mapped_file_that_is_overwritten(group, home):
     assert path.read_bytes() == good
 
 
-def test_serve_asks_after_the_files_too(group, home):
-    whole, before = ids(group), group._newest
-    asyncio.run(group.check_health())
-    assert group._newest is before
-    overwrite(mapped(home)[-1], b"\xff" * 64)
-    asyncio.run(group.check_health())
-    assert group._newest is not before
-    assert ids(group) == whole
-
-
 def copied(published, tmp_path):
     """A copy of a published index that a test may change: its version, manifest, leaves and root."""
     work = shutil.copytree(published, tmp_path / "work")
@@ -136,29 +126,6 @@ def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, publish
             await group.read(scan, Seen(manifest.model, 7, 0))
         with pytest.raises(InputError, match="got model fedcba987654; allowed: "):
             await group.read(scan, Seen("fedcba987654", 2, 0))  # of an application that another replaces
-
-    asyncio.run(main())
-
-
-def test_where_version_follows_on_version_few_older_ones_stay_open(home, published, tmp_path, monkeypatch):
-    """Each open version has memory of its own: a server to which documents stream must not open them all."""
-    version, manifest, leaves, root = copied(published, tmp_path)
-    scan = Scan(QUERY, LEAVES, 5)
-
-    async def main():
-        group = ShardGroup(version, leaves, 60.0)
-        for number in range(1, 7):
-            if number > 1:
-                delete(root, [f"d{number}"])
-            await group.read(scan, Seen(manifest.model, number, 0))
-        assert set(group._versions) == set(range(1, 7))  # within seconds a request may read each
-        monkeypatch.setattr("rayhier.serve.backend.shards.SOON", 0.0)
-        delete(root, ["d8"])
-        await group.read(scan, Seen(manifest.model, 7, 0))
-        assert set(group._versions) == {5, 6, 7}
-        answer = await group.read(scan, Seen(manifest.model, 2, 0))  # a slow request opens its version anew
-        assert set(group._versions) == {2, 5, 6, 7}
-        assert len(answer.documents)
 
     asyncio.run(main())
 

@@ -4,16 +4,13 @@ import logging
 import os
 
 import pytest
-from fastapi.testclient import TestClient
 
 from rayhier.serve.app import build
-from rayhier.serve.args import RequestLimits, ServeArgs
+from rayhier.serve.args import ServeArgs
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http import tokens as module
 from rayhier.serve.http.tokens import Tokens, read_token
 from rayhier.spec import InputError
-
-from .stand_ins import Canned, app_of, error
 
 TOKENS = {
     "missing": (None, "cannot be read: No such file"),
@@ -165,15 +162,3 @@ def test_a_token_of_a_file_whose_size_and_times_stay(files, tokens):
     os.utime(files[0], ns=(before.st_atime_ns, before.st_mtime_ns))
     assert files[0].stat().st_size == before.st_size
     assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-2")) == (401, 200)
-
-
-def test_over_http(files, tokens):
-    client = TestClient(app_of(Canned(), RequestLimits(), tokens))
-    asked = {"json": {"query": "oak"}, "headers": {"Authorization": "Bearer sesame-1"}}
-    assert client.post("/v1/search", **asked).status_code == 200
-    refused = client.put("/v1/documents", **asked)
-    assert error(refused)[:2] == (403, "forbidden")
-    allowed = client.put("/v1/documents", json={}, headers={"Authorization": "Bearer poppy-1"})
-    assert error(allowed)[:2] == (422, "invalid")  # past the token
-    files[0].write_text("sesame-22")
-    assert error(client.post("/v1/search", **asked))[:2] == (401, "unauthorized")

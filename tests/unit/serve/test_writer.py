@@ -165,11 +165,8 @@ def test_a_document_is_found_as_soon_as_it_is_answered(server, published):
     told = server.put(doc("new", "another text"), doc("d7", OPEN))
     assert (told["documents"], told["replaced"], told["log"]) == (2, 2, 2)
     assert server.ids(OPEN)[0] == "d7"
-    assert server.index()["documents"] == N + 1
-    told = server.delete("d7", "new")
-    assert (told["documents"], told["log"]) == (2, 3)
+    server.delete("d7", "new")
     assert {"d7", "new"}.isdisjoint(server.ids(OPEN, 50))
-    assert server.document("d7") is None
     assert server.index()["documents"] == N - 1
 
 
@@ -297,6 +294,10 @@ REFUSED = {
     "a field of another type": (doc("a", fields={"year": "old"}), "documents[0]: field of the wrong type"),
     "a vector of another dimension": (doc("a", vector=[1.0, 0.0]), "documents[0].vector: got 2 numbers; allowed: 32"),
     "a vector of another length": (doc("a", vector=[2.0] * 32), "documents[0].vector: of length 11.31; allowed: unit"),
+    "no base64": (doc("a", vector=""), "documents.0.vector: got a text of 0 characters; allowed: numbers, or base64"),
+    "a few bytes": (doc("a", vector="AACAPwA="), "documents.0.vector: got a text of 8 characters"),
+    "base64 of two numbers": (doc("a", vector=pack([1.0, 0.0])), "documents[0].vector: got 2 numbers; allowed: 32"),
+    "base64 of NaN": (doc("a", vector=pack([float("nan")] * 32)), "vectors: 1 of 1 hold NaN, infinity"),
     "a long id": (doc("x" * 10_000), "documents[0]: id too long"),
 }
 
@@ -341,21 +342,6 @@ def test_a_vector_may_be_base64_of_its_numbers(server):
     for name, vector in zip(("v", "w"), vectors[5:7].tolist(), strict=True):
         answer = server.client.post("/v1/search", json={"vector": vector, "k": 1}, headers=READ).json()
         assert [(result["id"], result["score"]) for result in answer["results"]] == [(name, pytest.approx(1.0))]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    {
-        "": "documents.0.vector: got a text of 0 characters; allowed: numbers, or base64 of float32 numbers",
-        "AACAPwA=": "documents.0.vector: got a text of 8 characters",
-        pack([1.0, 0.0]): "documents[0].vector: got 2 numbers; allowed: 32",
-        pack([float("nan")] * 32): "vectors: 1 of 1 hold NaN, infinity",
-    }.items(),
-)
-def test_a_text_that_is_no_vector_is_refused(open_server, text, said):
-    server = open_server()
-    assert said in server.put(doc("a", vector=text), status=422)["error"]["message"]
-    assert server.index()["log"] == 0
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
