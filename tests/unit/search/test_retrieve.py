@@ -12,14 +12,12 @@ from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan
 from rayhier.search.routes import Routes
 from rayhier.spec import InputError
-from rayhier.spec.filter import Bound
 from rayhier.spec.search import AxnRerank, Rnr, SearchSpec
 from rayhier.storage import columns
 
 LEAVES, ROWS = 8, 16
 TEXTS = ["oak", "elm"]
 VECTORS = np.eye(2, 3, dtype=np.float32)
-WHERE = Bound("year", "gte", 2019)
 RNR = Rnr(type="rnr", budget=2, pool=4)
 
 
