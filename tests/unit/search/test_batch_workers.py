@@ -1,4 +1,4 @@
-"""A worker of a batch without Ray: words, and which workers are asked."""
+"""A worker of a batch without Ray, in every mode."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Four-bit codes against what they stand for, and the codebook of a leaf map over its versions."""
+"""Four-bit codes against what they stand for."""
 
 import numpy as np
 import pytest

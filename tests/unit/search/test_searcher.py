@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from rayhier.search.__main__ import main
-
 from . import numbered
 from .numbered import L, N
 
-vectors, router, leaf_of, leaf_map, leaves, searcher = (
-    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "leaves", "searcher")
+vectors, router, leaf_of, leaf_map, searcher = (
+    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "searcher")
 )
 
 
@@ -33,20 +31,3 @@ def test_search(searcher, vectors, leaf_of, k, beam):
             found = int(hit.id[1:])
             assert (hit.leaf, hit.title, hit.text) == (leaf_of[found], f"title {found}", f"text {found}")
             assert hit.score == pytest.approx(vectors[row] @ vectors[found], abs=1e-6)
-
-
-def test_the_shell_says_where_no_index_is(tmp_path, capsys):
-    assert main([str(tmp_path), "oak"]) == 2
-    assert "current.json: no such file; build an index with rayhier run" in capsys.readouterr().err
-
-
-def test_the_shell_refuses_a_question_without_words(tmp_path, capsys):
-    assert main([str(tmp_path), "  "]) == 2
-    assert "query: got " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["-k=0", "-k=10001", "-k=x", "--beam=0"])
-def test_the_shell_refuses_a_count_out_of_range(tmp_path, option, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main([str(tmp_path), "oak", option])
-    assert "usage: rayhier search" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the shell prints of an answer."""
+"""What the shell prints of an answer, and what it refuses."""
 
 import json
 from types import SimpleNamespace
@@ -97,3 +97,20 @@ def test_a_filter(printed):
 def test_a_filter_that_is_none(printed, given, said):
     (line,) = printed([HIT], "--filter", given)
     assert said in line
+
+
+def test_the_shell_says_where_no_index_is(tmp_path, capsys):
+    assert main([str(tmp_path), "oak"]) == 2
+    assert "current.json: no such file; build an index with rayhier run" in capsys.readouterr().err
+
+
+def test_the_shell_refuses_a_question_without_words(tmp_path, capsys):
+    assert main([str(tmp_path), "  "]) == 2
+    assert "query: got " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["-k=0", "-k=10001", "-k=x", "--beam=0"])
+def test_the_shell_refuses_a_count_out_of_range(tmp_path, option, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([str(tmp_path), "oak", option])
+    assert "usage: rayhier search" in capsys.readouterr().err

@@ -13,7 +13,6 @@ from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import Auditing
 from rayhier.serve.backend import audit as module
 from rayhier.serve.backend.audit import Audit
-from rayhier.spec.filter import parse
 
 from .conftest import TEXTS, N
 from .stand_ins import ask, engine_of, near_groups
@@ -99,17 +98,6 @@ def test_recall_is_that_of_an_offline_search(engine, searcher, clock, monkeypatc
     assert recall.low < wanted < recall.high
     assert audited(engine, TEXTS[:9], beam=9).recall.mean == 1
     assert audited(engine, TEXTS[:9], k=100, beam=9).recall.mean == 1
-
-
-def test_a_filter_holds_for_the_exact_search_too(engine, clock):
-    audit, where = Audit(engine, ALL), parse({"year": {"gte": 2000}}, {"year": "int"})
-
-    async def search():
-        await ask(engine, ["oak elm"], 7, 9, where)
-        await audit._task
-
-    asyncio.run(search())
-    assert audit.recall.mean == 1
 
 
 def test_it_rests_in_proportion_to_its_work(engine, clock, monkeypatch):

@@ -1,4 +1,4 @@
-"""Errors of the framework, which quote of a request no more than a little."""
+"""A message about a version that cannot be restored names no folder of the server."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""BM25 and hybrid search over shard groups: what offline search finds, a lost group, and what the API refuses."""
+"""BM25 and hybrid search over shard groups: what offline search finds, and a lost group."""
 
 import asyncio
 import json

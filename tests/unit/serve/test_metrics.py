@@ -1,4 +1,4 @@
-"""What a server notes, by name, tags and value, and how this process shows it to Prometheus."""
+"""What Prometheus reads of a server."""
 
 import math
 

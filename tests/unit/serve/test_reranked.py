@@ -1,4 +1,4 @@
-"""Served re-ranking: through the engine equal to offline, lost without harm, and what the API refuses."""
+"""Served re-ranking: through the engine equal to offline, and lost without harm."""
 
 import asyncio
 
@@ -15,6 +15,7 @@ from rayhier.serve.errors import ApiError, LostError
 from rayhier.spec.search import AxnRerank, Rnr
 
 from .stand_ins import Scores, ask, engine_of, near_groups, ruled
+from .test_admission import Clock
 
 SPECS = [AxnRerank(type="axn", budget=6, rounds=3), Rnr(type="rnr", budget=5, pool=20), Rnr(type="rnr", pool="all")]
 
@@ -84,16 +85,6 @@ def test_without_the_cross_encoder_answers_are_those_of_the_scan(engine_by):
     assert plain.lost == [[], []]
     for answer, wanted in zip(given.answers, plain.answers, strict=True):
         assert (answer.hits, answer.calls) == (wanted.hits, None)
-
-
-class Clock:
-    """Time that passes only where a test says so."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -116,58 +115,6 @@ def test_another_model_takes_the_place_of_the_one_that_is_served(kind, open_serv
     assert not pins.held(old)
     assert pins.held(new)
     assert ids(server.search(TEXTS[3], 10)) == ids(after)
-
-
-def test_answers_and_changes_while_the_model_is_swapped(open_server, work, train_again):
-    nows, stop, answers, written = {MODEL: current.read(work)}, threading.Event(), [], {}
-    server = open_server(shard_groups=2)
-    server.put(doc("early", f"{OPEN} early"))
-    server.delete("d11")
-
-    def search(number):
-        n = number
-        while not stop.is_set():
-            text = TEXTS[n % N]
-            answers.append((text, server.search(text, 10)))
-            n += 7
-
-    def write(number):
-        n = 0
-        while not stop.is_set():
-            name = f"w{number}-{n}"
-            told = server.put(doc(name, f"{OPEN} {name}"))
-            written[name] = told
-            seen = server.search(f"{OPEN} {name}", 100, min_log=told["log"])
-            assert name in ids(seen)
-            n += 1
-
-    with ThreadPoolExecutor(6) as pool:
-        tasks = [*(pool.submit(search, n) for n in range(4)), *(pool.submit(write, n) for n in range(2))]
-        try:
-            while len(answers) < 20 or len(written) < 5:
-                assert not any(task.done() for task in tasks)
-                stop.wait(0.01)
-            nows[OTHER_MODEL] = train_again()
-            look(server)
-            assert server.index()["model"] == OTHER_MODEL
-            enough, more = len(answers) + 20, len(written) + 5
-            while len(answers) < enough or len(written) < more:
-                assert not any(task.done() for task in tasks)
-                stop.wait(0.01)
-        finally:
-            stop.set()
-        for task in tasks:
-            task.result()
-    assert {answer["model"] for _, answer in answers} == {MODEL, OTHER_MODEL}
-    assert {told["model"] for told in written.values()} == {MODEL, OTHER_MODEL}
-    assert not any(answer["partial"] for _, answer in answers)
-    for text, answer in answers[:: max(1, len(answers) // 40)]:
-        assert ids(answer) == replayed(work, nows, text, answer)
-    there = server.all_ids()
-    assert set(there) == {*(f"d{n}" for n in range(N) if n != 11), "early", *written}
-    assert len(there) == len(set(there)) == server.index()["documents"]
-    logs = [told["log"] for told in written.values()]
-    assert len(set(logs)) == len(logs)
 
 
 def test_a_key_of_a_change_before_the_swap_changes_nothing_after_it(open_server, work, train_again):

@@ -170,18 +170,6 @@ def test_a_document_is_found_as_soon_as_it_is_answered(server, published):
     assert server.index()["documents"] == N - 1
 
 
-def test_what_was_written_is_there_after_a_death(server, open_server, published):
-    server.put(doc("a"), doc("b"))
-    server.delete("b", "d3")
-    server.close()
-    again = open_server()
-    assert again.index()["log"] == 2
-    assert again.ids(OPEN)[0] == "a"
-    assert "d3" not in again.all_ids()
-    assert again.index()["documents"] == N
-    assert again.put(doc("c"))["log"] == 3
-
-
 def test_offline_search_sees_the_tail_and_any_earlier_change(server, published):
     server.put(doc("a"))
     server.put(doc("b", OPEN + " quagga"))
