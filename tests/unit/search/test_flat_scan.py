@@ -1,7 +1,5 @@
 """A search by a level of the tree against brute force over every document."""
 
-import asyncio
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +12,11 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.flat_scan import FlatScan
 from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.request import Rules
 from rayhier.search.scan import LeafScan
-from rayhier.serve.backend.engine import Engine, View
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
-
-from ..serve.stand_ins import Here, Near, ask
 
 N, Q, M, D, K = 300, 20, 12, 5, 10
 
@@ -182,41 +176,6 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, finish,
         np.testing.assert_allclose(scores, [documents[name] for name in own], atol=1e-5)
     assert found.scanned_Q.tolist() == [0 if finish == "none" else rows for _, rows in wanted]
     assert (found.visited_Q == len(vectors)).all()
-
-
-def read_by(levels):
-    return lambda work: levels.shortlist(work.query, work.results, work.where, needs=work.needs)
-
-
-@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
-def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
-    there, _ = passages
-    asked = spec(level=3, finish=finish, k=4, **({} if finish == "none" else {"shortlist": 12}))
-    level_similarity, queries = LevelSimilarity.of(asked.search, router), unit(1, Q)
-
-    def levels(leaves):
-        return FlatScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=leaves), 1e9)
-
-    ranges = [range(7), range(7, 20), range(20, 2**D)]
-    groups = [levels(leaves) for leaves in ranges]
-    model = SimpleNamespace(
-        flat_query=lambda encoded: level_similarity.query(router, encoded), router=router, spec=asked, widen=None
-    )
-    near = [
-        Near("near", own, Here(SimpleNamespace(read=read_by(one)))) for own, one in zip(ranges, groups, strict=True)
-    ]
-    rules = Rules(asked.search, 2**D, sum(there.manifest.counts), groups=len(near))
-    served = asyncio.run(ask(Engine(View(model, near, rules, N, np.array(there.manifest.counts))), queries, 4))
-    query = level_similarity.query(router, Encoded.of(queries))
-    whole = ranked(levels(range(2**D)), query, 4, 12)
-    for answer, own, scores in zip(served.answers, ids(whole), whole.score_QK, strict=True):
-        assert [hit.id for hit in answer.hits] == own
-        np.testing.assert_allclose([hit.score for hit in answer.hits], scores, atol=1e-6)
-    assert {answer.documents for answer in served.answers} == {there.manifest.documents}
-    # Each group scored its own shortlist again.
-    scored = sum(one.shortlist(query, 12).scored for one in groups)
-    assert [answer.scored for answer in served.answers] == scored.tolist()
-    assert (scored > whole.scanned_Q).all() or finish == "none"
 
 
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])

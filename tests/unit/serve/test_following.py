@@ -22,8 +22,6 @@ from rayhier.serve.errors import ApiError
 from rayhier.serve.ingress import Ingress
 from rayhier.serve.writer import WriterReplica
 
-from .conftest import N
-
 LEAVE = 1.0
 """Seconds for which an ingress may answer without the Writer, in these tests."""
 
@@ -218,27 +216,6 @@ def test_another_writer_goes_on_and_knows_the_keys(cluster):
             assert time.monotonic() - began > 0.5 * LEAVE  # readers of the Writer before may answer till then
             assert (await now.put("b")).seen.log == 2
             assert [(await now.shows(by, "b"))[0] for by in (0, 1)] == [True, True]
-
-    asyncio.run(main())
-
-
-def test_folds_and_rollbacks_reach_both(cluster):
-    async def main():
-        async with cluster() as now:
-            await now.put("a")
-            writer, _ = now.handle.replica._begun
-            await writer.publisher.fold()
-            told = await now.put("b", by=1)
-            assert told.seen.version == 2
-            for by in (0, 1):
-                assert await now.shows(by, "a") == (True, told.seen)
-            back = await now.ingresses[0]._writer.rollback(1, "r-1")
-            assert (back.seen.version, back.seen.log, back.documents) == (3, 2, N)
-            for by in (0, 1):
-                assert await now.shows(by, "a") == (False, back.seen)
-            assert await now.ingresses[1]._writer.rollback(1, "r-1") == back
-            with pytest.raises(ApiError, match="used with another body"):
-                await now.ingresses[1]._writer.rollback(2, "r-1")
 
     asyncio.run(main())
 
