@@ -261,24 +261,3 @@ class Scores:
 
     async def answers(self):
         return self.there
-
-
-class Noting:
-    """Instruments that note what they are told, in order."""
-
-    def __init__(self):
-        self.told = []
-
-    def observe(self, name, value, tags):
-        self.told.append((name, value, tags))
-
-    def count(self, name, value, tags):
-        self.told.append((name, value, tags))
-
-    def set(self, name, value):
-        self.told.append((name, value, None))
-
-    @property
-    def tags(self):
-        """Names and tags alone, without values."""
-        return [(name, tags) for name, _, tags in self.told]
