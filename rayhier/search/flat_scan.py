@@ -83,14 +83,6 @@ class FlatPart:
         return np.asarray(again_TX @ query_X)
 
 
-def stored_part(
-    similarity: LevelSimilarity, stored_NL: npt.NDArray[Any], vector_NM: npt.NDArray[Any], row_N: Ints
-) -> FlatPart:
-    """Make a searchable part of documents from their leaf probabilities as stored [n, l] and their vectors [n, m]."""
-    again = numbers_again(similarity, vector_NM if similarity.again == "vectors" else stored_NL)
-    return FlatPart(similarity, flat(level_of_all(similarity, stored_NL), similarity.comparison), row_N, again)
-
-
 def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
     """Compute documents' numbers at the searched level h, [n, 2^h], from their stored leaf probabilities [n, l]."""
     level_NK = np.empty((len(stored_NL), 2**similarity.level), np.float32)
