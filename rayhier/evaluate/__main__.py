@@ -15,7 +15,7 @@ from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
     from rayhier.dataset.measures import Judge
-    from rayhier.search.request import Request
+    from rayhier.search.request.request import Request
     from rayhier.search.snapshot import Snapshot
 
 TOGETHER = 64

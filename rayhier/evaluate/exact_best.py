@@ -8,7 +8,7 @@ from rayhier.arrays import Floats
 from rayhier.dataset.documents import result_numbers
 from rayhier.dataset.ranking import ID, Ranking, compact, merge
 from rayhier.progress import Bar
-from rayhier.search.exact import exact_rows
+from rayhier.search.segment.exact import exact_rows
 from rayhier.storage import columns
 from rayhier.storage.leaf_map import LeafMap, Shard
 

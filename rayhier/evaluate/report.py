@@ -12,9 +12,9 @@ from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.model.adoption import Adoption
-from rayhier.search.calibration import ChosenBeam
-from rayhier.search.fusion_weight import FusionWeight
+from rayhier.search.request.calibration import ChosenBeam
 from rayhier.search.rerank import RerankWeight
+from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json
 from rayhier.storage import files

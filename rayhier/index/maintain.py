@@ -35,8 +35,8 @@ from rayhier.model.placing import choose
 from rayhier.model.revise import flat, give_up, in_use, move, split
 from rayhier.model.router import Router, save_router
 from rayhier.model.spill import CANDIDATES
-from rayhier.search.scan import LeafScan
-from rayhier.search.segment import Segment, leaf_pairs
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.segment import Segment, leaf_pairs
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.search import CACHE_BYTES, LOSSLESS
 from rayhier.storage import columns, files, leaf_map

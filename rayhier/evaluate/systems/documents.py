@@ -16,8 +16,8 @@ from rayhier.dataset.documents import read_vectors, result_numbers
 from rayhier.dataset.holdout import Holdout, holdout_size
 from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.alone import seconds_of
-from rayhier.search.exact import exact
-from rayhier.search.filter import matching
+from rayhier.search.segment.exact import exact
+from rayhier.search.segment.filter import matching
 from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact

@@ -10,10 +10,11 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.index.vacuum import vacuum
-from rayhier.search import batch, query_files
 from rayhier.search.__main__ import main
-from rayhier.search.batch import Job, in_this_process
-from rayhier.search.query_files import QueryFile
+from rayhier.search.batch import job as batch
+from rayhier.search.batch import query_files
+from rayhier.search.batch.job import Job, in_this_process
+from rayhier.search.batch.query_files import QueryFile
 from rayhier.search.retrieve import Found
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rayhier.search import ray as batch_ray
-from rayhier.search.batch import answered
-from rayhier.search.query_files import Chunk
-from rayhier.search.ray import Worker
+from rayhier.search.batch import ray as batch_ray
+from rayhier.search.batch.job import answered
+from rayhier.search.batch.query_files import Chunk
+from rayhier.search.batch.ray import Worker
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage import current

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rayhier.search.codebook import Codebook
-from rayhier.search.lists import FileLists, LeafLists
+from rayhier.search.segment.codebook import Codebook
+from rayhier.search.segment.lists import FileLists, LeafLists
 
 N, Q, M = 3_000, 40, 30
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.dataset.documents import Copies
-from rayhier.search.lists import LeafLists
+from rayhier.search.segment.lists import LeafLists
 
 M, L = 4, 6
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.search.filter import matching
+from rayhier.search.segment.filter import matching
 from rayhier.spec.filter import MOST_VALUES, as_json, parse
 from rayhier.storage.schemas import FIELDS
 

@@ -9,9 +9,9 @@ from rayhier.index.assign import Assigner
 from rayhier.index.change import delete
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.search.flat_scan import FlatScan
-from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.flat_scan import FlatScan
+from rayhier.search.segment.level_similarity import LevelSimilarity
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas

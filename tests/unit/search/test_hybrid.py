@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.bm25 import Words
-from rayhier.search.hybrid import RANKS, WordScan, compared, fused
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.hybrid import RANKS, WordScan, compared, fused
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec, SearchSpec
 

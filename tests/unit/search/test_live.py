@@ -11,9 +11,9 @@ import pytest
 from rayhier.dataset.ranking import merge
 from rayhier.dataset.words import words
 from rayhier.search.retrieve import Exact, Scan, Words
+from rayhier.search.segment.stored import Listing, Lookup, documents
+from rayhier.search.segment.tail import Tail
 from rayhier.search.snapshot import Snapshot
-from rayhier.search.stored import Listing, Lookup, documents
-from rayhier.search.tail import Tail
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import parse
 from rayhier.storage.change_log import Change

@@ -8,7 +8,7 @@ import torch
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -72,7 +72,7 @@ def test_lists_that_cannot_be_written_are_named(root, asked, tmp_path, monkeypat
     def full(*_):
         raise RuntimeError("Error in void faiss::write_InvertedLists: write error")
 
-    monkeypatch.setattr("rayhier.search.codecs.faiss.write_index", full)
+    monkeypatch.setattr("rayhier.search.segment.codecs.faiss.write_index", full)
     with pytest.raises(
         InputError, match=r"lists\.faiss: cannot be written \(.*\); is there space left\?; searches cache"
     ):

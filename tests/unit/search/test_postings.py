@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rayhier.dataset.words import language_of, postings, words
-from rayhier.search.bm25 import Words
-from rayhier.search.hybrid import WordScan
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.hybrid import WordScan
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
 

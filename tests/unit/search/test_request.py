@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayhier.search.calibration import Calibration
-from rayhier.search.request import NO_WORDS, Limits, Request, Rules
+from rayhier.search.request.calibration import Calibration
+from rayhier.search.request.request import NO_WORDS, Limits, Request, Rules
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
 from rayhier.spec.query import check_text

@@ -6,11 +6,11 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.model.encoded import Encoded
-from rayhier.search.level_similarity import FlatQuery
-from rayhier.search.request import Limits, Rules
+from rayhier.search.request.request import Limits, Rules
+from rayhier.search.request.routes import Routes
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan
-from rayhier.search.routes import Routes
+from rayhier.search.segment.level_similarity import FlatQuery
 from rayhier.spec import InputError
 from rayhier.spec.search import Rerank, SearchSpec
 from rayhier.storage import columns

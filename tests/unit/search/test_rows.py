@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rayhier.cluster.library import faiss
-from rayhier.search import rows as module
-from rayhier.search.rows import TOGETHER, Rows
+from rayhier.search.segment import rows as module
+from rayhier.search.segment.rows import TOGETHER, Rows
 
 SIZES, M = (70, 1, 55), 24
 

@@ -7,8 +7,8 @@ import pytest
 
 from rayhier.search import __main__ as shell
 from rayhier.search.__main__ import main
-from rayhier.search.answer import Answer, Hit
-from rayhier.search.request import Request, Rules
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.request import Request, Rules
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import SearchSpec

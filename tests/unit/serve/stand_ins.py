@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from rayhier.index.nodes import NodeTable
 from rayhier.model.encoded import Encoded
-from rayhier.search.answer import Answer, Hit
-from rayhier.search.request import Rules
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.request import Rules
+from rayhier.search.request.routes import Routes
 from rayhier.search.retrieve import RERANKER
-from rayhier.search.routes import Routes
+from rayhier.search.segment.stored import Lookup, Stored
 from rayhier.search.snapshot import Seen
-from rayhier.search.stored import Lookup, Stored
 from rayhier.serve.application import check_index
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.backend.admission import Admission

@@ -11,9 +11,9 @@ from fastapi.testclient import TestClient
 from openapi_spec_validator import validate
 
 from rayhier.model.encoded import Encoded
-from rayhier.search.answer import Answer, Hit
-from rayhier.search.routes import Routes
-from rayhier.search.stored import Lookup
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.routes import Routes
+from rayhier.search.segment.stored import Lookup
 from rayhier.serve.backend.engine import Answers
 from rayhier.serve.errors import overloaded
 from rayhier.serve.http.tokens import Tokens

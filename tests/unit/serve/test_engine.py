@@ -7,8 +7,8 @@ import pytest
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
+from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.snapshot import Snapshot
-from rayhier.search.stored import Listing, Lookup
 from rayhier.serve.backend.version import Version, split
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rayhier.search.stored import Lookup
+from rayhier.search.segment.stored import Lookup
 from rayhier.serve import ingress as ingress_module
 from rayhier.serve import writer as writer_module
 from rayhier.serve.application import check_index

@@ -8,8 +8,8 @@ import shutil
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from rayhier.search.answer import Hit
-from rayhier.search.stored import Stored
+from rayhier.search.request.answer import Hit
+from rayhier.search.segment.stored import Stored
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import RETRY, ApiError

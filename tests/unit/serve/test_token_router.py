@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from rayhier.embed.encode import TextEncoder
 from rayhier.index.assign import Assigner
 from rayhier.model.cells import Cells
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage import schemas

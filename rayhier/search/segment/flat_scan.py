@@ -14,10 +14,10 @@ import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Needs, by_name
-from rayhier.search.exact import FlatSearch, flat
-from rayhier.search.level_similarity import FlatQuery, LevelSimilarity, Shortlist, leading
-from rayhier.search.rows import RankedRows, lacks
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.exact import FlatSearch, flat
+from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity, Shortlist, leading
+from rayhier.search.segment.rows import RankedRows, lacks
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
 from rayhier.storage import cache, columns

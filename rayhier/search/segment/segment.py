@@ -28,10 +28,10 @@ from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import ID, Needs
 from rayhier.dataset.words import word_hashes
-from rayhier.search import codecs
-from rayhier.search.codebook import Codebook
-from rayhier.search.filter import matching
-from rayhier.search.lists import FileLists
+from rayhier.search.segment import codecs
+from rayhier.search.segment.codebook import Codebook
+from rayhier.search.segment.filter import matching
+from rayhier.search.segment.lists import FileLists
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import Codec
 from rayhier.storage import cache, columns

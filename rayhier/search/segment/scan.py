@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Needs, Ranking
 from rayhier.dataset.words import word_hashes
-from rayhier.search.codebook import Codebook, codebook_of
-from rayhier.search.lists import FileLists, LeafLists
-from rayhier.search.rows import RankedRows, Rows, in_leaves, lacks
-from rayhier.search.segment import Segment
+from rayhier.search.segment.codebook import Codebook, codebook_of
+from rayhier.search.segment.lists import FileLists, LeafLists
+from rayhier.search.segment.rows import RankedRows, Rows, in_leaves, lacks
+from rayhier.search.segment.segment import Segment
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import LOSSLESS, Codec, SearchSpec
 from rayhier.storage.leaf_map import LeafMap, Shard
