@@ -1,4 +1,4 @@
-"""Do held-out queries say beforehand whether a trained encoder is better than its base? `make bench-adopt`.
+"""Predicted and real gains of a trained encoder over its base, on small collections.
 
 Small collections are cut from larger ones: halves of SciFact, topics of acl_title2abs, parts of speech of
 oewn_examples, and cranfield, whose queries are no one's train queries. Of each collection's train and dev queries half,
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import cache
+from benchmarks.collection import HCE, Collection, validated
 from benchmarks.commands import Options, clock
 from benchmarks.default_training import answers, both
 from benchmarks.fusion import DEPTH, NDCG, listed
-from benchmarks.hce.bench import Bench, validated
 from benchmarks.machine import set_threads
 from benchmarks.tables import table
 from benchmarks.training import encode, train
@@ -32,16 +32,15 @@ from rayhier.dataset.spans import Spans, span_queries
 from rayhier.dataset.words import words
 from rayhier.embed.precision import as_embedded
 from rayhier.model.adoption import Adoption
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact_rows
-from rayhier.search.fusion_weight import WEIGHTS, best
+from rayhier.search.segment.exact import exact_rows
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.fusion_weight import WEIGHTS, best
 from rayhier.spec.search import UNTAUGHT_WEIGHT
 from rayhier.spec.train import ContrastTraining
 from rayhier.train.adopt import Searches, at_best, by_folds, needs_folds, weights
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast, EncoderPhase
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
-from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import pseudo_pairs
@@ -63,7 +62,7 @@ class Small:
     """A small collection: some documents of a larger one, and the queries whose answers all lie in them."""
 
     name: str
-    bench: Bench
+    data: Collection
     row_N: Ints
     queries: Queries
     shared: bool = False
@@ -72,15 +71,15 @@ class Small:
     @cached_property
     def documents(self) -> Documents:
         """The documents, in the order of the larger collection."""
-        larger = self.bench.collection.documents
+        larger = self.data.documents
         return Documents([larger.ids[row] for row in self.row_N], larger.vector_NM[self.row_N])
 
     @cached_property
     def spans(self) -> Spans:
         """Pseudo-queries of the documents."""
-        larger = self.bench.spans
+        larger = self.data.spans
         assert larger is not None
-        place = np.full(len(self.bench.collection.documents.ids), -1)
+        place = np.full(len(self.data.documents.ids), -1)
         place[self.row_N] = np.arange(len(self.row_N))
         some = larger[place[larger.row_P] >= 0]
         return Spans(some.vector_PM, place[some.row_P], some.texts)
@@ -88,12 +87,12 @@ class Small:
     @cached_property
     def words(self) -> Words:
         """BM25 over the documents."""
-        return Words(document_texts(load_titled(self.bench.collection.corpus, self.documents.ids)))
+        return Words(document_texts(load_titled(self.data.corpus, self.documents.ids)))
 
     @cached_property
     def halves(self) -> Ints:
         """Half [q] of each query, by families; all are of half 0 where no query may teach."""
-        if self.bench.name == "cranfield":
+        if self.data.name == "cranfield":
             return np.zeros(len(self.queries), np.int64)
         return folds(self.families(self.queries), 2, 0)
 
@@ -187,7 +186,7 @@ class Case:
 
     def phase(self, seed: int) -> EncoderPhase:
         """Make the training, not begun."""
-        data, (examples, dev, spans) = self.small.bench.collection, self._read
+        data, (examples, dev, spans) = self.small.data, self._read
         encoder = as_embedded(data.spec, data.vectors, 0).encoder.model_copy(update={"train": "head", "device": "cpu"})
         tower = build_tower(encoder, data.model, data.corpus, self.documents, examples, dev, spans)
         return self.make(seed)(tower, examples)
@@ -200,7 +199,7 @@ class Case:
             return partial(Contrast, spec=spec, seed=seed, measure=measure)
 
         def hce(tower: Tower, examples: Examples) -> Hce:
-            titled = partial(load_titled, self.small.bench.collection.corpus, documents.ids)
+            titled = partial(load_titled, self.small.data.corpus, documents.ids)
             pseudo = pseudo_pairs(spec.pseudo_queries, tower, spans, titled)
             start_whitened(tower, spec, spans, measure)
             return Hce(tower, examples, pseudo, spec, seed, measure)
@@ -243,18 +242,17 @@ class Measured:
 def smalls(workdir: Path) -> Iterator[Small]:
     """Cut the small collections from the larger ones."""
     for name in ("scifact", "cranfield", "acl_title2abs", "oewn_examples"):
-        bench = Bench(name, workdir / name)
-        data = bench.collection
+        data = Collection(name, workdir / name, HCE)
         if name == "cranfield":
-            yield Small(name, bench, np.arange(len(data.documents.ids)), data.queries("test"))
+            yield Small(name, data, np.arange(len(data.documents.ids)), data.queries("test"))
             continue
         queries = both(data.queries("train"), data.dev)
         for part, row_N in parts(name, data.documents):
             inside = {data.documents.ids[row] for row in row_N}
             whole_Q = np.array([set(relevant(queries.grades[query])) <= inside for query in queries.ids])
-            yield Small(f"{name}, {part}", bench, row_N, queries.some(whole_Q))
+            yield Small(f"{name}, {part}", data, row_N, queries.some(whole_Q))
             if name == "scifact":
-                yield Small(f"{name}, {part}, shared answers", bench, row_N, queries.some(whole_Q), shared=True)
+                yield Small(f"{name}, {part}, shared answers", data, row_N, queries.some(whole_Q), shared=True)
 
 
 def parts(name: str, documents: Documents) -> Iterator[tuple[str, Ints]]:
@@ -281,7 +279,7 @@ def topics(documents: Documents, row_N: Ints, count: int, name: str) -> Iterator
 
 def cases(small: Small) -> Iterator[Case]:
     """List the trainings of a small collection."""
-    if small.bench.name != "cranfield":
+    if small.data.name != "cranfield":
         sizes = [count for count in SIZES if count == SIZES[-1] or (small.halves == 1).sum() > SIZES[-1]]
         yield from (Case(small, CONTRAST, count) for count in sizes)
         yield Case(small, JOINT, 200)

@@ -1,4 +1,4 @@
-"""What users get: the shipped search beside its parts and the untouched encoder: `make bench-answers`."""
+"""What users get: the shipped search compared with its parts and with the untouched encoder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_answers, load_split, new_answers, relevant
 from rayhier.dataset.ranking import ID
 from rayhier.dataset.words import words
-from rayhier.plan import make_plan
-from rayhier.search.exact import exact
-from rayhier.search.hybrid import fused
-from rayhier.search.searcher import Searcher
+from rayhier.job.plan import make_plan
+from rayhier.search.segment.exact import exact
+from rayhier.search.snapshot import Snapshot
+from rayhier.search.words.hybrid import fused
 from rayhier.spec import load
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage.artifact import Artifact
@@ -87,7 +87,7 @@ def measure(name: str, workdir: Path, seeds: int) -> Measured:
         if plan.spec.calibrates:
             run(overrides, stages=("calibrate",))
         corpus, vectors, test = made(plan, "corpus", "vectors", "test")
-        searcher = Searcher.open(locate(str(workdir)))
+        searcher = Snapshot.open(locate(str(workdir)))
         queries = load_split("test", corpus, vectors, test)
         queries = queries.some(np.arange(len(queries)) < MOST)
         weights.append(searcher.rules.search.hybrid.chosen if searcher.rules.usual_mode == "hybrid" else 0.0)
@@ -110,13 +110,13 @@ def measure(name: str, workdir: Path, seeds: int) -> Measured:
     return Measured(values, weights, family_Q, groups, documents)
 
 
-def results(searcher: Searcher, queries: Queries, base: tuple[Artifact, Artifact]) -> dict[str, Values]:
+def results(searcher: Snapshot, queries: Queries, base: tuple[Artifact, Artifact]) -> dict[str, Values]:
     """Each measure of every query by each system."""
     judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
     documents = load_documents(*base)
     ids = pa.array(documents.ids, pa.string())
     untouched = exact(queries.vector_QM, documents.vector_NM, ids, ids, K)
-    lexical = searcher.reader.words
+    lexical = searcher.words
     assert lexical is not None
     listed = lexical.scan(texts, searcher.model.encode(texts).numpy, K, needs="ids")
     row = {name: number for number, name in enumerate(documents.ids)}
@@ -126,9 +126,10 @@ def results(searcher: Searcher, queries: Queries, base: tuple[Artifact, Artifact
     near, far = replace(untouched, documents=untouched.documents.select([ID])), replace(listed, base_QK=base_QK)
     both = fused(near, [far], K, HybridSpec(weight=UNTAUGHT_WEIGHT), K)
     rankings = {
-        SHIPPED: searcher.rank(texts, K)[0],
-        DENSE: searcher.rank(texts, K, mode="dense")[0],
-        BM25: searcher.rank(texts, K, mode="bm25")[0],
+        **{
+            name: searcher.retrieve(searcher.rules.request(texts, K, mode=mode)).ranking
+            for name, mode in ((SHIPPED, None), (DENSE, "dense"), (BM25, "bm25"))
+        },
         BOTH: both,
         UNTOUCHED: untouched,
     }

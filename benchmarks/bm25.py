@@ -1,19 +1,19 @@
-"""BM25 alone on four English collections: `python -m benchmarks.bm25` prints nDCG@10, words and seconds of each.
+"""BM25 alone on four English collections: nDCG@10, words and seconds of each.
 
-It shows what another way to split texts into words changes. The collections are folders of RAYHIER_DATA.
+It shows what another way to split texts into words changes.
 """
 
-import json
-import os
 import time
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import collection
+from benchmarks.commands import Options
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.words import words
-from rayhier.search.bm25 import Words
+from rayhier.search.words.bm25 import Words
 
 COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")
 MEASURE = "nDCG@10"
@@ -21,13 +21,13 @@ MEASURE = "nDCG@10"
 
 def measured(folder: Path) -> dict[str, object]:
     """Rank the test queries of a BEIR folder by BM25."""
-    rows = [json.loads(line) for line in (folder / "corpus.jsonl").open()]
+    rows = collection.rows(folder / "corpus.jsonl")
     ids, texts = [row["_id"] for row in rows], [f"{row.get('title', '')} {row['text']}" for row in rows]
     grades = dict[str, dict[str, int]]()
     for line in (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]:
         query, document, grade = line.split("\t")
         grades.setdefault(query, {})[document] = int(grade)
-    asked = {row["_id"]: row["text"] for row in map(json.loads, (folder / "queries.jsonl").open())}
+    asked = {row["_id"]: row["text"] for row in collection.rows(folder / "queries.jsonl")}
     names = [name for name in grades if name in asked]
     began = time.perf_counter()
     count = sum(len(words(text)) for text in texts)
@@ -44,8 +44,9 @@ def measured(folder: Path) -> dict[str, object]:
 
 def main() -> None:
     """Print a line for each collection."""
+    Options("BM25 alone on four English collections.").parse_args()
     for name in COLLECTIONS:
-        told = measured(Path(os.environ.get("RAYHIER_DATA", "../shared/data")) / name)
+        told = measured(collection.folder(name))
         print(f"{name:15} " + "  ".join(f"{key} {value}" for key, value in told.items()), flush=True)
 
 

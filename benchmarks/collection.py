@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,19 @@ import numpy as np
 from rayhier.arrays import Bools
 from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.queries import Queries, load_split
-from rayhier.dataset.spans import Spans
+from rayhier.dataset.spans import Spans, load_spans
 from rayhier.embed.precision import as_embedded
-from rayhier.plan import Plan, make_plan
+from rayhier.job.plan import Plan, make_plan
 from rayhier.progress import say
 from rayhier.spec import load
 from rayhier.spec.encoder import LearningPart
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage.artifact import Artifact, Kind
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast, EncoderPhase
 from rayhier.train.data import load_examples
 from rayhier.train.dev import ExactMeasure
-from rayhier.train.ehi.dev import DevMeasure
-from rayhier.train.ehi.joint import Joint
-from rayhier.train.encoder import EncoderPhase
+from rayhier.train.ehi import DevMeasure, Joint
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import pseudo_pairs
@@ -43,7 +41,7 @@ BUILT = ("corpus", "embed", "train", "index")
 """Stages that an index needs."""
 RUNS = ROOT / "runs"
 QUALITY = RUNS / "quality"
-"""Where bench-quality keeps vectors, which others read too."""
+"""Where the benchmark `quality` keeps vectors, which others read too."""
 
 
 def folder(name: str) -> Path:
@@ -80,6 +78,16 @@ def made(plan: Plan, *kinds: Kind, seed: int | None = None) -> list[Artifact]:
     return [Artifact.open(plan.step(kind, seed).place.folder) for kind in kinds]
 
 
+HCE = ("train={type: hce}",)
+"""Override of the shipped spec with which pseudo-queries are embedded too."""
+
+
+def validated(settings: dict[str, Any]) -> ContrastTraining | HceTraining:
+    """A training of the encoder by its settings."""
+    kind = ContrastTraining if settings["type"] == "contrast" else HceTraining
+    return kind.model_validate(settings)
+
+
 class Collection:
     """A collection of whole documents under the base encoder, from artifacts that are made where they are missing."""
 
@@ -96,6 +104,12 @@ class Collection:
             sys.exit(f"{name}: its documents are passages; benchmarks read whole documents")
         self.dev = dev_queries(self.corpus, self.vectors, self.documents)
         self.examples = load_examples(self.spec.train, self.corpus, self.vectors, self.documents)
+
+    @cached_property
+    def spans(self) -> Spans | None:
+        """Pseudo-queries of the documents, where these were embedded."""
+        spans = load_spans(self.vectors, self.documents.ids)
+        return spans if spans is not None and len(spans) else None
 
     def queries(self, split: str) -> Queries:
         """The judged queries of a split."""

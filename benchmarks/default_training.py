@@ -1,92 +1,54 @@
-"""Trainings of the encoder on folds in which nothing leaks, alone and fused with BM25.
+"""Trainings of the encoder on folds in which nothing leaks, alone and fused with BM25 at several weights.
 
 Train queries (those of dev too, where dev was cut out of them) are divided into folds of whole families
 (rayhier/dataset/families.py), or at random. A training reads the other folds; exact search then asks the queries of its
 fold. What vectors and BM25 list for each query is kept, so that any weight can be read of it later. The test split is
-not read.
+not read. Shapes: W weights, Q queries of a fold, A queries of all folds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from benchmarks import cache
-from benchmarks.collection import folder
+from benchmarks.collection import HCE, Collection, folder, validated
 from benchmarks.commands import Options, clock
-from benchmarks.fusion import DEPTH, Listed, listed
-from benchmarks.hce.bench import Bench, validated
+from benchmarks.fusion import DEPTH, NDCG, RECALL, Listed, listed
 from benchmarks.machine import set_threads
-from benchmarks.teacher import Lessons, Taught, lessons
+from benchmarks.statistics import paired
+from benchmarks.tables import table
 from benchmarks.training import encode, train
-from benchmarks.weight_rules import Measured, pages
-from rayhier.arrays import Bools, Floats, Ints
+from rayhier.arrays import Bools, Floats, Ints, Values
 from rayhier.dataset.documents import document_texts, load_titled
 from rayhier.dataset.families import families, folds
 from rayhier.dataset.queries import Queries, new_answers, relevant
 from rayhier.dataset.words import words
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact_rows
-from rayhier.spec.train import ContrastTraining, HceTraining
-from rayhier.train.contrast.batch import Part
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.search.segment.exact import exact_rows
+from rayhier.search.words.bm25 import Words
+from rayhier.spec.train import HceTraining
 from rayhier.train.data import judged_pairs
-from rayhier.train.dev import ExactMeasure
-from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.pseudo import pseudo_pairs
-from rayhier.train.hce.whiten import start_whitened
-from rayhier.train.tower import HeadTower, Side
 
 COLLECTIONS = ("scifact", "oewn_examples", "acl_title2abs")
 FOLDS, MOST_ASKED = 5, 1500
 """Folds of a collection, and queries of a fold that are asked, at most."""
 SHARE = 10
 """One in so many remaining families is dev, where a collection has no dev queries of its own."""
-
-Change = Literal["none", "queries", "every document"]
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A training by its settings, and a change that the library's settings do not have; None: the untouched encoder."""
-
-    name: str
-    train: dict[str, Any] | None
-    change: Change = "none"
-    """`queries`: documents keep their base vectors. `every document`: documents that are a step's negatives are asked
-    for by pseudo-queries too."""
-    taught: float = 0.0
-    """Weight of what a cross-encoder teaches (benchmarks/teacher.py); 0: nothing."""
-
-
-JOINT = {"type": "hce", "objective": "joint"}
-PSEUDO = {**JOINT, "hierarchy": 0, "siblings": 0}
 CONTRAST = "contrast"
-VARIANTS = (
-    Variant("untouched", None),
-    Variant(CONTRAST, {"type": "contrast"}),
-    Variant("contrast, anchor 16", {"type": "contrast", "anchor": 16}),
-    Variant("contrast + pseudo-queries", PSEUDO),
-    Variant("contrast + pseudo-queries, anchor 16", {**PSEUDO, "anchor": 16}),
-    Variant("J", JOINT),
-    Variant("J, pseudo weight 1", {**JOINT, "pseudo_weight": 1}),
-    Variant("J, every document", JOINT, "every document"),
-    Variant("J, every document, pseudo weight 1", {**JOINT, "pseudo_weight": 1}, "every document"),
-    Variant("J, every document, pseudo weight 2", {**JOINT, "pseudo_weight": 2}, "every document"),
-    Variant("query head", {"type": "contrast", "anchor": 0}, "queries"),
-    Variant("query head, pseudo-queries", {**PSEUDO, "anchor": 0, "start": "base"}, "queries"),
-    Variant("contrast, taught .25", {"type": "contrast"}, taught=0.25),
-    Variant("contrast, taught 1", {"type": "contrast"}, taught=1.0),
-)
-USUAL = [variant.name for variant in VARIANTS if not variant.taught]
-"""Variants that are measured where none is named: a cross-encoder takes minutes to hours to train on a fold."""
+VARIANTS: dict[str, dict[str, Any] | None] = {
+    "untouched": None,
+    CONTRAST: {"type": "contrast"},
+    "contrast + pseudo-queries": {"type": "hce", "objective": "joint", "hierarchy": 0, "siblings": 0},
+    "J": {"type": "hce", "objective": "joint"},
+}
+"""Trainings by their settings; None: the untouched encoder."""
+WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
+FIXED = (0.1, 0.25)
+"""Weights that the table of trainings shows next to the one that the other folds choose."""
 
 
 @dataclass(frozen=True)
@@ -102,49 +64,25 @@ class Fold:
     family_Q: Ints
 
 
-class QueryTower(HeadTower):
-    """A head on queries' vectors alone: documents keep their base vectors."""
-
-    def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Compute vectors [n, m]: of documents the stored ones, without gradient."""
-        return torch.from_numpy(self.stored[side][rows]) if side == "document" else super().encode(side, rows)
-
-
-class EveryDocument(Hce):
-    """HCE whose pseudo-queries ask for the negatives of a step too, so that each pushed document is pulled as well."""
-
-    def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the terms of a step's loss: judged pairs, and pseudo-queries of random documents and of negatives."""
-        mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
-        judged = self.batch(rows, mined_X)
-        pseudo = self.pseudo
-        assert pseudo is not None
-        drawn = generator.choice(pseudo.rows, min(len(rows), len(pseudo.rows)), replace=False)
-        pushed_X = np.concatenate([mined_X, *(set_NS[set_NS >= 0] for set_NS in judged.sibling_TNS)])
-        document_X = np.union1d(drawn, np.intersect1d(pushed_X, pseudo.rows))
-        return [judged, self._pseudo_batch(pseudo, document_X, self.spec.pseudo_weight, generator)]
-
-
 class Study:
     """A collection's folds, and what each variant lists for the queries of a fold, kept in `workdir`."""
 
     def __init__(self, name: str, workdir: Path, *, random: bool) -> None:
         self.name, self.random = name, random
-        self.bench = Bench(name, workdir / name)
+        self.data = Collection(name, workdir / name, HCE)
         self.kept = workdir / name / "listed"
-        data = self.bench.collection
-        self.documents = data.documents
+        self.documents = self.data.documents
         self.place = {name: row for row, name in enumerate(self.documents.ids)}
         self.name_N = np.argsort(np.argsort(np.array(self.documents.ids, dtype=object)))
-        train_queries = data.queries("train")
+        train_queries = self.data.queries("train")
         self.dev_is_ours = not (folder(name) / "qrels" / "dev.tsv").is_file()
-        self.queries = both(train_queries, data.dev) if self.dev_is_ours else train_queries
+        self.queries = both(train_queries, self.data.dev) if self.dev_is_ours else train_queries
         self.family_Q = families([words(text) for text in self.queries.texts], answers(self.queries))
 
     @cached_property
     def words(self) -> Words:
         """BM25 over all documents."""
-        return Words(document_texts(load_titled(self.bench.collection.corpus, self.documents.ids)))
+        return Words(document_texts(load_titled(self.data.corpus, self.documents.ids)))
 
     @property
     def about(self) -> str:
@@ -166,7 +104,7 @@ class Study:
         for fold in only:
             fold_rows = np.flatnonzero(fold_Q == fold)
             fold_rows = np.sort(np.random.default_rng(fold).permutation(fold_rows)[:MOST_ASKED])
-            rest_Q, dev = fold_Q != fold, self.bench.collection.dev
+            rest_Q, dev = fold_Q != fold, self.data.dev
             if self.dev_is_ours:
                 rest = np.flatnonzero(rest_Q)
                 dev_rows = rest[self.divided(len(rest), self.family_Q[rest], SHARE, fold) == 0]
@@ -188,51 +126,28 @@ class Study:
         arrays = cache.kept(self.kept / f"{cache.key('bm25', fold.name)}.npz", make)
         return arrays["score_QK"], arrays["row_QK"]
 
-    def listed(self, variant: Variant, fold: Fold, seed: int) -> Listed:
+    def listed(self, variant: str, fold: Fold, seed: int) -> Listed:
         """List what a variant's vectors and BM25 find for the queries of a fold, now or from an earlier run."""
-        settings = None if variant.train is None else validated(variant.train).model_dump(mode="json")
-        taught = [variant.taught] if variant.taught else []
-        key = cache.key(settings, variant.change, fold.name, seed if variant.train else 0, *taught)
+        settings = VARIANTS[variant]
+        told = None if settings is None else validated(settings).model_dump(mode="json")
+        key = cache.key(told, fold.name, seed if settings else 0)
 
         def make() -> Mapping[str, Any]:
-            document_NM, queries = self.vectors(variant, fold, seed)
+            document_NM, queries = self.vectors(settings, fold, seed)
             dense = exact_rows(queries.vector_QM, document_NM, None, DEPTH)
             return vars(listed(dense, self.lexical(fold), document_NM, queries, self.place, self.name_N))
 
         return Listed.read(cache.kept(self.kept / f"{key}.npz", make))
 
-    def lessons(self, fold: Fold) -> Lessons:
-        """What a cross-encoder teaches that learned from the pairs of the other folds."""
-        data, folder = self.bench.collection, self.kept / f"cross-encoder-{cache.key(fold.name)}"
-        texts = document_texts(load_titled(data.corpus, self.documents.ids))
-        return lessons(fold.examples, self.documents, texts, data.model, folder)
-
-    def vectors(self, variant: Variant, fold: Fold, seed: int) -> tuple[Floats, Queries]:
-        """Vectors of the documents, and the queries of a fold with theirs, by a variant's encoder."""
-        if variant.train is None:
+    def vectors(self, settings: dict[str, Any] | None, fold: Fold, seed: int) -> tuple[Floats, Queries]:
+        """Vectors of the documents, and the queries of a fold with theirs, by the encoder of a training."""
+        if settings is None:
             return self.documents.vector_NM, fold.queries
-        phase = self.phase(variant, fold, seed)
+        spec = validated(settings)
+        spans = self.data.spans if isinstance(spec, HceTraining) else None
+        phase = self.data.encoder(fold.examples, spec, seed, dev=fold.dev, spans=spans)
         train(phase)
         return phase.documents(), fold.queries.with_vectors(encode(phase.tower.module, fold.queries.vector_QM))
-
-    def phase(self, variant: Variant, fold: Fold, seed: int) -> EncoderPhase:
-        """Make the training of a variant, not begun: as `Collection.encoder` does, but for the variant's change."""
-        data, examples, spec = self.bench.collection, fold.examples, validated(variant.train or {})
-        spans = self.bench.spans if isinstance(spec, HceTraining) else None
-        tower = data.tower(examples, "head", fold.dev, spans)
-        if variant.change == "queries":
-            assert isinstance(tower, HeadTower)
-            tower = QueryTower(tower.module, tower.stored, tower.device)
-        dev = ExactMeasure(fold.dev, self.documents, examples.answers(self.documents.results))
-        if isinstance(spec, ContrastTraining):
-            if variant.taught:
-                return Taught(tower, examples, spec, seed, dev, self.lessons(fold), variant.taught)
-            return Contrast(tower, examples, spec, seed, dev)
-        titled = partial(load_titled, data.corpus, self.documents.ids)
-        pseudo = pseudo_pairs(spec.pseudo_queries, tower, spans, titled)
-        start_whitened(tower, spec, spans, dev)
-        kind = EveryDocument if variant.change == "every document" else Hce
-        return kind(tower, examples, pseudo, spec, seed, dev)
 
 
 def mask(rows: Ints, count: int) -> Bools:
@@ -258,44 +173,120 @@ def answers(queries: Queries) -> list[list[str]]:
     return [relevant(queries.grades[name]) for name in queries.ids]
 
 
-def measure(study: Study, variants: Sequence[Variant], only: Sequence[int], seeds: Sequence[int]) -> Measured:
+@dataclass(frozen=True)
+class Measured:
+    """A collection's trainings, measured on folds."""
+
+    about: str
+    curves: Mapping[str, dict[str, Values]]
+    """Training -> measure -> values [w, a] at the weights, means of seeds."""
+    bm25: dict[str, Values]
+    """Measure -> values [a] of BM25 alone."""
+    new_A: Bools
+    family_A: Ints
+    part_A: Ints
+    """The part of each query: its fold, or of a single fold one of two halves of the families."""
+
+
+def measure(study: Study, variants: Sequence[str], only: Sequence[int], seeds: Sequence[int]) -> Measured:
     """Measure variants on some folds, each with every seed, and say when each is done."""
-    report, listed_by = clock(), dict[str, list[list[Listed]]]()
-    made = []
+    report, listed_by, made = clock(), dict[str, list[list[Listed]]](), list[Fold]()
     for fold in study.folds(only):
         made.append(fold)
         for variant in variants:
-            by_seed = [study.listed(variant, fold, seed) for seed in (seeds if variant.train else seeds[:1])]
-            listed_by.setdefault(variant.name, []).append(by_seed)
-            report(f"{study.name}, {fold.name}: {variant.name}")
+            own = seeds if VARIANTS[variant] else seeds[:1]
+            listed_by.setdefault(variant, []).append([study.listed(variant, fold, seed) for seed in own])
+            report(f"{study.name}, {fold.name}: {variant}")
     family_A = np.concatenate([fold.family_Q for fold in made])
     part_A = np.repeat(np.arange(len(made)), [len(fold.queries) for fold in made])
+    bm25 = [seeds[0].bm25() for seeds in next(iter(listed_by.values()))]
     return Measured(
         study.about,
-        listed_by,
+        {variant: curve(own) for variant, own in listed_by.items()},
+        {name: np.concatenate([values[name] for values in bm25]) for name in (NDCG, RECALL)},
         np.concatenate([fold.new_Q for fold in made]),
         family_A,
         part_A if len(made) > 1 else family_A % 2,
     )
 
 
+def curve(listed_FS: Sequence[Sequence[Listed]]) -> dict[str, Values]:
+    """Measure what was listed for folds and seeds at every weight: measure -> values [w, a], means of seeds."""
+    at = [[[one.values(weight) for one in seeds] for seeds in listed_FS] for weight in WEIGHTS]
+    return {
+        name: np.stack([np.concatenate([np.mean([one[name] for one in seeds], axis=0) for seeds in row]) for row in at])
+        for name in (NDCG, RECALL)
+    }
+
+
+def page(measured: Measured) -> list[str]:
+    """Tables of a collection's trainings, all queries and those with new answers, and of every weight."""
+    lines = [f"## {measured.about}", ""]
+    groups = {"": np.ones(len(measured.new_A), dtype=bool)}
+    groups |= {", new answers": measured.new_A} if not measured.new_A.all() else {}
+    for group, in_A in groups.items():
+        lines += [f"### Trainings{group} ({in_A.sum():,} queries)", "", *trainings(measured, in_A), ""]
+    rows = [
+        [name, *(f"{shown(n_A)}/{shown(r_A)}" for n_A, r_A in zip(own[NDCG], own[RECALL], strict=True))]
+        for name, own in measured.curves.items()
+    ]
+    return [*lines, "### Weights", "", *table(["", *(f"{weight:g}" for weight in WEIGHTS)], rows)]
+
+
+def shown(value_A: Values) -> str:
+    """A mean in percent."""
+    return f"{100 * value_A.mean():.1f}"
+
+
+def chosen(value_WA: Values, part_A: Ints) -> Ints:
+    """Choose for each query the best weight [a], by number, on the queries of all other parts."""
+    return np.asarray([value_WA[:, part_A != part].mean(axis=1).argmax() for part in range(part_A.max() + 1)])[part_A]
+
+
+def trainings(measured: Measured, in_A: Bools) -> list[str]:
+    """A table of trainings over some queries: by vectors, at the weight that other folds choose, at fixed weights."""
+    picked: dict[str, dict[str, list[Values]]] = {}
+    told = {}
+    for name, own in measured.curves.items():
+        best_A = chosen(own[NDCG], measured.part_A)
+        told[name] = "-".join(dict.fromkeys(f"{WEIGHTS[best]:g}" for best in (best_A.min(), best_A.max())))
+        all_A = np.arange(len(best_A))
+        picked[name] = {
+            measure: [value_WA[0], value_WA[best_A, all_A], *(value_WA[WEIGHTS.index(weight)] for weight in FIXED)]
+            for measure, value_WA in own.items()
+        }
+    places = ["vectors", "with it", *(f"at {weight:g}" for weight in FIXED)]
+    head = ["", places[0], "weight", *places[1:]]
+    for place in places:
+        head += [f"{place}: {NDCG} over {CONTRAST}", RECALL]
+    bm25 = f"{shown(measured.bm25[NDCG][in_A])}/{shown(measured.bm25[RECALL][in_A])}"
+    rows = [["BM25", bm25, *[""] * (len(head) - 2)]]
+    for name, values in picked.items():
+        cells = [f"{shown(values[NDCG][at][in_A])}/{shown(values[RECALL][at][in_A])}" for at in range(len(places))]
+        over = [
+            paired(values[measure][at][in_A], picked[CONTRAST][measure][at][in_A], measured.family_A[in_A]).shown
+            if CONTRAST in picked and name != CONTRAST
+            else ""
+            for at in range(len(places))
+            for measure in (NDCG, RECALL)
+        ]
+        rows.append([name, cells[0], told[name], *cells[1:], *over])
+    return table(head, rows)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train and measure what is missing, and print the tables of each collection, then those of all together."""
+    """Train and measure what is missing, and print the tables of each collection."""
     parser = Options("Trainings of the encoder, alone and fused with BM25.", "default_training", "seeds")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
     parser.add_argument("--random", action="store_true", help="folds at random, not by families")
     parser.add_argument("--folds", type=int, default=FOLDS, help=f"measure so many of the {FOLDS} folds")
-    parser.add_argument("--variants", nargs="+", default=USUAL, help="default: all that no cross-encoder teaches")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="default: all")
     given = parser.parse_args(arguments)
     set_threads(1)
-    chosen = [variant for variant in VARIANTS if variant.name in given.variants]
-    collections = []
     for name in given.collections:
         study = Study(name, given.workdir, random=given.random)
-        collections.append(measure(study, chosen, range(given.folds), range(given.seeds)))
-        print("\n".join(["", *pages(collections[-1:], CONTRAST)]), flush=True)
-    if len(collections) > 1:
-        print("\n".join(["", "All together", "", *pages(collections, None)]), flush=True)
+        measured = measure(study, given.variants, range(given.folds), range(given.seeds))
+        print("\n".join(["", *page(measured)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -28,10 +28,6 @@ class Listed:
     """BM25 divided by the query's best; 0 for a document that BM25 does not list."""
     gain_QF: Ints
     """Grades of the documents, 0 where they are not judged."""
-    spread_Q: Floats
-    """Standard deviation of the scores of what vectors list."""
-    range_Q: Floats
-    """Best less last of these scores."""
     ideal_Q: Values
     """Discounted gain of the best ranking."""
     answers_Q: Ints
@@ -55,10 +51,10 @@ class Listed:
         listed_QK = np.take_along_axis(score_QF, place_QK, axis=1) > -np.inf
         gain_QK = np.where(listed_QK, np.take_along_axis(self.gain_QF, place_QK, axis=1), 0)
         found_Q = (gain_QK > 0).sum(axis=1) / np.maximum(self.answers_Q, 1)
-        return {NDCG: discounted(gain_QK) / np.maximum(self.ideal_Q, 1e-12), RECALL: found_Q}
+        return {NDCG: _discounted(gain_QK) / np.maximum(self.ideal_Q, 1e-12), RECALL: found_Q}
 
 
-def discounted(gain_QK: Ints) -> Values:
+def _discounted(gain_QK: Ints) -> Values:
     """Compute the discounted gain [q] of the first ten results, in order, from their grades [q, k]."""
     first_QK = gain_QK[:, :FIRST]
     return np.asarray((first_QK / np.log2(np.arange(2, first_QK.shape[1] + 2))).sum(axis=1))
@@ -104,13 +100,11 @@ def listed(
             if grade > 0 and name in place:
                 gain_QF[at, (row_QF[at] == place[name]) & ~again[at]] = grade
     best = [sorted((grade for grade in grade_of.values() if grade > 0), reverse=True) for grade_of in grades]
-    ideal_Q = np.array([discounted(np.array([gains], dtype=np.int64))[0] for gains in best])
+    ideal_Q = np.array([_discounted(np.array([gains], dtype=np.int64))[0] for gains in best])
     return Listed(
         base_QF,
         words_QF.astype(np.float32),
         gain_QF,
-        dense_QK.std(axis=1),
-        dense_QK[:, 0] - dense_QK[:, -1],
         ideal_Q,
         np.array([len(gains) for gains in best]),
     )

@@ -1,4 +1,4 @@
-"""Very many vectors in little memory: `make bench-large`.
+"""Very many vectors in little memory.
 
 Each system is asked in a process of its own, whose memory beyond mapped files is looked at again and again, and limited
 by `--memory-gb`. Efforts are chosen on dev queries as in benchmarks/search.py; recall and times are of test queries, on
@@ -20,11 +20,11 @@ import numpy as np
 
 from benchmarks.collection import BUILT, RUNS, place, run
 from benchmarks.commands import Options, absolute, apart, clock
-from benchmarks.harder import Asked, harder
 from benchmarks.machine import THREADS, set_threads, timed, watching
 from benchmarks.search import ALONE, least, one_by_one, vectors
 from benchmarks.search_systems import K, Ours, System, diskann, faiss_on_disk, lance
 from benchmarks.tables import UNKNOWN, table
+from benchmarks.vectors import Asked, harder
 from rayhier.progress import say
 
 SYSTEMS = ("rayhier, leaves", "rayhier, mapped leaves", "faiss IVF on disk, float16", "LanceDB IVF_PQ", "DiskANN")

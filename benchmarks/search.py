@@ -1,6 +1,6 @@
-"""Searching the same vectors with rayhier and its controls, faiss first: `make bench-search`.
+"""Searching the same vectors with rayhier and with other systems, each at the same recall.
 
-The vectors are an index's documents as trained, and with `--times` moved copies of them (benchmarks/harder.py). Each
+The vectors are an index's documents as trained, and with `--times` moved copies of them (benchmarks/vectors.py). Each
 system's effort is the least that finds 95% of the true ten nearest documents of the dev queries; of several ladders of
 efforts the one that is fastest on dev. Recall and rates are then of the test queries, in rounds that take turns.
 """
@@ -10,7 +10,7 @@ import gc
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +18,15 @@ import numpy as np
 
 from benchmarks.collection import BUILT, RUNS, place, run
 from benchmarks.commands import Options, absolute, clock
-from benchmarks.harder import Asked, harder
 from benchmarks.machine import medians, peak_memory, set_threads, timed
-from benchmarks.search_systems import (
-    K,
-    Ours,
-    System,
-    faiss_codes,
-    faiss_exact,
-    faiss_first_pass,
-    faiss_graph,
-    faiss_lists,
-    faiss_soar,
-    hnswlib_graph,
-    lance,
-    lorann,
-    scann,
-    usearch_graph,
-    vamana,
-    vecchiato,
-)
+from benchmarks.search_systems import K, Ours, System, faiss_graph, faiss_lists, lance, lorann, scann, vamana
 from benchmarks.tables import UNKNOWN, table
+from benchmarks.vectors import Asked, harder
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.queries import load_split
 from rayhier.progress import say
 from rayhier.search.index import open_leaf_map
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.storage import columns, current
 from rayhier.storage.paths import locate
 
@@ -131,7 +114,7 @@ def main() -> None:
     tell, index = clock(), given.index or RUNS / "search-index"
     if given.index is None:
         run(place("oewn_examples", index), stages=BUILT)
-    name, vector_NM, (train_QM, dev_QM, test_QM) = vectors(index, "train", "dev", "test")
+    name, vector_NM, (dev_QM, test_QM) = vectors(index, "dev", "test")
     folder = given.workdir / f"{name}-{given.times}"
     folder.mkdir(parents=True, exist_ok=True)
     every = np.load(folder / "vectors.npy", mmap_mode="r") if (folder / "vectors.npy").exists() else None
@@ -143,7 +126,7 @@ def main() -> None:
     dev, test = (Asked.of(query_QM, every, K) for query_QM in (dev_QM, test_QM))
     chosen = []
     families = [family for family in FAMILIES if family in given.only - given.without]
-    for system in systems_of(families, Source(every, lists, folder, train_QM)):
+    for system in systems_of(families, Source(every, lists, folder)):
         effort = least(system, dev, every)
         tell(f"{system.name}: {effort}, built in {system.seconds:.0f} s, {peak_memory() / 1e9:.1f} GB")
         chosen.append((system, effort))
@@ -180,36 +163,22 @@ def cell(rate: Values | None, control: Values | None) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """What systems are built from: vectors, a number of lists, a folder for files, and train queries."""
+    """What systems are built from: vectors, a number of lists, and a folder for files."""
 
     vector_NM: np.ndarray
     lists: int
     folder: Path
-    train_QM: Floats
-
-    @cached_property
-    def ours(self) -> Ours:
-        """Our leaf map, which is built when it is first needed."""
-        return Ours(self.vector_NM, self.lists, self.folder)
 
 
 FAMILIES: dict[str, Callable[[Source], Iterable[System]]] = {
     CONTROL: lambda source: faiss_graph(source.vector_NM),
     "faiss HNSW, float16": lambda source: faiss_graph(source.vector_NM, half=True),
     "faiss IVF": lambda source: faiss_lists(source.vector_NM, source.lists),
-    "faiss IVF, our first pass": lambda source: faiss_first_pass(source.vector_NM, source.lists),
-    "faiss IVF over HNSW with SOAR": lambda source: faiss_soar(source.vector_NM, source.lists),
-    "Vecchiato's linear router": lambda source: vecchiato(source.vector_NM, source.lists, source.train_QM),
-    "faiss exact": lambda source: faiss_exact(source.vector_NM),
-    "faiss codes": lambda source: faiss_codes(source.vector_NM),
-    "hnswlib": lambda source: hnswlib_graph(source.vector_NM),
-    "usearch": lambda source: usearch_graph(source.vector_NM),
     "scalable-vs": lambda source: vamana(source.vector_NM),
     "lorann": lambda source: lorann(source.vector_NM, source.lists),
     "scann": lambda source: scann(source.vector_NM, source.lists),
     "lance": lambda source: lance(source.vector_NM, source.lists, source.folder),
-    "rayhier leaves": lambda source: [source.ours.leaves()],
-    "rayhier codes": lambda source: [source.ours.codes()],
+    "rayhier leaves": lambda source: [Ours(source.vector_NM, source.lists, source.folder).leaves()],
 }
 
 

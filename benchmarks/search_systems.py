@@ -13,18 +13,14 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import leaf_maps, linear_router
+from benchmarks import leaf_maps
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss, ivf_tools
-from rayhier.model.placing import PLACED
 from rayhier.model.router import load_router, save_router
-from rayhier.model.spill import CANDIDATES, gaps, second_leaves
-from rayhier.search.coded_router import SHORTLIST, CodedRouter, first_pass_before
-from rayhier.search.row_codes import CodeScan
-from rayhier.search.rows import RankedRows
-from rayhier.search.scan import LeafScan
-from rayhier.spec import JobSpec
-from rayhier.spec.search import SearchSpec
+from rayhier.search.request.coded_router import CodedRouter, first_pass_before
+from rayhier.search.segment.rows import RankedRows
+from rayhier.search.segment.scan import LeafScan
+from rayhier.spec.index import IndexSpec
 from rayhier.storage import columns
 from rayhier.storage.leaf_map import LeafMap
 
@@ -111,18 +107,6 @@ def faiss_graph(vector_NM: np.ndarray, *, half: bool = False) -> Iterator[System
     yield System("faiss HNSW, float16" if half else "faiss HNSW", seconds, size_of(index), [ladder(n // 10, K)], search)
 
 
-def faiss_exact(vector_NM: np.ndarray) -> Iterator[System]:
-    """Exact search by faiss, of 32-bit vectors."""
-    n, m = vector_NM.shape
-    began, index = time.monotonic(), faiss.IndexFlatIP(m)
-    added(index, vector_NM)
-
-    def search(query_QM: Floats, _: int) -> Ints:
-        return np.asarray(index.search(np.ascontiguousarray(query_QM), K)[1])
-
-    yield System("faiss, exact", time.monotonic() - began, 4 * n * m, [[n]], search)
-
-
 def flat(row_LM: Floats) -> Any:
     """Rows of lists, which are compared with all queries in full."""
     quantizer: Any = faiss.IndexFlatIP(row_LM.shape[1])
@@ -136,19 +120,6 @@ def linked(row_LM: Floats) -> Any:
     graph.add(row_LM)
     graph.hnsw.efSearch = len(row_LM) // 16
     return graph
-
-
-def first_pass(row_LM: Floats) -> Any:
-    """Rows of lists as rayhier.search.coded_router compares them: codes of all first, then twice as many in full."""
-    m = row_LM.shape[1]
-    codes: Any = faiss.IndexPQFastScan(m, m // 2, 4, faiss.METRIC_INNER_PRODUCT)
-    around_LM = row_LM - row_LM.mean(axis=0)  # adds the same to a query's products with all rows
-    codes.train(around_LM)
-    rows: Any = faiss.IndexRefineFlat(codes)
-    rows.add(around_LM)
-    rows.k_factor = SHORTLIST
-    rows.referenced_objects = [codes]
-    return rows
 
 
 def exact_lists(quantizer: Any) -> Any:
@@ -170,12 +141,6 @@ def coded_lists(quantizer: Any, vector_NM: np.ndarray) -> tuple[Any, Any]:
     index.referenced_objects, inverted.referenced_objects = [inverted, again], [quantizer]
     index.train(np.asarray(vector_NM[:: max(1, len(vector_NM) // 100_000)], np.float32))
     return index, inverted
-
-
-def replace_quantizer(inverted: Any, quantizer: Any) -> None:
-    """Let lists that are filled be chosen by other rows."""
-    inverted.quantizer = quantizer
-    inverted.referenced_objects = [quantizer]
 
 
 def probe(index: Any, inverted: Any, query_QM: Floats, effort: tuple[int, int]) -> Ints:
@@ -206,119 +171,6 @@ def faiss_lists(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
 def probes(most: int) -> list[list[tuple[int, int]]]:
     """Ladders of lists to probe, up to so many, one for each number of rows that are scored again."""
     return [[(probed, listed) for probed in ladder(most)] for listed in LISTED]
-
-
-def faiss_first_pass(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
-    """IVF by faiss of four-bit codes, whose lists are found by our first pass; documents lie in their nearest list."""
-    began = time.monotonic()
-    centroid_LM = centroids(vector_NM, lists)
-    index, inverted = coded_lists(flat(centroid_LM), vector_NM)
-    added(index, vector_NM)
-    replace_quantizer(inverted, first_pass(centroid_LM))
-    seconds, search = time.monotonic() - began, partial(probe, index, inverted)
-    yield System("faiss IVF, our first pass", seconds, size_of(index), probes(lists), search)
-
-
-def faiss_soar(vector_NM: np.ndarray, lists: int) -> Iterator[System]:
-    """IVF by faiss with a graph over the centroids, half of the documents in a second list by SOAR's rule."""
-    began = time.monotonic()
-    centroid_LM = centroids(vector_NM, lists)
-    index, border = exact_lists(linked(centroid_LM)), spill_border(vector_NM, centroid_LM)
-    for begin in range(0, len(vector_NM), PLACED):
-        some_NM = np.asarray(vector_NM[begin : begin + PLACED], np.float32)
-        number_A, list_A = spilled(some_NM, centroid_LM, border)
-        vector_AM, id_A = some_NM[number_A], begin + number_A  # faiss reads them by address: names keep them
-        ivf_tools.add_preassigned(index, vector_AM, list_A, id_A)
-    seconds = time.monotonic() - began
-
-    def search(query_QM: Floats, effort: int) -> Ints:
-        index.nprobe = effort
-        return distinct(index.search(np.ascontiguousarray(query_QM), 2 * K)[1])
-
-    yield System("faiss IVF over HNSW with SOAR, float16", seconds, size_of(index), [ladder(lists)], search)
-
-
-def spill_border(vector_NM: np.ndarray, centroid_LM: Floats) -> float:
-    """Difference of a document's cosines to its two nearest centroids that half of the documents do not exceed."""
-    sample_NM = np.asarray(vector_NM[:: max(1, len(vector_NM) // 100_000)], np.float32)
-    nearest_N2 = flat(centroid_LM).search(sample_NM, 2)[1]
-    return float(np.median(gaps(sample_NM, nearest_N2, centroid_LM, np.zeros(len(centroid_LM), np.float32))))
-
-
-def spilled(vector_NM: Floats, centroid_LM: Floats, border: float) -> tuple[Ints, Ints]:
-    """Numbers [a] of vectors and the list [a] of each: all in their nearest list, some also in a second one."""
-    near_NC = flat(centroid_LM).search(vector_NM, min(CANDIDATES, len(centroid_LM)))[1]
-    second_N = second_leaves(vector_NM, near_NC, centroid_LM, "soar", border=border)
-    also = np.flatnonzero(second_N)
-    return np.concatenate([np.arange(len(near_NC)), also]), np.concatenate(
-        [near_NC[:, 0], near_NC[also, second_N[also]]]
-    )
-
-
-def vecchiato(vector_NM: np.ndarray, lists: int, train_QM: Floats) -> Iterator[System]:
-    """IVF by faiss whose lists are found by a linear layer that train queries taught (benchmarks/linear_router.py)."""
-    began = time.monotonic()
-    centroid_LM = centroids(vector_NM, lists)
-    index = added(exact_lists(flat(centroid_LM)), vector_NM)
-    replace_quantizer(index, flat(linear_router.learned(train_QM, vector_NM, centroid_LM)))
-    seconds = time.monotonic() - began
-    search = partial(faiss_search, index, index, "nprobe")
-    yield System("Vecchiato's linear router, float16", seconds, size_of(index), [ladder(lists)], search)
-
-
-def faiss_codes(vector_NM: np.ndarray) -> Iterator[System]:
-    """Four-bit codes of all vectors by faiss, and the best again."""
-    m = vector_NM.shape[1]
-    began = time.monotonic()
-    codes = faiss.IndexPQFastScan(m, m // 4, 4, faiss.METRIC_INNER_PRODUCT)
-    again = faiss.IndexScalarQuantizer(m, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-    index: Any = faiss.IndexRefine(codes, again)
-    index.train(np.asarray(vector_NM[:: max(1, len(vector_NM) // 100_000)], np.float32))
-    added(index, vector_NM)
-
-    def search(query_QM: Floats, listed: int) -> Ints:
-        index.k_factor = listed / K
-        return np.asarray(index.search(np.ascontiguousarray(query_QM), K)[1])
-
-    seconds = time.monotonic() - began
-    yield System("faiss, four-bit codes of all", seconds, size_of(index), [ladder(2_000, K)], search)
-
-
-def hnswlib_graph(vector_NM: np.ndarray) -> Iterator[System]:
-    """HNSW by hnswlib."""
-    import hnswlib
-
-    n, m = vector_NM.shape
-    began = time.monotonic()
-    graph = hnswlib.Index(space="ip", dim=m)
-    graph.init_index(max_elements=n, ef_construction=CONSTRUCTION, M=LINKS, random_seed=0)
-    graph.add_items(np.asarray(vector_NM, np.float32), num_threads=2)
-    seconds = time.monotonic() - began
-
-    def walk(query_QM: Floats, effort: int) -> Ints:
-        graph.set_ef(max(effort, K))
-        rows = graph.knn_query(query_QM, k=K, num_threads=faiss.omp_get_max_threads())[0]
-        return np.asarray(rows.astype(np.int64))
-
-    yield System("hnswlib", seconds, graph.index_file_size(), [ladder(n // 10, K)], walk)
-
-
-def usearch_graph(vector_NM: np.ndarray) -> Iterator[System]:
-    """HNSW by usearch, of 16-bit vectors."""
-    from usearch.index import Index
-
-    n, m = vector_NM.shape
-    began = time.monotonic()
-    graph = Index(ndim=m, metric="ip", dtype="f16", connectivity=LINKS, expansion_add=CONSTRUCTION)
-    graph.add(np.arange(n), np.asarray(vector_NM, np.float32), threads=2)
-    seconds = time.monotonic() - began
-
-    def walk(query_QM: Floats, effort: int) -> Ints:
-        graph.expansion_search = effort
-        found = graph.search(query_QM, K, threads=faiss.omp_get_max_threads())
-        return np.asarray(found.keys).astype(np.int64).reshape(len(query_QM), K)
-
-    yield System("usearch", seconds, graph.serialized_length, [ladder(n // 10, K)], walk)
 
 
 def vamana(vector_NM: np.ndarray) -> Iterator[System]:
@@ -503,21 +355,21 @@ def faiss_on_disk(ours: "Ours", folder: Path) -> Iterator[System]:
 class Ours:
     """A leaf map of the vectors, and the router that fills it: k-means leaves, which no query has taught."""
 
-    def __init__(self, vector_NM: np.ndarray, lists: int, folder: Path, leaves_per_document: int = 1) -> None:
+    def __init__(self, vector_NM: np.ndarray, lists: int, folder: Path) -> None:
         """Build the leaf map, unless the folder has it."""
         began = time.monotonic()
-        self.folder = folder / f"map-{lists}-{leaves_per_document}"
-        spec = leaf_maps.job("search", folder, branching=lists).model_dump(mode="json")
-        spec["index"] = {"leaves_per_document": leaves_per_document}
+        self.folder = folder / f"map-{lists}"
+        job = leaf_maps.job("search", folder, branching=lists)
+        spec = job.model_copy(update={"index": IndexSpec(leaves_per_document=1)})
         if not (self.folder / "done").exists():
             shutil.rmtree(self.folder, ignore_errors=True)
             rows = np.sort(np.random.default_rng(0).permutation(len(vector_NM))[: SAMPLED * lists])
             sample_NM = np.asarray(vector_NM[rows], np.float32)
-            router = leaf_maps.settled(JobSpec.model_validate(spec), sample_NM, len(vector_NM))
+            router = leaf_maps.settled(spec, sample_NM, len(vector_NM))
             save_router(router, self.folder / "router")
             texts = leaf_maps.texts([f"{row:09d}" for row in range(len(vector_NM))])
             shards = max(SHARDS, len(vector_NM) // A_SHARD)
-            leaf_maps.write(self.folder / "map", router, JobSpec.model_validate(spec), texts, vector_NM, shards)
+            leaf_maps.write(self.folder / "map", router, spec, texts, vector_NM, shards)
             (self.folder / "done").write_text(f"{time.monotonic() - began:.0f}\n")
         self.seconds = float((self.folder / "done").read_text())
         self.there = LeafMap.open(self.folder / "map")
@@ -566,22 +418,6 @@ class Ours:
 
         seconds, efforts = self.seconds + time.monotonic() - began, [ladder(self.router.n_leaves // 4)]
         return System("rayhier, mapped leaves", seconds, 0, efforts, search)
-
-    def codes(self) -> System:
-        """Scan codes of all documents, and score the best again."""
-        began = time.monotonic()
-        leaves = LeafScan.mapped(self.there, "pq")
-        scan = CodeScan.mapped(self.there, leaves, SearchSpec().shortlisted, 1e12)
-        leaves.warm(float("inf"))
-        number_N = self.numbers(leaves)
-
-        def search(query_QM: Floats, listed: int) -> Ints:
-            return numbered(scan.candidates(query_QM, listed).first(K), number_N)
-
-        resident = scan.documents * (self.there.manifest.dimension // 8 + 2 * self.there.manifest.dimension + 8)
-        return System(
-            "rayhier, codes of all", self.seconds + time.monotonic() - began, resident, [ladder(2_000, K)], search
-        )
 
 
 def numbered(rows: RankedRows, number_N: np.ndarray) -> Ints:

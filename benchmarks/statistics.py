@@ -5,7 +5,6 @@ Shapes: P points of a curve (beams), Q queries, R resamples (the first is the sa
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -141,17 +140,6 @@ def paired(ours_Q: Values, theirs_Q: Values, family_Q: Ints | None = None) -> Es
     """
     found = bootstrap(100 * (ours_Q - theirs_Q)[:, None], family_Q)[0]
     return Estimate(found.difference, found.low, found.high)
-
-
-def by_seed(ours_SQ: Values, theirs_SQ: Values) -> Estimate:
-    """Points by which values [s, q] are above others of the same seeds and queries; resamples draw seeds.
-
-    All resamples of the seeds count, so three seeds give 27.
-    """
-    point_S = 100 * (ours_SQ - theirs_SQ).mean(axis=1)
-    drawn = [np.mean(own) for own in product(point_S.tolist(), repeat=len(point_S))]
-    low, high = np.percentile(drawn, INTERVAL)
-    return Estimate(float(point_S.mean()), float(low), float(high))
 
 
 def groups(new_Q: Bools) -> dict[str, Bools]:

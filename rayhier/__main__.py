@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from rayhier.command import log_to_stderr
+from rayhier.command import Parser, log_to_stderr
 
 COMMANDS = {
     "run": ("rayhier.run", "train, index and measure what a spec describes"),
@@ -37,9 +37,9 @@ def _is_address(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     listed = "\n".join(f"  {name:<9}{says}" for name, (_, says) in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="rayhier",
         description="Adapts an encoder and learns an index for your corpus; measures what was gained, and serves it.",
         epilog=f"commands:\n{listed}\n\n`rayhier COMMAND --help` explains one.",

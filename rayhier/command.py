@@ -1,14 +1,35 @@
 """Run a command of the shell: print errors in one line, set the exit code, end quietly at Ctrl-C or a closed pipe."""
 
+import argparse
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
+from typing import NoReturn
+
+from typing_extensions import override
 
 from rayhier.spec.errors import InputError, no_room
 
 MISTAKE, STOPPED = 2, 130
 """Exit codes: MISTAKE after a user's mistake or a file that cannot be read or written, STOPPED after Ctrl-C."""
+REMOVED = {
+    "rayhier cluster": "rayhier inspect WORKDIR shows the tree of an index, and ray start --head starts a Ray cluster",
+    "rayhier index embed": "rayhier run SPEC encodes all documents before a server moves to their index",
+    "rayhier run --carry": "rayhier run SPEC builds the index while a server goes on with the one before, then swaps",
+}
+"""Commands and options that were removed, and what to do instead."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of arguments that says what to do instead of a command or an option that was removed."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        given = re.findall(r"[\w-]+", message.partition("(choose")[0])
+        removed = [word for word in given if f"{self.prog} {word}" in REMOVED]
+        super().error(f"{removed[0]}: removed; {REMOVED[f'{self.prog} {removed[0]}']}" if removed else message)
 
 
 def run_command(

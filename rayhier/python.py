@@ -22,13 +22,13 @@ from rayhier.arrays import Floats
 from rayhier.index import change
 from rayhier.index.add_file import add_file
 from rayhier.index.pack import packed
-from rayhier.search.answer import Answer, Hit
 from rayhier.search.index import index_root
-from rayhier.search.memory import give_back
-from rayhier.search.request import NO_CROSS_ENCODER
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.request import NO_CROSS_ENCODER
 from rayhier.search.rerank import by_relevance
-from rayhier.search.searcher import Searcher
-from rayhier.search.stored import Listing, Lookup, Stored
+from rayhier.search.segment.memory import give_back
+from rayhier.search.segment.stored import Listing, Lookup, Stored
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.query import check_text
 from rayhier.storage import current
@@ -98,7 +98,7 @@ class Index:
     def __init__(self, workdir: str | os.PathLike[str]) -> None:
         """Open the newest version. InputError where no run has built an index, or a published file is damaged."""
         self.workdir: Location = locate(os.fspath(workdir))
-        self._searcher, self._is_closed = Searcher.open(self.workdir), False
+        self._searcher, self._is_closed = Snapshot.open(self.workdir), False
 
     def __enter__(self) -> Self:
         return self
@@ -257,10 +257,10 @@ class Index:
 
     def _reopened(self) -> int:
         before = self._searcher
-        after = Searcher.open(self.workdir, before)
-        if before.reader.leaves.is_open:  # lists that both have are read once, while both are open
+        after = Snapshot.open(self.workdir, before)
+        if before.leaves.is_open:  # lists that both have are read once, while both are open
             try:
-                after.reader.leaves.open()
+                after.leaves.open()
             except BaseException:
                 after.close()
                 raise

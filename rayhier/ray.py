@@ -18,7 +18,7 @@ from ray.exceptions import RayTaskError
 
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec, no_room
-from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
+from rayhier.spec.cluster import TrainWorkers, Workers
 
 T = TypeVar("T")
 CONNECT_SECONDS = 10.0
@@ -133,7 +133,7 @@ def check_resources(spec: JobSpec) -> None:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     _check_device(spec)
     for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
-        workers: GpuWorkers | TrainWorkers = getattr(spec.cluster, stage)
+        workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
         least = workers.least_workers if isinstance(workers, TrainWorkers) else None
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
             if each:
@@ -211,14 +211,14 @@ class Pool:
 
     actor: type
     arguments: dict[str, Any]
-    workers: CpuWorkers
+    workers: Workers
 
 
 def stream(
     items: Sequence[dict[str, Any]],
     actor: type,
     arguments: dict[str, Any],
-    workers: CpuWorkers,
+    workers: Workers,
     ahead: Pool | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the results of `actor(**arguments)(item)` for all items as they arrive, from a pool of `workers` actors.

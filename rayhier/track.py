@@ -31,8 +31,6 @@ Values = Mapping[str, float]
 
 
 class Tracker(Protocol):
-    """Where measures go."""
-
     def log(self, group: str, values: Values, step: int) -> None:
         """Take the measures of a step of a group: a phase of training and its epoch, or a system of an evaluation."""
 
@@ -71,8 +69,6 @@ class Sink:
 
 
 class TensorBoard(Tracker):
-    """Event files in a folder."""
-
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
@@ -248,5 +244,4 @@ def _plain(name: str) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """Return the first line of an error, or its kind."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -20,7 +20,9 @@ from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location, locate
 
+from . import toys
 from .draws import unit
+from .toys import tiny_bert
 
 # An example's time says how busy the machine is.
 settings.register_profile("rayhier", deadline=None)
@@ -169,22 +171,7 @@ def data() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of one layer and 32 dimensions with random weights, in sentence-transformers' layout."""
-    import torch
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    folder = tmp_path_factory.mktemp("tiny-model")
-    alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *alphabet, *(f"##{letter}" for letter in alphabet), *WORDS]
-    (folder / "vocab.txt").write_text("\n".join(pieces))
-    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **shape)
-    BertModel(config).save_pretrained(folder, safe_serialization=True)
-    (folder / "modules.json").write_text(
-        json.dumps([{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}])
-    )
-    return folder
+    return tiny_bert(tmp_path_factory.mktemp("tiny-model"), WORDS)
 
 
 @pytest.fixture(scope="session")
@@ -309,24 +296,4 @@ def leaf_map_of(work: Path, version: int | None = None) -> LeafMap:
 @pytest.fixture(scope="session")
 def write_map() -> Callable[..., object]:
     """`write_map(root, table, leaves, shards, **manifest)`: publish rows as version 1 of a leaf map; its manifest."""
-    import numpy as np
-    import pyarrow.compute as pc
-
-    from rayhier.index.shards import write_shard
-    from rayhier.storage.leaf_map import Manifest, publish, ranges
-
-    def write(root: Path, table: object, leaves: int, shards: int, **own: object) -> Manifest:
-        counts = np.bincount(table["leaf"].to_numpy(), minlength=leaves).tolist()
-        made = []
-        for first, last in ranges(counts, shards):
-            inside = pc.and_(pc.greater_equal(table["leaf"], first), pc.less(table["leaf"], last))
-            made.append(write_shard(root, f"data/{first}.parquet", [table.filter(inside)], range(first, last), counts))
-        m = table.schema.field("vector").type.list_size
-        vectors = {"halffloat": "float16", "float": "float32"}[str(table.schema.field("vector").type.value_type)]
-        fixed = {"version": 1, "parent": None, "model": "m", "metric": "inner_product", "vectors": vectors}
-        documents = int(pc.sum(pc.equal(table["rank"], 0)).as_py())
-        manifest = Manifest(**fixed | {"dimension": m, "documents": documents} | own, counts=counts, shards=made)
-        publish(root, manifest)
-        return manifest
-
-    return write
+    return toys.write_map

@@ -1,11 +1,9 @@
 """Writes docs/live.md and its plots from the figures below a workdir; what was not measured is left out.
 
-Other commands leave figures of their own below the workdir: `history.json`, `growth.json` and `new_model.json`, each a
-table with a text before it, and curves where there are some.
+Sections of the page that are of other measurements stay at its end.
 """
 
-import json
-from dataclasses import dataclass, field
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,41 +11,9 @@ import numpy as np
 from benchmarks import pages
 from benchmarks.live import changes, ingest, replay
 from benchmarks.live.gauge import Taken
-from benchmarks.tables import table
 
 WINDOW = 50
 """Searches of which a point of the plot is the 95th percentile."""
-OTHERS = {
-    "history": "A checked history, beside kills",
-    "growth": "Growth, with maintenance and without",
-    "new_model": "A new model at once",
-}
-"""Files of other commands, and the titles of their sections."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Figures that another command leaves for the page."""
-
-    text: str
-    head: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-    curves: dict[str, list[list[float]]] = field(default_factory=dict)
-    """X and y of each curve."""
-    axes: list[str] = field(default_factory=list)
-    """What x and y are."""
-
-    def write(self, workdir: Path, name: str) -> None:
-        """Write the figures to `NAME.json` below a workdir."""
-        (workdir / f"{name}.json").write_text(json.dumps(self.__dict__, indent=1))
-
-    @classmethod
-    def read(cls, workdir: Path, name: str) -> "Figures | None":
-        """Read figures; None where there are none."""
-        path = workdir / f"{name}.json"
-        return cls(**json.loads(path.read_text())) if path.exists() else None
-
-
 PARTS = {
     "changes": "Single changes beside searches",
     "ingest": "Ingest, vectors given",
@@ -60,8 +26,15 @@ def write(workdir: Path, docs: Path) -> str:
     """Write the page and its plots; returns the page's text."""
     parts = {"changes": beside(workdir, docs), "ingest": added(workdir, docs), "replay": replay.lines(workdir)}
     titled = [(PARTS[name], [*pages.prose(f"live/{name}.md"), "", *lines]) for name, lines in parts.items() if lines]
-    titled += [(title, other(workdir, docs, name, title)) for name, title in OTHERS.items()]
-    return pages.write(docs, "live.md", [*pages.prose("live/preface.md"), *pages.sections(titled)])
+    told = [*pages.prose("live/preface.md"), *pages.sections(titled), *others(docs / "live.md")]
+    return pages.write(docs, "live.md", told)
+
+
+def others(page: Path) -> list[str]:
+    """Lines of the sections of a page that this folder does not measure."""
+    sections = re.split(r"^## ", page.read_text() if page.exists() else "", flags=re.MULTILINE)[1:]
+    kept = [one for one in sections if one.partition("\n")[0] not in PARTS.values()]
+    return [line for one in kept for line in ("", f"## {one.rstrip()}")]
 
 
 def beside(workdir: Path, docs: Path) -> list[str]:
@@ -104,18 +77,3 @@ def added(workdir: Path, docs: Path) -> list[str]:
         "",
         pages.link("Documents added by each system's last run: two for ten minutes, the others for 500,000", path),
     ]
-
-
-def other(workdir: Path, docs: Path, name: str, title: str) -> list[str]:
-    """Section of another command's figures; empty where there are none."""
-    figures = Figures.read(workdir, name)
-    if figures is None:
-        return []
-    lines = [figures.text, *(["", *table(figures.head, figures.rows)] if figures.rows else [])]
-    if figures.curves:
-        path = docs / "images" / f"live-{name}.png"
-        with pages.plot(path) as (axes,):
-            x, y = figures.axes
-            pages.curves(axes, figures.curves, xlabel=x, ylabel=y)
-        lines += ["", pages.link(title, path)]
-    return lines

@@ -2,7 +2,7 @@
 
 Clients search a copy of an index while others write documents and delete some; changes are folded often, older versions
 are published again, and new models are trained and take the place of the one that is served. Every answer is kept with
-what it said it saw, `{model, version, log}`. Once the server has ended, each is searched again by `Searcher`, opened at
+what it said it saw, `{model, version, log}`. Once the server has ended, each is searched again by `Snapshot`, opened at
 that version and change, and must have the same ids. Versions stay until then.
 """
 
@@ -23,15 +23,15 @@ from typing import Any, Literal
 import numpy as np
 import yaml
 
-from benchmarks.collection import ROOT
+from benchmarks.collection import BUILT, ROOT
 from benchmarks.commands import Options, absolute, clock, count
 from benchmarks.live.gauge import about
 from benchmarks.live.ingest import copied, serving
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.search.index import open_leaf_map
-from rayhier.search.model import Model
-from rayhier.search.searcher import Searcher
+from rayhier.search.request.model import Model
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.version import Version
 from rayhier.serve.client import AsyncClient
@@ -219,7 +219,8 @@ class Recording:
                     await client.rollback(newest - BACK)
                     recorded.rollbacks += 1
             seed = max(recorded.nows[0].spec.evaluate.seeds) + len(recorded.nows)
-            command = [sys.executable, "-m", "rayhier", "run", str(spec), "--carry", "--set", f"workdir={self._work}"]
+            command = [sys.executable, "-m", "rayhier", "run", str(spec), "--set", f"workdir={self._work}"]
+            command += [part for stage in BUILT for part in ("--stage", stage)]
             training = await asyncio.create_subprocess_exec(
                 *command, "--set", f"evaluate.seeds=[{seed}]", cwd=ROOT, stdout=asyncio.subprocess.DEVNULL
             )
@@ -242,7 +243,7 @@ class Recording:
                     training.kill()
 
 
-def opened(work: Path, recorded: Recorded) -> Iterator[tuple[Searcher, list[Given]]]:
+def opened(work: Path, recorded: Recorded) -> Iterator[tuple[Snapshot, list[Given]]]:
     """Open each version that answers saw, with the log up to the last change of these, and yield it with them."""
     root, seen = locate(str(work)), defaultdict[tuple[str, int], list[Given]](list)
     for answer in recorded.answers:
@@ -262,10 +263,12 @@ def opened(work: Path, recorded: Recorded) -> Iterator[tuple[Searcher, list[Give
                 routed = model.with_router(first.at(number).router(there))
                 answers = seen[name, number]
                 last = max(answer.log for answer in answers)
-                yield Searcher.over(routed, there, {}, pins.pop_all(), follows=True, log=last), answers
+                snapshot = Snapshot(now.spec, there, routed, None, pins.pop_all())
+                snapshot.see(last)
+                yield snapshot, answers
 
 
-def again(searcher: Searcher, answer: Given, queries: Queries) -> tuple[list[str], list[float]]:
+def again(searcher: Snapshot, answer: Given, queries: Queries) -> tuple[list[str], list[float]]:
     """Search for an answer's question, as of the change that it saw; returns ids and scores."""
     searcher.log = answer.log
     if answer.mode == "vector":

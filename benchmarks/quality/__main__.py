@@ -1,4 +1,4 @@
-"""Documents visited against recall, every system beside its controls: `make bench-quality`."""
+"""Documents visited against recall, every system beside its controls."""
 
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options

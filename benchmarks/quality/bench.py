@@ -13,7 +13,7 @@ from benchmarks import cache
 from benchmarks.collection import SPEC, Collection
 from benchmarks.commands import clock
 from benchmarks.quality.page import Outcome, Results
-from benchmarks.quality.systems import JOINT, LISTS, build, columns
+from benchmarks.quality.systems import LISTS, build, columns
 from benchmarks.quality.view import Questions, View
 from benchmarks.statistics import Curve, mean_curve
 from rayhier.arrays import Bools
@@ -30,16 +30,10 @@ TUNED = (
     "faiss_ivf_same_encoder",
     "faiss_ivf_spill",
     "scann",
-    "recipe",
     "learned_ivf@dev",
-    "ehi_warm",
-    "ehi_cold",
 )
 """Systems whose number of leaves or lists is chosen on dev."""
-JOINT_LEAVES = (64, 256, 1024)
-JOINT_ON = ("scifact",)
-"""Collections of EHI's joint training: elsewhere its epochs take hours on two cores."""
-EQUAL = ("faiss_ivf_same_encoder", "faiss_ivf_spill", "recipe", "learned_ivf")
+EQUAL = ("faiss_ivf_same_encoder", "faiss_ivf_spill", "learned_ivf")
 """Systems measured at equal leaf counts too."""
 SHAPES = {"scifact": ((64, 1), (8, 2), (4, 3)), "oewn_examples": ((1024, 1), (32, 2))}
 """Children of a node and levels, equal leaf counts."""
@@ -98,8 +92,7 @@ class Bench:
     @property
     def tuned(self) -> tuple[str, ...]:
         """Systems that choose their leaves; ScaNN where it is installed."""
-        left_out = () if importlib.util.find_spec("scann") is not None else ("scann",)
-        return tuple(name for name in TUNED if name not in (*left_out, *(() if self.name in JOINT_ON else JOINT)))
+        return tuple(name for name in TUNED if name != "scann" or importlib.util.find_spec("scann") is not None)
 
     def view(self, seed: int) -> View:
         """The collection in the vectors of a seed's trained encoder; only the last seed asked for stays in memory."""
@@ -143,8 +136,6 @@ class Bench:
         """
         documents = len(self.collection.documents.ids)
         choices = list_choices(documents)
-        if name in JOINT:
-            choices = [leaves for leaves in JOINT_LEAVES if leaves <= documents / 4]
         costs: dict[str, float | None] = {}
         best = np.inf
         for leaves in choices:

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import pages
-from benchmarks.goals import verdict
 from benchmarks.statistics import Curve, Estimate, difference, estimate, geometric, ratio, reached, recall_at
-from benchmarks.tables import UNKNOWN, mean, table
+from benchmarks.tables import UNKNOWN, mean, table, verdict
 from rayhier.arrays import Bools, Values
 
 Cells = tuple[str, str, str, str, str]
@@ -82,11 +81,6 @@ def goals(results: Sequence[Results]) -> list[str]:
             found += pooled_differences("2", supervised, system, IVF, {0.01: 5.0, 0.02: 5.0, 0.05: 3.0, 0.1: 1.5})
         for system, control in product((SHIPPED, BY_RULE), (IVF, "scann")):
             found += pooled_differences("3", supervised, system, control, {0.05: 3.0})
-        for name, main in supervised.items():
-            for system in (name for name in ("ehi_warm", "ehi_cold") if name in main):
-                points = 100 * (main[system].curve.exact_Q.mean() - main[SHIPPED].curve.exact_Q.mean())
-                title = f"control: {name}, exact R@100 of `{system}` over contrast, points"
-                found.append((title, f"{points:+.1f}", "", "", ""))
         found += learned([one for one in results if one.name in SUPERVISED])
     for one in results:
         if one.name == "cranfield":

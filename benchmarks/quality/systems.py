@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.quality.view import DEPTH, Index, Places, Questions, Relevance, Row, View
-from benchmarks.training import encode
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.evaluate.curve import beams
@@ -17,13 +16,11 @@ from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.model.spill import CANDIDATES, Spill, second_leaves
-from rayhier.search.coded_router import first_pass_before
+from rayhier.model.spill import CANDIDATES, second_leaves
+from rayhier.search.request.coded_router import first_pass_before
 
 LISTS = {"faiss_ivf": 1, "faiss_ivf_same_encoder": 1, "faiss_ivf_spill": 2}
 """Lists of a document, by name of the system."""
-JOINT = {"ehi_warm": "kmeans", "ehi_cold": "none"}
-"""How the paper's training begins, by name of the system."""
 FARTHEST, LIBRARY_FARTHEST = 0.4, 0.125
 
 
@@ -80,24 +77,18 @@ def share(count_Q: Floats | Ints, documents: int) -> Floats:
 
 def build(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
     """A system by name: `tree_8x2` is a learned IVF of that shape."""
-    if name in JOINT:
-        return joint(view, name, leaves, questions)
     if name in ("hnsw", "scann"):
         return library(view, name, leaves, questions)
     if name in LISTS:
         return ivf(view, name, leaves, questions)
     spec = view.collection.spec
     router: dict[str, object] = {"branching": leaves}
-    index: dict[str, object] = {}
-    if name == "recipe":
-        router, index = router | {"first_pass": "none"}, {"spilled": 1.0}
     if name.startswith("tree_"):
         branching, height = (int(number) for number in name.removeprefix("tree_").split("x"))
         router = {"branching": branching, "height": height}
-    own = {"router": spec.router.model_copy(update=router), "index": spec.index.model_copy(update=index)}
-    spec = spec.model_copy(update=own)
+    spec = spec.model_copy(update={"router": spec.router.model_copy(update=router)})
     index_of = view.untaught if name == "untaught" else view.index
-    return routed(view, index_of(spec), questions, coded=spec.router.codes_first)
+    return routed(view, index_of(spec), questions)
 
 
 def routed(view: View, index: Index, questions: Questions, *, coded: bool = True) -> Candidate:
@@ -117,16 +108,16 @@ def ivf(view: View, name: str, lists: int, questions: Questions) -> Candidate:
     centroid_LM = view.centroids(lists)
     document_NM, count = view.vectors, 1 if LISTS[name] == 1 else min(CANDIDATES, lists)
     leaf_NC = nearest(document_NM, centroid_LM, count)[0]
-    places = Places(placed(document_NM, leaf_NC, centroid_LM, None if count == 1 else "soar"), lists)
+    places = Places(placed(document_NM, leaf_NC, centroid_LM, two=count > 1), lists)
     order_QL: Ints = nearest(view.encode(questions.vector_QM), centroid_LM, lists)[0]
     return in_leaves(places, view.relevance(questions), lambda beam: order_QL[:, :beam], lambda _: float(lists))
 
 
-def placed(document_NM: Floats, leaf_NC: Ints, centroid_LM: Floats, second: Spill | None) -> Ints:
+def placed(document_NM: Floats, leaf_NC: Ints, centroid_LM: Floats, *, two: bool) -> Ints:
     """Leaves [n, 1 or 2] of documents: the first of their candidates [n, c], and a second where there is to be one."""
-    if second is None:
+    if not two:
         return leaf_NC[:, :1]
-    second_N = leaf_NC[np.arange(len(leaf_NC)), second_leaves(document_NM, leaf_NC, centroid_LM, second)]
+    second_N = leaf_NC[np.arange(len(leaf_NC)), second_leaves(document_NM, leaf_NC, centroid_LM)]
     return np.stack([leaf_NC[:, 0], second_N], axis=1)
 
 
@@ -144,16 +135,3 @@ def library(view: View, name: str, leaves: int, questions: Questions) -> Candida
 
     exact_Q = view.relevance(questions).exact()
     return Candidate(steps, measure, exact_Q, np.zeros(0, np.int64), LIBRARY_FARTHEST)
-
-
-def joint(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
-    """The paper's training with an encoder of its own."""
-    trained = view.joint(leaves, JOINT[name])
-    now = trained.snapshot()
-    query_QM = encode(trained.tower.module, questions.vector_QM)
-    return in_leaves(
-        Places(now.leaves(now.document_NM, 1), now.router.n_leaves),
-        Relevance(questions, query_QM, now.document_NM),
-        lambda beam: now.leaves(query_QM, beam),
-        lambda beam: float(now.router.multiply_adds(beam) / query_QM.shape[1]),
-    )

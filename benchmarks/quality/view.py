@@ -23,15 +23,14 @@ from rayhier.evaluate.curve import Point
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
-from rayhier.spec.router import EhiRouting, LearnedIvfRouting
-from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
+from rayhier.spec.router import LearnedIvfRouting
+from rayhier.spec.router.learned_ivf import TEACHING
+from rayhier.spec.train import ContrastTraining, HceTraining
+from rayhier.train.contrast import EncoderPhase
 from rayhier.train.data import judged_pairs
-from rayhier.train.ehi.joint import Joint
-from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
-from rayhier.train.learned_ivf.router_phase import RouterPhase
-from rayhier.train.learned_ivf.targets import Targets
+from rayhier.train.learned_ivf.router_phase import RouterPhase, Targets
 
 DEPTH = 100
 
@@ -169,12 +168,6 @@ class View:
             train(phase, self.folder / "encoder.safetensors")
         return phase
 
-    def over(self, collection: Collection) -> "View":
-        """Other documents under this trained encoder."""
-        view = View(collection, collection.examples, self.seed, self.folder)
-        view.encoder = self.encoder
-        return view
-
     @cached_property
     def vectors(self) -> Floats:
         """Vectors of the documents [n, m]."""
@@ -201,9 +194,7 @@ class View:
         """Targets that teach routers, and the dev queries' answers."""
         query_QM, dev_QM = (self.encoder.pairs.side(side) for side in ("query", "dev"))
         pairs = judged_pairs(self.collection.dev, self.collection.documents).pair_P2
-        router = self.collection.spec.router
-        assert isinstance(router, LearnedIvfRouting)
-        targets = Targets.of(self.examples, query_QM, self.vectors, router.teaching, self.seed)
+        targets = Targets.of(self.examples, query_QM, self.vectors, TEACHING, self.seed)
         return targets, Targets.judged(dev_QM, pairs)
 
     def index(self, spec: JobSpec) -> Index:
@@ -216,7 +207,7 @@ class View:
             router = make_router(own.model_copy(update=bend), self.vectors, self.seed)
             leaf_NR = settle(router, self.vectors, spec, self.seed)
             if not self.examples.same:
-                train(RouterPhase(router, leaf_NR, *self.targets, own.teaching, self.seed))
+                train(RouterPhase(router, leaf_NR, *self.targets, TEACHING, self.seed))
             self._indexes[key] = Index(router, leaf_NR)
         return self._indexes[key]
 
@@ -227,10 +218,3 @@ class View:
         router = empty_router(own.model_copy(update={"rank": 0}), n, m, self.seed)
         router.begin(index.router.cells.centroid_LM)
         return Index(router, index.leaf_NR)
-
-    def joint(self, leaves: int, warm_start: str) -> Joint:
-        """The paper's training: encoder and router at once."""
-        router = EhiRouting.model_validate({"type": "ehi", "branching": leaves, "warm_start": warm_start})
-        joint = self.collection.joint(self.examples, router, EhiTraining(type="ehi"), self.seed)
-        train(joint, self.folder / f"joint-{warm_start}-{leaves}.safetensors")
-        return joint

@@ -16,20 +16,18 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks import goals
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, clock, served
-from benchmarks.goals import Goal
 from benchmarks.machine import free_ports
 from benchmarks.pages import prose
 from benchmarks.rehearsal import encoder, passages
 from benchmarks.rehearsal.job import STAGES, Job, Memory
 from benchmarks.rehearsal.nodes import cluster
 from benchmarks.serve.load import TOKEN, at_a_time
-from benchmarks.tables import table
-from rayhier.estimate import stage_cost
+from benchmarks.tables import Goal, goal_table, table, verdict
 from rayhier.evaluate.report import Report
-from rayhier.plan import make_plan
+from rayhier.job.estimate import stage_cost
+from rayhier.job.plan import make_plan
 from rayhier.spec import load
 
 SPEC = "specs/msmarco.yaml"
@@ -93,7 +91,7 @@ def overrides(data: Path, workdir: Path) -> list[str]:
         "router": {"type": "learned_ivf"},
         "train": {"type": "contrast"},
         "index": {"leaves_per_document": 1},
-        "search": {"k": 100, "how": "leaves"},
+        "search": {"k": 100},
         "evaluate.baselines": ["exact", "exact_same_encoder"],
         "cluster": {stage: {"workers": 2} for stage in ("corpus", "embed", "index", "evaluate")},
     }
@@ -207,12 +205,12 @@ def section(
     others = ", ".join(f"{at} {memory.largest[at] / 1e9:.2f}" for at in memory.largest if at not in STAGES)
     killed = [f"- {kill.line()}" for kill in job.kills]
     stages = ["", *table(head, rows), "", f"Largest processes otherwise, GB: {others}.", "", *killed, ""]
-    return [TITLE, "", *about, *stages, *goals.lines(after, "seen")]
+    return [TITLE, "", *about, *stages, *goal_table(after, "seen")]
 
 
 def stage_row(name: str, took: float, estimated: float, size: int) -> list[str]:
     """A row of the table of stages."""
-    word = goals.verdict(is_within(took, estimated))
+    word = verdict(is_within(took, estimated))
     return [name, f"{estimated:,.0f} s", f"{took:,.0f} s", f"{took / estimated:.2f}", word, f"{size / 1e9:.2f}"]
 
 

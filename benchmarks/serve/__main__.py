@@ -8,7 +8,6 @@ import benchmarks.serve.haproxy  # noqa: F401  first of all
 # isort: split
 
 import json
-import math
 import os
 import socket
 import sys
@@ -29,15 +28,14 @@ from ray.util import list_named_actors
 
 from benchmarks.collection import BUILT, ROOT, place, run
 from benchmarks.commands import Options
-from benchmarks.goals import Goal
 from benchmarks.pages import prose
-from benchmarks.serve import goals, hostile
-from benchmarks.serve.goals import ASKED, HEADERS, PATH, K, Results, paired, same
+from benchmarks.serve import goals
+from benchmarks.serve.goals import ASKED, PATH, K, Results, paired, same
 from benchmarks.serve.load import TOKEN, Check, Load, a_second, at_a_time
+from benchmarks.tables import Goal
 from rayhier.arrays import Floats
-from rayhier.search.answer import Answer
-from rayhier.search.searcher import Searcher
-from rayhier.serve.args import RequestLimits
+from rayhier.search.request.answer import Answer
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 from rayhier.serve.config import HA_PROXY
 
@@ -93,7 +91,7 @@ def _deploy(workdir: Path, token: Path) -> None:
         time.sleep(0.5)
 
 
-def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: float) -> Iterator[Goal]:
+def measure(searcher: Snapshot, texts: list[str], vectors: Floats, seconds: float) -> Iterator[Goal]:
     """All goals, in their order."""
     by_text, by_vector = (
         [json.dumps({key: one, "k": K}).encode() for one in questions]
@@ -118,16 +116,13 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
     yield from goals.overload(PORT, f"/together{PATH}", by_text, capacity, seconds)
     yield Goal("overload: growth of all replicas' memory", _memory("together") / before - 1, 0.1, "most")
     yield from killed(by_text, [partial(_right, _offline(answer)) for answer in searcher.search(texts, 2 * K)])
-    before = _memory("together")
-    yield from goals.besieged(PORT, "/together", _chunked)
-    yield Goal("meanwhile: growth of the ingress' memory", _memory("together") / before - 1, 0.25, "most")
 
 
 def _load(name: str, bodies: Sequence[bytes], clients: int) -> Load:
     return at_a_time(PORT, f"/{name}{PATH}", bodies, clients)
 
 
-def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goal]:
+def equal(searcher: Snapshot, texts: list[str], vectors: Floats) -> Iterator[Goal]:
     """Shares of a thousand questions that are answered as offline search does, alone and in batches."""
     beam = searcher.model.spec.search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
     kinds: dict[str, tuple[str, Sequence[Any], list[Answer]]] = {
@@ -248,13 +243,6 @@ def _replaced(name: str, victim: str, before: list[str]) -> bool:
     now, deployments = _actors(victim), serve.status().applications[name].deployments
     healthy = all(deployment.status == "HEALTHY" for deployment in deployments.values())
     return before[0] not in now and len(now) == len(before) and healthy
-
-
-def _chunked() -> Goal:
-    slow = hostile.post(PORT, f"/together{PATH}", hostile.chunks(), HEADERS)
-    title = f"a body in {hostile.CHUNKS:,} chunks of a byte: seconds until a documented answer"
-    seconds, most = slow.seconds if slow.documented else math.inf, RequestLimits().body_seconds + 1
-    return Goal(title, seconds, most, "most", f"status {slow.status}")
 
 
 if __name__ == "__main__":

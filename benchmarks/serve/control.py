@@ -1,4 +1,4 @@
-"""The control of an embedded server: FastAPI before a `Searcher`, as a user would write it in an hour."""
+"""The control of an embedded server: FastAPI before a `Snapshot`, as a user would write it in an hour."""
 
 import sys
 from typing import Any
@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend.version import Version
 
 
@@ -24,7 +24,7 @@ class Question(BaseModel):
 def application(workdir: str) -> FastAPI:
     """An application that answers `POST /v1/search`; it encodes in float32, as the embedded server does."""
     torch.set_num_threads(1)
-    searcher, app = Searcher.open(workdir), FastAPI()
+    searcher, app = Snapshot.open(workdir), FastAPI()
     searcher.model = Version.newest(workdir)[0].model("float32").load()
 
     @app.post("/v1/search")

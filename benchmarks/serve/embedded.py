@@ -1,4 +1,4 @@
-"""An embedded server beside FastAPI with a `Searcher` in one process: `make bench-embedded`.
+"""An embedded server beside FastAPI with a `Snapshot` in one process: `make bench-embedded`.
 
 Both serve one index, each in a process of its own, and are asked in turn by one load generator on the same machine.
 """
@@ -14,12 +14,11 @@ import numpy as np
 
 from benchmarks.collection import BUILT, place, run
 from benchmarks.commands import Options, absolute, served
-from benchmarks.goals import Goal
 from benchmarks.pages import prose
-from benchmarks.serve import hostile
-from benchmarks.serve.goals import ASKED, PATH, K, asked, besieged, ended, overload, paired, same
+from benchmarks.serve.goals import ASKED, PATH, K, asked, ended, overload, paired, same
 from benchmarks.serve.load import TOKEN, at_a_time
-from rayhier.search.searcher import Searcher
+from benchmarks.tables import Goal
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 
 EMBEDDED, CONTROL = 8131, 8132
@@ -30,7 +29,7 @@ ROUNDS, CLIENTS = 7, 16
 
 def main() -> int:
     """Measure, write the page and print it; the exit code is 1 where a goal was not met."""
-    parser = Options("An embedded server beside FastAPI with a Searcher.", "serve", "docs")
+    parser = Options("An embedded server beside FastAPI with a Snapshot.", "serve", "docs")
     parser.add_argument("--collection", default="scifact")
     parser.add_argument("--index", type=absolute, help="workdir of an index, as the quickstart's; default: built here")
     parser.add_argument("--seconds", type=float, default=30.0, help="of overload (default 30)")
@@ -80,10 +79,9 @@ def measure(workdir: Path, seconds: float) -> Iterator[Goal]:
     with embedded():
         capacity = at_a_time(EMBEDDED, PATH, bodies["texts"] * 3, 8).rate
         yield from overload(EMBEDDED, PATH, bodies["texts"], capacity, seconds)
-        yield from besieged(EMBEDDED, "", _flooded)
 
 
-def equal(searcher: Searcher, texts: Sequence[str]) -> Goal:
+def equal(searcher: Snapshot, texts: Sequence[str]) -> Goal:
     """Share of queries whose answers are offline search's: the same ids but for ties, scores within 1e-5."""
     client = Client(f"http://127.0.0.1:{EMBEDDED}", TOKEN)
     right = []
@@ -93,11 +91,6 @@ def equal(searcher: Searcher, texts: Sequence[str]) -> Goal:
         )
         right.append(same(answer, wanted, K, 1e-5))
     return Goal("texts: share answered as offline search does", float(np.mean(right)), 0.99)
-
-
-def _flooded() -> Goal:
-    status = hostile.endless_head(EMBEDDED, 250_000_000)
-    return Goal("a head of 250 MB: status", status, 431, "most", "sent to its end or until the server ends it")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks of servers share: questions, paired rounds, an overload, hostile bodies, and how they end."""
+"""What the benchmarks of servers share: questions, paired rounds, an overload, and how they end."""
 
 import math
 from collections import Counter
@@ -8,24 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.goals import Goal, lines
 from benchmarks.pages import write
-from benchmarks.serve import hostile
-from benchmarks.serve.load import TOKEN, Load, a_second, at_a_time
-from benchmarks.serve.watch import watched
+from benchmarks.serve.load import Load, a_second, at_a_time
+from benchmarks.tables import Goal, goal_table
 from rayhier.progress import say
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend.version import Version
 from rayhier.storage import columns, current
 
 K, ASKED = 10, 200
 """Results of a question, and requests of a round."""
 PATH = "/v1/search"
-HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
 APPLIED = 0.9
 """Least share of the rate asked that must be sent, or the goal says so."""
-HEALTH_SECONDS = 0.05
-"""Seconds between two looks at the server's health."""
 Results = Sequence[tuple[str, float]]
 """Ids and scores of an answer, best first."""
 
@@ -36,13 +31,13 @@ def ended(goals: Iterable[Goal], docs: Path, name: str, about: Iterable[str]) ->
     for goal in goals:
         say("  ".join(goal.row()))
         found.append(goal)
-    print(write(docs, name, [*about, "", *lines(found, "seen", ".3g")]))
+    print(write(docs, name, [*about, "", *goal_table(found, "seen", ".3g")]))
     return 0 if all(goal.met for goal in found if goal.limit is not None) else 1
 
 
-def asked(workdir: Path) -> tuple[Searcher, list[str]]:
+def asked(workdir: Path) -> tuple[Snapshot, list[str]]:
     """Offline search of an index, which encodes queries in float32 as servers do, and the collection's queries."""
-    searcher = Searcher.open(workdir)
+    searcher = Snapshot.open(workdir)
     searcher.model = Version.newest(str(workdir))[0].model("float32").load()
     corpus = current.artifact(workdir, current.read(workdir), "corpus")
     return searcher, columns.read([corpus.path("queries.parquet")], ["text"])["text"].to_pylist()
@@ -112,21 +107,3 @@ def overload(port: int, path: str, bodies: Sequence[bytes], capacity: float, sec
     yield Goal(title, late / idle, 3.0, "most", f"{late:.0f} ms, {idle:.0f} ms")
     rates = f"{found.rate:.0f} a second, {capacity:.0f} a second"
     yield Goal("overload: answers a second over capacity", found.rate / capacity, 0.5, "least", rates)
-
-
-def besieged(port: int, prefix: str, last: Callable[[], Goal]) -> Iterator[Goal]:
-    """Hostile bodies, one after the other, then a last request, while the server's health is asked for all the time."""
-    replies = dict[str, hostile.Reply]()
-    with watched(f"http://127.0.0.1:{port}{prefix}/healthz", HEALTH_SECONDS) as looks:
-        for name, body in hostile.bodies():
-            for path in hostile.PATHS:
-                replies[f"{name}, to {path}"] = hostile.post(port, prefix + path, body, HEADERS)
-        after = last()
-    wrong = [f"{name}: {reply.status}" for name, reply in replies.items() if not reply.refused]
-    title = f"{len(replies)} hostile bodies: share answered with a documented 4xx"
-    yield Goal(title, 1 - len(wrong) / len(replies), 1.0, "least", "; ".join(wrong[:3]))
-    name, slowest = max(replies.items(), key=lambda each: each[1].seconds)
-    yield Goal("the same: slowest answer, seconds", slowest.seconds, 1.0, "most", name)
-    yield after
-    told = f"{len(looks.seconds):,} looks"
-    yield Goal("meanwhile: slowest /healthz, milliseconds", 1e3 * looks.slowest, 250.0, "most", told)

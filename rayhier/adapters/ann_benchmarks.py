@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rayhier.adapters.vectors import VectorIndex
+from rayhier.adapters.vectors import RunnerReports, VectorIndex
 from rayhier.arrays import Ints
 
 try:
@@ -19,8 +19,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error.name} is not there; allowed: {where}", name=error.name) from error
 
 
-class Rayhier(BaseANN):
-    """Leaves of k-means, and codes of all vectors. OMP_NUM_THREADS=1 limits it to one thread, as Docker does."""
+class Rayhier(RunnerReports, BaseANN):
+    """Leaves of k-means. OMP_NUM_THREADS=1 limits it to one thread, as Docker does."""
 
     def __init__(self, metric: str, count: int, sections: Mapping[str, Mapping[str, Any]]) -> None:
         """Take the metric, the usual number of results, and sections of a spec: `router`, `index`.
@@ -50,19 +50,6 @@ class Rayhier(BaseANN):
     def get_batch_results(self) -> list[list[int]]:
         """Return the numbers that `batch_query` found for each query."""
         return [_there(number_K) for number_K in self._found]
-
-    def get_additional(self) -> dict[str, Any]:
-        """Return rows and leaves compared for all queries together, by codes or not, and documents visited for one."""
-        index = self._index
-        return {"dist_comps": index.compared, "documents_visited": index.visited / max(1, index.asked)}
-
-    def done(self) -> None:
-        """Remove the index."""
-        self._index.close()
-
-    def __str__(self) -> str:
-        """Return the name that results have."""
-        return f"rayhier({', '.join(map(str, self._said))})"
 
 
 def _there(number_K: Ints) -> list[int]:

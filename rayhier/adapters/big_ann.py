@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rayhier.adapters.vectors import VectorIndex
+from rayhier.adapters.vectors import RunnerReports, VectorIndex
 
 try:
     from neurips23.streaming.base import BaseStreamingANN
@@ -19,8 +19,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error.name} is not there; allowed: {where}", name=error.name) from error
 
 
-class Rayhier(BaseStreamingANN):
-    """Leaves of k-means, which split as the index grows, and codes of all vectors."""
+class Rayhier(RunnerReports, BaseStreamingANN):
+    """Leaves of k-means, which split as the index grows."""
 
     def __init__(self, metric: str, count: int, sections: Mapping[str, Mapping[str, Any]]) -> None:
         """Take the metric, the usual number of results, and sections of a spec: `router`, `index`.
@@ -58,16 +58,3 @@ class Rayhier(BaseStreamingANN):
     def query(self, X: npt.NDArray[Any], k: int) -> None:
         """Find the numbers [q, k] of the nearest vectors of each query [q, m], for `get_results`; -1: none."""
         self.res = self._index.search(X, k)
-
-    def get_additional(self) -> dict[str, Any]:
-        """Return rows and leaves compared for all queries together, by codes or not, and documents visited for one."""
-        index = self._index
-        return {"dist_comps": index.compared, "documents_visited": index.visited / max(1, index.asked)}
-
-    def done(self) -> None:
-        """Remove the index."""
-        self._index.close()
-
-    def __str__(self) -> str:
-        """Return the name that results have."""
-        return f"rayhier({', '.join(map(str, self._said))})"

@@ -53,7 +53,6 @@ class RayhierDocumentStore:
         return default_from_dict(cls, data)
 
     def count_documents(self) -> int:
-        """Return the number of documents."""
         return len(self._store)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
@@ -82,7 +81,6 @@ class RayhierDocumentStore:
         self._store.delete(document_ids)
 
     def delete_all_documents(self) -> None:
-        """Delete all documents."""
         self._store.delete([document.id for document in self._store.all()])
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
@@ -98,33 +96,26 @@ class RayhierDocumentStore:
         return self.write_documents(changed, DuplicatePolicy.OVERWRITE)
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
-        """Count the documents that meet a filter."""
         return sum(1 for _ in self._matching(filters))
 
     async def count_documents_async(self) -> int:
-        """Count the documents, in a thread: see `count_documents`."""
         return await asyncio.to_thread(self.count_documents)
 
     async def filter_documents_async(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """Read all documents that meet a filter, in a thread: see `filter_documents`."""
         return await asyncio.to_thread(self.filter_documents, filters)
 
     async def write_documents_async(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
     ) -> int:
-        """Write documents, in a thread: see `write_documents`."""
         return await asyncio.to_thread(self.write_documents, documents, policy)
 
     async def delete_documents_async(self, document_ids: list[str]) -> None:
-        """Delete documents by their ids, in a thread: see `delete_documents`."""
         await asyncio.to_thread(self.delete_documents, document_ids)
 
     async def delete_all_documents_async(self) -> None:
-        """Delete all documents, in a thread: see `delete_all_documents`."""
         await asyncio.to_thread(self.delete_all_documents)
 
     async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """Delete the documents that meet a filter, in a thread: see `delete_by_filter`."""
         return await asyncio.to_thread(self.delete_by_filter, filters)
 
     async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
@@ -132,16 +123,13 @@ class RayhierDocumentStore:
         return await asyncio.to_thread(self.update_by_filter, filters, meta)
 
     async def count_documents_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """Count the documents that meet a filter, in a thread: see `count_documents_by_filter`."""
         return await asyncio.to_thread(self.count_documents_by_filter, filters)
 
     def search(self, queries: Any, k: int, filters: dict[str, Any] | None, **options: Any) -> list[Document]:
-        """Find the best k documents of one query; options as in `Index.search`."""
         (documents,) = self._store.search(queries, k, self._where(filters), **options)
         return list(map(_document, documents))
 
     def encode(self, text: str) -> list[float]:
-        """Encode a text by the index's encoder."""
         vector: list[float] = self._store.encode([text])[0].tolist()
         return vector
 
@@ -206,7 +194,6 @@ class _Component:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Make the component that `to_dict` described."""
         settings = data["init_parameters"]
         settings["document_store"] = RayhierDocumentStore.from_dict(settings["document_store"])
         made: Self = default_from_dict(cls, data)
@@ -222,7 +209,6 @@ class RayhierTextEmbedder(_Component):
 
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, Any]:
-        """Encode a text."""
         return {"embedding": self.document_store.encode(text)}
 
 

@@ -100,11 +100,9 @@ class RayhierVectorStore(VectorStore):
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Read the documents with some ids, those that are there."""
         return [_document(each) for each in self._store.get(ids)]
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
-        """Find the best k documents of a text."""
         return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
@@ -112,7 +110,6 @@ class RayhierVectorStore(VectorStore):
         return self._searched([query], k, options)
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> list[Document]:
-        """Find the best k documents of a vector that `embeddings` made."""
         return [document for document, _ in self._searched(np.array([embedding], np.float32), k, options)]
 
     def max_marginal_relevance_search(
@@ -126,7 +123,6 @@ class RayhierVectorStore(VectorStore):
     def max_marginal_relevance_search_by_vector(
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> list[Document]:
-        """Choose k documents of the best `fetch_k` of a vector; their texts are encoded for it."""
         there = self.similarity_search_by_vector(embedding, fetch_k, **options)
         vectors = self._embeddings.embed_documents([document.page_content for document in there])
         best = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k) if vectors else []

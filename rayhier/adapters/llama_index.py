@@ -87,7 +87,6 @@ class RayhierVectorStore(BasePydanticVectorStore):
 
     @property
     def client(self) -> Any:
-        """The index or the client."""
         return self._store
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
@@ -158,7 +157,6 @@ class RayhierRetriever(BaseRetriever):
         rerank: bool | None = None,
         **options: Any,
     ) -> None:
-        """Take an index, as `RayhierVectorStore` does; other options as in `Index.search`."""
         super().__init__(**options)
         self._store, self._k = store_of(index), similarity_top_k
         self._options: dict[str, Any] = {"where": where(filters), "mode": mode, "rerank": rerank}

@@ -35,7 +35,6 @@ class RayhierRetriever(pt.Transformer):
         rerank: bool | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
     ) -> None:
-        """Return at most `num_results` documents of a query; other options as in `Index.search`."""
         self._store, self._k = store_of(index), num_results
         self._options: dict[str, Any] = {"where": filter, "mode": mode, "rerank": rerank}
 
@@ -88,7 +87,6 @@ class RayhierIndexer(pt.Indexer):
         self._index, self._store = index, store_of(index)
 
     def index(self, iterator: Iterable[Mapping[str, Any]], fields: tuple[str, ...] = ("text",)) -> RayhierRetriever:
-        """Write documents with `docno`, the texts of `fields`, and metadata; returns a retriever over the index."""
         declared = self._store.fields()
         left = iter(iterator)
         while rows := list(islice(left, PAGE)):

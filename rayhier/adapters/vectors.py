@@ -36,8 +36,8 @@ from rayhier.index.shards import write_rows
 from rayhier.index.vacuum import vacuum
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, load_router
-from rayhier.search.model import Model
-from rayhier.search.searcher import Searcher
+from rayhier.search.request.model import Model
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.storage import leaf_map, schemas
@@ -109,9 +109,9 @@ class VectorIndex:
         self._root, self._spec = self._folder / "index", self._read({})
         self._space: Space | None = None
         self._router: Router | None = None
-        self._searcher: Searcher | None = None
+        self._searcher: Snapshot | None = None
         self.asked = self.visited = self.compared = 0
-        """Since `search_as`: queries, documents visited for them, and rows and leaves compared, by codes or not."""
+        """Since `search_as`: queries, documents visited for them, and rows and leaves compared."""
 
     def put(self, numbers: Iterable[int], vector_NM: npt.NDArray[Any], *, replaces: bool = False) -> None:
         """Add vectors [n, m] under numbers [n], which are new or, if it `replaces`, may have other vectors.
@@ -159,7 +159,6 @@ class VectorIndex:
         return number_QK
 
     def close(self) -> None:
-        """Remove the index."""
         self._searcher = None
         self._remove()
 
@@ -224,8 +223,29 @@ class VectorIndex:
 
     def _open(self, router: Router) -> None:
         self._router, model = router, Model(router, _no_encoder, self._spec)
-        self._searcher = Searcher.over(model, LeafMap.open(self._root), {})
-        self._searcher.reader.open_files()
+        self._searcher = Snapshot(self._spec, LeafMap.open(self._root), model)
+        self._searcher.open_files()
+
+
+class RunnerReports:
+    """What the runners of ann-benchmarks and big-ann-benchmarks ask for alike."""
+
+    _index: VectorIndex
+    _said: list[dict[str, Any]]
+    """The sections of the spec, in the name that results have."""
+
+    def get_additional(self) -> dict[str, Any]:
+        """Return rows and leaves compared for all queries together, and documents visited for one."""
+        index = self._index
+        return {"dist_comps": index.compared, "documents_visited": index.visited / max(1, index.asked)}
+
+    def done(self) -> None:
+        """Remove the index."""
+        self._index.close()
+
+    def __str__(self) -> str:
+        """Return the name that results have."""
+        return f"rayhier({', '.join(map(str, self._said))})"
 
 
 def _ids(numbers: Iterable[int]) -> pa.Array:

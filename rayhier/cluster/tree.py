@@ -11,8 +11,6 @@ from rayhier.cluster.kmeans import nearest, spherical_kmeans
 
 @dataclass(frozen=True)
 class Tree:
-    """Clusters found by hierarchical k-means, level by level."""
-
     path_NH: npt.NDArray[np.int64]
     """Path [n, height] of each document from the root: the number of the child taken at each level."""
     centroids: list[Floats]

@@ -262,7 +262,6 @@ def _string(row: Mapping[str, Any], name: str) -> str:
 
 
 def _id(row: Mapping[str, Any], name: str) -> str:
-    """Id of a row as text; a whole number is accepted too."""
     value = row.get(name)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else _string(row, name)
 

@@ -16,6 +16,8 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import HuggingFace
 from rayhier.storage import hub_data
 
+DOCUMENTS, QUERIES = "corpus", "queries"
+"""Names of the configurations (subsets) of documents and queries; judgements have only one."""
 NAMES = {"train": ("train",), "dev": ("dev", "validation", "val"), "test": ("test",)}
 
 
@@ -73,38 +75,34 @@ class Repository:
 class HubReader:
     """Reader of documents and queries in one data set of the hub, and of judgements in another."""
 
-    spec: HuggingFace
     texts: Repository
     qrels: Repository
     rules: Rules
 
     def documents(self) -> Stream[Entry]:
-        """Stream all documents, each checked."""
         named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
-        rows = self._rows(self.spec.documents_config, named, self.rules.fields)
-        return Stream(self.spec.documents_config, checked(rows, lambda row: check.document(row, self.rules)))
+        rows = self._rows(DOCUMENTS, named, self.rules.fields)
+        return Stream(DOCUMENTS, checked(rows, lambda row: check.document(row, self.rules)))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream all queries, each checked."""
-        rows = self._rows(self.spec.queries_config, ("id", "text"), {})
-        yield Stream(self.spec.queries_config, checked(rows, lambda row: check.query(row, self.rules)))
+        rows = self._rows(QUERIES, ("id", "text"), {})
+        yield Stream(QUERIES, checked(rows, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
         """Stream the judgements of a split, under the first of its names in NAMES that the data set has, if any."""
-        config = self.spec.judgements_config
-        loaded = self.qrels.load(config)
+        loaded = self.qrels.load(None)
         for name in NAMES[split]:
             if name in loaded:
-                yield Stream(f"qrels {name}", checked(self.qrels.rows(config, loaded[name]), check.judgement_row))
+                yield Stream(f"qrels {name}", checked(self.qrels.rows(None, loaded[name]), check.judgement_row))
                 return
 
     def _rows(self, config: str, columns: tuple[str, ...], fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Rows of every split of a configuration; InputError where the first row of a split lacks a column."""
-        wanted = {f"corpus.columns.{name}": getattr(self.rules.columns, name) for name in columns}
-        wanted |= {f"corpus.fields.{name}": name for name in fields}
+        wanted = dict.fromkeys((getattr(self.rules.columns, name) for name in columns), "corpus.path")
+        wanted |= {name: f"corpus.fields.{name}" for name in fields}
         for split in self.texts.load(config).values():
             for number, row in enumerate(self.texts.rows(config, split)):
-                for key, name in wanted.items() if number == 0 else ():
+                for name, key in wanted.items() if number == 0 else ():
                     if name not in row:
                         present = ", ".join(list(row)[:20])
                         raise InputError(
@@ -117,4 +115,4 @@ def reader(spec: HuggingFace) -> HubReader:
     """Make the reader of the data sets that a spec names; InputError where one is missing or the hub is silent."""
     texts = Repository.find("corpus.path", spec.path, spec.revision)
     qrels = Repository.find("corpus.judgements", spec.qrels, spec.judgements_revision)
-    return HubReader(spec, texts, qrels, Rules(spec.limits, spec.columns, spec.fields))
+    return HubReader(texts, qrels, Rules(spec.limits, spec.row_columns, spec.fields))

@@ -53,7 +53,6 @@ class LinesReader:
         return checked(rows(lines(Path(piece.path), piece.begin, piece.end)), self.document.parse)
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream the queries, file by file, each checked."""
         for file in self.listing.queries:
             yield whole(file, self.query)
 
@@ -64,7 +63,6 @@ class LinesReader:
 
 
 def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
-    """Stream all rows of a file, parsed and checked by its format."""
     raw = rows(lines(file.path, 0, file.path.stat().st_size), form.header)
     return Stream(file.name, checked(raw, form.parse), file.path, form.allowed)
 

@@ -12,7 +12,7 @@ from rayhier.corpus import check, lines
 from rayhier.corpus.check import HEADER, Entry, Judgement, Rules
 from rayhier.corpus.rows import Range, Rows, Stream, checked
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Parquet
+from rayhier.spec.corpus import OwnFiles
 from rayhier.storage import listing
 from rayhier.storage.listing import Listing, NamedFile
 from rayhier.storage.source import PARQUET, unreadable
@@ -41,7 +41,6 @@ class ParquetReader:
         return ranges
 
     def documents(self, piece: Range) -> Rows[Entry]:
-        """Yield the checked documents in the row groups of a range."""
         names = self.rules.columns
         wanted = [names.id, names.title, names.text, *self.rules.fields]
         raw = read(Path(piece.path), wanted, range(piece.begin, piece.end))
@@ -76,7 +75,7 @@ class ParquetReader:
             check_columns(f"corpus.fields.{name}", file.path, [name])
 
 
-def reader(spec: Parquet) -> ParquetReader:
+def reader(spec: OwnFiles) -> ParquetReader:
     """Make the reader of the files that a spec names; InputError where a file is missing."""
     return ParquetReader(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
 

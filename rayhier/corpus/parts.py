@@ -60,7 +60,6 @@ class Fates:
     rejected: list[tuple[int, Rejection]] = field(default_factory=list)
 
     def keep(self, rows: Rows[Entry]) -> Iterator[Entry]:
-        """Yield the accepted documents of `rows`, and note the fate of each row."""
         for row in rows:
             self.lines += 1
             if isinstance(row, Rejection):
@@ -70,7 +69,6 @@ class Fates:
                 yield row
 
     def table(self) -> pa.Table:
-        """Make the table of the fates of all rows, accepted rows first, in columns FATES."""
         rows: list[tuple[Any, ...]] = [(*row, None) for row in self.accepted]
         rows += [(line, rejection.value, None, False, str(rejection.reason)) for line, rejection in self.rejected]
         values = list(zip(*rows, strict=True)) or [()] * len(FATES)
@@ -188,7 +186,6 @@ def _digests(part: PartFile) -> ids.Digests:
 
 
 def _marked(part: PartFile, positions: npt.NDArray[np.intp]) -> pa.Table:
-    """Fates of a part, with the documents at these positions marked as duplicates."""
     fates = files.read_table(part.fates)
     is_duplicate = np.zeros(len(fates), dtype=bool)
     is_duplicate[positions] = True
@@ -197,7 +194,6 @@ def _marked(part: PartFile, positions: npt.NDArray[np.intp]) -> pa.Table:
 
 
 def _count(checked: CheckedParts, part: PartFile, fates: pa.Table, line: int) -> None:
-    """Add the fates of a part to the totals; the part begins after line number `line` of its file."""
     accepted = fates.filter(pc.is_null(fates["reason"]))
     rejected = fates.filter(pc.is_valid(fates["reason"])).sort_by("line")
     names = [part.source] * len(rejected)

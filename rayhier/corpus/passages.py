@@ -24,7 +24,6 @@ class DocumentLayout:
 
     @classmethod
     def of(cls, spec: CorpusSpec) -> Self:
-        """Make the layout of the corpus that a spec describes."""
         return cls(spec.passages, spec.field_types)
 
     @property
@@ -62,7 +61,6 @@ class DocumentLayout:
         return pa.table(columns, schema=self.schema)
 
     def table(self, documents: Sequence[Entry]) -> pa.Table:
-        """Make the table of the rows of documents, in their order; a passage is a row."""
         if self.passages is None:
             rows = [[document.key, document.title, document.text, *document.values] for document in documents]
         else:

@@ -75,7 +75,6 @@ class DocstringReader:
     docstrings: Docstrings
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream all queries."""
         yield Stream("docstrings", iter(self.docstrings.queries))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:

@@ -40,12 +40,10 @@ class Questions:
 
     @property
     def accepted_queries(self) -> list[Entry]:
-        """Accepted queries of all files."""
         return [query for _, parsed in self.queries for _, query in parsed.accepted]
 
     @property
     def accepted_judgements(self) -> dict[str, list[Judgement]]:
-        """Accepted judgements of all files: split -> judgements."""
         return {
             split: [judgement for _, parsed in by_file for _, judgement in parsed.accepted]
             for split, by_file in self.judgements.items()
@@ -101,7 +99,6 @@ class Questions:
         return replace(self, queries=queries, judgements=judgements, earlier=earlier)
 
     def _queries(self, *, of_training: bool) -> Files[Entry]:
-        """Select the accepted queries that `named` has, or all other rows of queries."""
         named, parts = self.named or frozenset(), []
         for name, parsed in self.queries:
             accepted = [(line, query) for line, query in parsed.accepted if (query.key in named) == of_training]

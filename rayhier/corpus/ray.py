@@ -16,7 +16,7 @@ from rayhier.corpus.rows import Range, RangeReader, Reader
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import GpuWorkers
+from rayhier.spec.cluster import Workers
 from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs, TextFiles
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.files import File
@@ -37,7 +37,6 @@ class MakePart:
         self.reader, self.root, self.layout = reader, locate(root), layout
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the part of the range `row`; returns the number of its documents, or an error message as `wrong`."""
         piece = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
         try:
             part = parts.make(piece, self.reader.documents(piece), self.root, self.layout)
@@ -91,8 +90,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
     return Output(contents.counts(training) | stored, (*contents.documents, *written))
 
 
-def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
-    """Read a source of files, range by range, on Ray's workers."""
+def _ranged(spec: FileCorpus, workers: Workers, root: Location) -> Contents:
     reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
     pieces = reader.ranges()
     checked = parts.settle(root, _parts(reader, pieces, layout, workers, root), layout)
@@ -103,9 +101,8 @@ def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
 
 
 def _parts(
-    reader: RangeReader, pieces: Sequence[Range], layout: DocumentLayout, workers: GpuWorkers, root: Location
+    reader: RangeReader, pieces: Sequence[Range], layout: DocumentLayout, workers: Workers, root: Location
 ) -> list[PartFile]:
-    """Write the missing parts; returns the parts of all ranges, also those that an earlier run wrote."""
     missing = [piece for piece in pieces if parts.finished(piece, root) is None]
     arguments = {"reader": reader, "root": str(root), "layout": layout}
     documents = 0

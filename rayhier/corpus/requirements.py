@@ -10,9 +10,8 @@ from rayhier.spec.corpus import (
     CorpusSpec,
     HuggingFace,
     IrDatasets,
-    Jsonl,
     MsMarco,
-    Parquet,
+    OwnFiles,
     PythonDocs,
     TextFiles,
 )
@@ -42,12 +41,6 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
         if filled == 0:
             raise InputError(f"corpus.fields.{name}: no document has it; allowed: fields that documents have")
     spec.check_leaves(counts["rows"])
-    promise, dev = spec.search.promise, counts["splits"]["dev"]["queries"]
-    if promise is not None and dev < promise.least_queries:
-        raise InputError(
-            f"search.beam.target: got {promise.target} with {dev:,} dev queries; allowed: at least "
-            f"{promise.least_queries:,} dev queries, which the promise is computed from, or another beam"
-        )
     objective = spec.train.objective
     paired = spec.train.generation or counts["splits"]["train"]["relevant"]
     if objective in ("supervised", "joint") and not paired:
@@ -92,7 +85,7 @@ def allowed(spec: CorpusSpec) -> str:
     match spec:
         case Beir():
             return 'UTF-8, one JSON object per line, {"_id": "…", "title": "…", "text": "…"}'
-        case Jsonl():
+        case OwnFiles(type="jsonl"):
             names = spec.columns
             return f'UTF-8, one JSON object per line, {{"{names.id}": "…", "{names.title}": "…", "{names.text}": "…"}}'
         case MsMarco():
@@ -107,13 +100,12 @@ def allowed(spec: CorpusSpec) -> str:
 
 
 def _key(spec: CorpusSpec) -> str:
-    """Key of the spec that names the documents, and its value."""
     match spec:
         case Beir():
             return f"path: {spec.path}/corpus.jsonl"
         case MsMarco():
             return f"path: {spec.path}/collection.tsv"
-        case Jsonl() | Parquet():
+        case OwnFiles():
             return f"documents: {spec.documents}"
         case IrDatasets():
             return f"dataset: {spec.dataset}"

@@ -45,9 +45,7 @@ class Stream(Generic[T]):
 class Reader(Protocol):
     """Interface of a source's reader, for queries and judgements."""
 
-    def queries(self) -> Iterable[Stream[Entry]]:
-        """Stream all queries, file by file."""
-        ...
+    def queries(self) -> Iterable[Stream[Entry]]: ...
 
     def judgements(self, split: str) -> Iterable[Stream[Judgement]]:
         """Stream the judgements of a split, file by file; nothing where the split has none."""
@@ -61,17 +59,13 @@ class RangeReader(Reader, Protocol):
         """Cut all files of documents into ranges, in order."""
         ...
 
-    def documents(self, piece: Range) -> Rows[Entry]:
-        """Yield the checked documents of a range."""
-        ...
+    def documents(self, piece: Range) -> Rows[Entry]: ...
 
 
 class StreamReader(Reader, Protocol):
     """Interface of a source whose documents can only be iterated, from the first on, by one process."""
 
-    def documents(self) -> Stream[Entry]:
-        """Stream all documents."""
-        ...
+    def documents(self) -> Stream[Entry]: ...
 
 
 def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:

@@ -8,9 +8,8 @@ from rayhier.spec.corpus import (
     FileCorpus,
     HuggingFace,
     IrDatasets,
-    Jsonl,
     MsMarco,
-    Parquet,
+    OwnFiles,
     PythonDocs,
     TextFiles,
 )
@@ -32,9 +31,9 @@ def ranged(spec: FileCorpus) -> RangeReader:
     match spec:
         case Beir():
             return beir.reader(spec)
-        case Jsonl():
+        case OwnFiles(type="jsonl"):
             return jsonl.reader(spec)
-        case Parquet():
+        case OwnFiles():
             return parquet.reader(spec)
         case MsMarco():
             return msmarco.reader(spec)

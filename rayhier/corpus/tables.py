@@ -68,14 +68,12 @@ def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason
 
 
 def queries_table(queries: Sequence[Entry]) -> pa.Table:
-    """Make the table of queries: id and text."""
     return pa.table([[query.key for query in queries], [query.text for query in queries]], schema=schemas.QUERIES)
 
 
 def write(
     root: Location, queries: pa.Table, judgements: Mapping[str, Sequence[Judgement]], rejects: Iterable[pa.Table]
 ) -> list[File]:
-    """Write queries, judgements by split, and rejected rows below `root`; returns the files."""
     written = [files.write_parquet(root, "queries.parquet", groups(queries), queries.schema)]
     for split, rows in judgements.items():
         table = pa.table(

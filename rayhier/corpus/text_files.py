@@ -21,11 +21,9 @@ class TextReader:
     limits: Limits
 
     def documents(self) -> Stream[Entry]:
-        """Stream all documents, each checked, in the order of their paths."""
         return Stream("documents", checked(self.files, self._document))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream no queries."""
         return iter(())
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:  # noqa: ARG002  as every reader's

@@ -122,14 +122,12 @@ def document_texts(documents: pa.Table) -> list[str]:
 
 
 def load_titled(corpus: Artifact, ids: Sequence[str]) -> pa.Table:
-    """Load `doc_id`, `title` and `text` of the documents with these ids, in the order of the corpus."""
     names, wanted = corpus.names("documents/"), pa.array(ids, pa.string())
     parts = (columns.read([corpus.path(name)], ["doc_id", "title", "text"]) for name in names)
     return pa.concat_tables(part.filter(pc.is_in(part["doc_id"], wanted)) for part in parts)
 
 
 def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
-    """Load the texts to encode (title and text) of the documents with these ids, in the order of the corpus."""
     table = load_titled(corpus, ids)
     return pc.utf8_trim_whitespace(pc.binary_join_element_wise(table["title"], table["text"], " "))
 

@@ -21,9 +21,8 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True)
 class Holdout:
-    """Held-out documents in order of their hash: hashes [h], ids and results [h], base vectors [h, m]."""
+    """Held-out documents in order of their hash: ids and results [h], base vectors [h, m]."""
 
-    hash_H: npt.NDArray[np.uint64]
     ids: list[str]
     results: list[str]
     """Id of the result that each document belongs to: its own id, or for a passage the id of its document."""
@@ -36,19 +35,9 @@ class Holdout:
         `vector_NM` are base vectors. `doc_ids` [n] are the ids of the rows, `result_ids` [n] those of the results that
         the rows belong to.
         """
-        hashes = hash_ids(doc_ids.to_pylist())
-        first = np.argsort(hashes, kind="stable")[:most]
+        first = np.argsort(hash_ids(doc_ids.to_pylist()), kind="stable")[:most]
         ids, results = (array.take(pa.array(first)).to_pylist() for array in (doc_ids, result_ids))
-        return cls(hashes[first], ids, results, vector_NM[first])
-
-    @staticmethod
-    def merge(parts: Sequence["Holdout"], most: int) -> "Holdout":
-        """Merge the held-out documents of several parts of a corpus; keep the `most` that are first by hash."""
-        hashes = np.concatenate([part.hash_H for part in parts])
-        ids, results = ([value for part in parts for value in getattr(part, name)] for name in ("ids", "results"))
-        first = np.argsort(hashes, kind="stable")[:most]
-        vectors = np.concatenate([part.vector_HM for part in parts])
-        return Holdout(hashes[first], [ids[row] for row in first], [results[row] for row in first], vectors[first])
+        return cls(ids, results, vector_NM[first])
 
     def queries(self, near: Ranking) -> Queries:
         """Make each held-out document a query; its answers are the ten nearest documents in `near`, itself left out.

@@ -48,11 +48,9 @@ class Judge:
         return values
 
     def mean(self, ranking: Ranking) -> dict[str, float]:
-        """Compute the mean of each measure over all queries of a ranking."""
         return means(self.values(ranking))
 
     def mean_of(self, run: dict[str, dict[str, float]]) -> dict[str, float]:
-        """Compute the mean of each measure over all queries of a TREC run."""
         return means(self.values_of(run))
 
 

@@ -68,7 +68,6 @@ def load_answers(corpus: Artifact, split: str) -> set[str]:
 
 
 def load_texts(corpus: Artifact, splits: Sequence[str]) -> dict[str, str]:
-    """Load the texts of the judged queries of some splits, by id."""
     paths = [corpus.path(f"judgements/{split}.parquet") for split in splits]
     judged = columns.read(paths, ["query_id"])["query_id"]
     queries = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
@@ -94,7 +93,6 @@ def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
 
 
 def load_split(split: str, corpus: Artifact, vectors: Artifact, test: Artifact | None) -> Queries:
-    """Load the judged queries of a split as `load_queries` does: the test split from `test`, where it is there."""
     if split == "test" and test is not None:
         return load_queries(test, test, split)
     return load_queries(corpus, vectors, split)

@@ -50,7 +50,6 @@ texts are English."""
 
 
 def language_of(texts: Iterable[str]) -> Language:
-    """Detect the language in which the words of texts are counted."""
     count = Counter(word for text in islice(texts, SOME) for word in words(text, "other"))
     return "english" if RARE * sum(count[word] for word in ENGLISH) > count.total() else "other"
 

@@ -17,16 +17,12 @@ class Clock:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Count the time of a `with` block as work."""
         began = time.monotonic()
         yield
         self._worked += time.monotonic() - began
 
     def lap(self) -> dict[str, float]:
-        """Return counts since the last call, for `Utilisation.note`: seconds at work, seconds in all, tokens encoded.
-
-        The encoder's number of parameters is returned too, as `parameters`.
-        """
+        """Return counts since the last call, for `Utilisation.note`: seconds at work, in all, and tokens encoded."""
         now, tokens, parameters = time.monotonic(), 0, 0
         if self._encoder is not None:
             tokens, parameters = self._encoder.seen - self._seen, self._encoder.parameters
@@ -46,14 +42,12 @@ class Utilisation:
     """Floating-point operations of the encoders: two for each parameter and token."""
 
     def note(self, lap: dict[str, float]) -> None:
-        """Add the counts that `Clock.lap` of a process returned."""
         self.tokens += lap["tokens"]
         self.worked += lap["worked"]
         self.passed += lap["passed"]
         self.operations += 2 * lap["parameters"] * lap["tokens"]
 
     def __str__(self) -> str:
-        """Return a line that reports the sums to the user."""
         worked = max(self.worked, 1e-9)
         return (
             f"  encoders: {self.tokens:,.0f} tokens, at work {self.worked / max(self.passed, 1e-9):.0%} of their time, "

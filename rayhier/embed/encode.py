@@ -52,12 +52,10 @@ class TextEncoder:
 
     @property
     def dimension(self) -> int:
-        """Size of a vector, m."""
         return self.encoder.dimension
 
     @property
     def parameters(self) -> int:
-        """Number of parameters of the encoder, without embedding tables, which are only looked up."""
         looked_up = sum(
             module.weight.numel() for module in self.encoder.modules() if isinstance(module, torch.nn.Embedding)
         )
@@ -128,7 +126,6 @@ class TextEncoder:
         return Encoded(*(torch.cat(parts).cpu()[back] for parts in (vectors, scores)))
 
     def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
-        """Batches of texts, longest first, each as large as `batch_size` and `tokens` allow."""
         start = 0
         while start < len(tokens):
             size = min(self.batch_size, max(1, self.tokens // max(1, len(tokens[start]))))

@@ -58,7 +58,6 @@ class TokenisePart:
         self.tokenise = Tokeniser.open(Path(model), max_length)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Tokenise the part `row["part"]`; returns its name and its token ids, packed as bytes."""
         name = str(row["part"])
         return {"part": name, **packed(self.tokenise(read_texts(self.corpus, name, self.generated)[1]))}
 
@@ -77,10 +76,7 @@ class EmbedPart:
         draws: dict[str, Any] | None = None,
         generated: str | None = None,
     ) -> None:
-        """Load the encoder; `draws` are the settings of pseudo-queries, which are then drawn and encoded too.
-
-        `generated` is the folder of generated queries, where there are any.
-        """
+        """Load the encoder; `draws` are the settings of pseudo-queries, which are then drawn and encoded too."""
         _threads(cpus)
         self.corpus, self.root = locate(corpus), locate(root)
         self.generated = None if generated is None else locate(generated)
@@ -103,13 +99,14 @@ class EmbedPart:
         counts = {"rows": len(texts), "precision": str(self.encoder.dtype).removeprefix("torch.")}
         if self.drawer is not None and name not in (QUERIES, GENERATED):
             drawn = self._drawn(self.drawer, name)
-            written.append(files.write_parquet(self.root, spans_of(name), [drawn], drawn.schema))
+            written.append(
+                files.write_parquet(self.root, FOLDER + name.removeprefix("documents/"), [drawn], drawn.schema)
+            )
             counts["spans"] = len(drawn)
         self.ledger.enter(ledger_key(name), LedgerEntry(tuple(written), counts))
         return {"rows": len(texts), **self.clock.lap()}
 
     def _drawn(self, drawer: SpanDrawer, name: str) -> pa.Table:
-        """Draw and encode the pseudo-queries of one part of the corpus."""
         table = columns.read([self.corpus / name], ["doc_id", "title", "text"])
         rows, texts = drawer.draw(*(table[column].to_pylist() for column in table.column_names))
         with self.clock.working():
@@ -227,11 +224,5 @@ def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
         )
 
 
-def spans_of(name: str) -> str:
-    """Return the name of the file that holds the pseudo-queries of a file of documents."""
-    return FOLDER + name.removeprefix("documents/")
-
-
 def ledger_key(name: str) -> str:
-    """Return the name of a part's entry in the ledger of finished parts."""
     return name.replace("/", "-")

@@ -27,7 +27,6 @@ class SpanDrawer:
 
     @classmethod
     def of(cls, encoder: TextEncoder, spec: PseudoQueries) -> Self:
-        """Make the drawer of pseudo-queries for an encoder, whose tokens and limit it uses."""
         return cls(encoder.encoder.tokenizer, encoder.max_length, spec)
 
     def __post_init__(self) -> None:
@@ -40,10 +39,7 @@ class SpanDrawer:
     def draw(
         self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str], key: str = "0"
     ) -> tuple[list[int], list[str]]:
-        """Draw the pseudo-queries of documents; returns the row of the document, and the text, of each pseudo-query.
-
-        Another `key` draws other spans.
-        """
+        """Draw the pseudo-queries of documents; returns the row of the document, and the text, of each pseudo-query."""
         rows: list[int] = []
         drawn: list[str] = []
         for row, (name, title, text, offsets) in enumerate(
@@ -59,11 +55,9 @@ class SpanDrawer:
         return rows, drawn
 
     def yields_any(self, titles: Sequence[str], texts: Sequence[str]) -> bool:
-        """Return True if any of these documents has a pseudo-query."""
         return bool(self.draw([""] * len(titles), titles, texts)[0])
 
     def _offsets(self, titles: Sequence[str], texts: Sequence[str]) -> list[Offsets]:
-        """Places of the tokens of each document's text that the encoder reads, without those of the title."""
         if not self.spec.has_spans or not len(texts):
             return [()] * len(texts)
         read: list[Offsets] = self.tokenizer(

@@ -33,7 +33,6 @@ class Tokeniser:
         return cls(load_tokenizer(layout), layout.prompt, min(max_length, positions(transformer)))
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
-        """Return the token ids of each text, cut at `max_length` tokens."""
         tokens: Tokens = self.tokenizer(
             [self.prompt + text[: LETTERS * self.max_length] for text in texts],
             truncation=True,
@@ -46,7 +45,6 @@ class Tokeniser:
 
 
 def packed(tokens: Tokens) -> dict[str, bytes]:
-    """Pack the token ids of texts as bytes, to send them to another process."""
     ids = np.fromiter((token for ids in tokens for token in ids), dtype=np.int32)
     ends = np.cumsum([len(ids) for ids in tokens], dtype=np.int64)
     return {"ids": ids.tobytes(), "ends": ends.tobytes()}

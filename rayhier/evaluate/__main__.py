@@ -15,8 +15,8 @@ from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
     from rayhier.dataset.measures import Judge
-    from rayhier.search.request import Request
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.request.request import Request
+    from rayhier.search.snapshot import Snapshot
 
 TOGETHER = 64
 """Number of queries that are searched together."""
@@ -49,7 +49,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(options: argparse.Namespace) -> list[str]:
-    """Measure the index and return the lines to print."""
     from rayhier.evaluate.files import judged, read_judgements, read_queries
 
     workdir = locate(options.workdir)
@@ -62,14 +61,13 @@ def _measure(options: argparse.Namespace) -> list[str]:
     from rayhier.dataset.measures import Judge
     from rayhier.dataset.queries import relevant
     from rayhier.evaluate.output import trec
-    from rayhier.evaluate.promise import Promise
     from rayhier.evaluate.tables import aligned, cell
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.snapshot import Snapshot
 
-    searcher = Searcher.open(workdir)
+    searcher = Snapshot.open(workdir)
     spec = searcher.model.spec
     answers = {name for query in queries.ids for name in relevant(queries.grades[query])}
-    indexed = searcher.reader.leaves.holds(answers)
+    indexed = searcher.leaves.holds(answers)
     if not indexed:
         raise InputError(
             f"--judgements: none of the {len(answers):,} answers is a document of the index, {min(answers)!r} for "
@@ -80,13 +78,12 @@ def _measure(options: argparse.Namespace) -> list[str]:
     requests = {"as searched": searcher.rules.request(queries.texts, k, options.beam, mode=options.mode)}
     requests |= _controls(searcher, queries.texts, k)
     searcher.retrieve(requests["as searched"].part(slice(0, TOGETHER)))  # opens files, which is not timed
-    rows, runs, shares = [], {}, {}
+    rows, runs = [], {}
     for name, request in requests.items():
         ranked, visited, seconds = _ranked(searcher, request, judge)
         runs[name] = ranked
         values = judge.mean_of(ranked)
-        shares[name] = visited / max(1, searcher.manifest.documents)
-        costs = f"{shares[name]:.1%}", f"{1e3 * seconds / len(queries):.1f}"
+        costs = f"{visited / max(1, searcher.manifest.documents):.1%}", f"{1e3 * seconds / len(queries):.1f}"
         rows.append([name, *(cell(values[m]) for m in measures), *costs])
     lines = [
         (
@@ -96,11 +93,6 @@ def _measure(options: argparse.Namespace) -> list[str]:
         "",
         *aligned(["system", *measures, "visited", "ms a query"], rows),
     ]
-    asked = requests["as searched"]
-    if asked.own_beams and asked.mode == "dense" and not asked.budget:
-        found, exact = runs["as searched"], runs["exact, same encoder"]
-        promise = Promise.of(searcher.model, found, exact, shares["as searched"])
-        lines += [] if promise is None else [promise.sentence("these queries")]
     if missing := len(answers - indexed):
         lines.append(f"{missing:,} of {len(answers):,} answers are not in the index and count as not found")
     if trained := _trained_on(workdir, queries.texts):
@@ -130,13 +122,11 @@ def _trained_on(workdir: Location, texts: Sequence[str]) -> int:
     return sum(normal(text) in known for text in texts)
 
 
-def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
+def _controls(searcher: "Snapshot", texts: Sequence[str], k: int) -> dict[str, "Request"]:
     """Requests for exact search with the same encoder, search by vectors alone, and BM25, where these differ."""
-    from rayhier.search.request import ALL
-
     rules = searcher.rules
     controls = {}
-    if rules.search.how not in ALL:
+    if rules.search.how != "level":
         controls["exact, same encoder"] = rules.request(texts, k, rules.leaves, mode="dense", rerank=False)
     if rules.usual_mode == "hybrid":
         controls["vectors alone"] = rules.request(texts, k, mode="dense", rerank=False)
@@ -146,7 +136,7 @@ def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "
 
 
 def _ranked(
-    searcher: "Searcher", request: "Request", judge: "Judge"
+    searcher: "Snapshot", request: "Request", judge: "Judge"
 ) -> tuple[dict[str, dict[str, float]], float, float]:
     """A request's TREC run, the mean documents that a query visited, and the seconds for all queries."""
     if request.budget and searcher.reranker is None:

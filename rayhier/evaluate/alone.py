@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Concatenate, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ import torch
 from rayhier.arrays import Ints, Values
 from rayhier.cluster.library import faiss
 
-T = TypeVar("T")
 TIMED = 20
 """Most queries that are timed one by one at each point of a curve."""
 
@@ -21,17 +20,15 @@ def timed_rows(queries: int) -> Ints:
     return np.unique(np.linspace(0, queries - 1, min(TIMED, queries)).astype(np.int64))
 
 
-def seconds_of(target: T, method: Callable[Concatenate[T, ...], Any], calls: Sequence[tuple[Any, ...]]) -> Values:
-    """Measure the seconds [n] that each of n calls of an object's method takes on one core."""
+def seconds_of(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Values:
+    """Measure the seconds [n] that each of n calls of a function takes on one core."""
+    taken = np.zeros(len(calls))
     with one_core():
-        return np.array([seconds(method, target, *arguments) for arguments in calls])
-
-
-def seconds(work: Callable[..., Any], *arguments: Any) -> float:
-    """Measure the seconds that a call takes."""
-    began = time.perf_counter()
-    work(*arguments)
-    return time.perf_counter() - began
+        for number, arguments in enumerate(calls):
+            began = time.perf_counter()
+            function(*arguments)
+            taken[number] = time.perf_counter() - began
+    return taken
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from rayhier.arrays import Bools, Floats, Ints, Values
+from rayhier.arrays import Bools, Ints, Values
 from rayhier.dataset.balance import balance
 from rayhier.dataset.documents import language
 from rayhier.dataset.families import asked_before, families
@@ -16,37 +17,28 @@ from rayhier.dataset.measures import Judge, means
 from rayhier.dataset.queries import Queries, load_answers, load_split, load_texts, new_answers, relevant
 from rayhier.dataset.ranking import Ranking, stacked
 from rayhier.dataset.words import words
-from rayhier.evaluate.alone import seconds_of, timed_rows
-from rayhier.evaluate.collection import Collection
+from rayhier.evaluate.alone import timed_rows
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
-from rayhier.evaluate.part import ROUTER, Part
-from rayhier.evaluate.promise import Promise
 from rayhier.evaluate.systems.bm25 import Bm25
-from rayhier.evaluate.systems.flat import code_system, level_system
+from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
-from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
-from rayhier.evaluate.systems.router import router_system, widened_system
+from rayhier.evaluate.systems.index import IndexSearch, as_searched, index_system, level_system
+from rayhier.evaluate.systems.ivf import KmeansIvf, tuned_lists
 from rayhier.evaluate.systems.scann import ScannTree
-from rayhier.evaluate.systems.served_path import ServedPath
-from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
+from rayhier.evaluate.workers import HeldObjects, Holders
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
-from rayhier.search.fusion_weight import FusionWeight
-from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.model import Model
-from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.request.calibration import Calibration, ChosenBeam
+from rayhier.search.request.model import Model
+from rayhier.search.rerank import RerankWeight
+from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.filter import Filter
-from rayhier.spec.index_size import IndexSize
-from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
-from rayhier.storage.paths import locate
 from rayhier.storage.pins import reading
 
-T = TypeVar("T")
 FEW_DEV = 200
 """Number of dev queries below which a warning says that a tuned number of lists is uncertain."""
 LEAVES = {"faiss_ivf_spill": 2}
@@ -71,9 +63,8 @@ class SeedResult:
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     """Phase of training -> metrics that it recorded, epoch by epoch."""
     seconds: dict[str, float] = field(default_factory=dict)
-    promise: Promise | None = None
-    """Recall that `search.beam` promises, and the recall that was measured; None where the spec promises none, and
-    where a filter chose the documents."""
+    chosen: ChosenBeam | None = None
+    """The beam that dev queries chose; None if they chose none."""
     served_path: dict[str, dict[str, float]] = field(default_factory=dict)
     """System -> measures and costs (visited, leaves, calls, ms) of the index with BM25 or re-ranked, as it is
     served."""
@@ -122,52 +113,6 @@ class Evaluation:
     """Number of judged queries that are not measured because no answer matches the filter; None without a filter."""
 
 
-@dataclass(frozen=True)
-class SeedIndex:
-    """The published model of a seed, and its index, opened in parts."""
-
-    model: Model
-    index: Artifact
-    collection: Collection
-    """Documents of the index with their trained vectors, each document once."""
-    history: dict[str, list[dict[str, float]]]
-    """Phase of training -> metrics that it recorded, epoch by epoch."""
-    adoption: Adoption | None = None
-    """The decision whether the trained encoder is kept; None where `encoder.adopt` always keeps it, or nothing
-    trained."""
-    best: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Phase of training -> metrics of the epoch whose weights it kept."""
-
-    def encode(self, queries: Queries) -> Encoded:
-        """Encode queries for the router of the seed."""
-        return self.model.encode_stored(queries.vector_QM, lambda: queries.texts)
-
-
-def load_index(
-    spec: JobSpec, model: Artifact, index: Artifact, workers: Workers, calibration: Artifact | None = None
-) -> SeedIndex:
-    """Open a published model and its index; each worker reads a share of the index's shards.
-
-    `calibration` is the index's, where the spec promises a recall.
-    """
-    shards = LeafMap.open(index.root, BUILT).manifest.shards
-    trained = Model.open(model, spec, calibration=calibration)
-    similarity = trained.flat_similarity if isinstance(trained.flat_similarity, LevelSimilarity) else None
-    arguments = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
-    parts = workers.start(Part.of_shards, arguments)
-    history = files.read_json(model.path("metrics.json"))
-    best = model.record.counts.get("best", {})
-    return SeedIndex(trained, index, Collection.of(parts), history, Adoption.open(model), best)
-
-
-def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, where: Filter | None = None) -> Collection:
-    """Load the corpus with the base encoder's vectors; with a filter, only documents that match are searched."""
-    names = vectors.names("documents/")
-    folders = str(corpus.folder), str(vectors.folder)
-    arguments = [(*folders, [names[number] for number in numbers], where) for numbers in shares(names, workers.count)]
-    return Collection.of(workers.start(Part.of_vectors, arguments))
-
-
 def shares(things: Sequence[object], workers: int) -> list[list[int]]:
     """Divide the positions of a sequence, in order, among at most `workers` workers, each with one or more.
 
@@ -183,7 +128,7 @@ def evaluate(
     corpus: Artifact,
     vectors: Artifact,
     models: Mapping[int, tuple[Artifact, Artifact]],
-    workers: Workers | None = None,
+    workers: Holders | None = None,
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
     test: Artifact | None = None,
 ) -> Evaluation:
@@ -192,65 +137,63 @@ def evaluate(
     `read` are further artifacts that searches read, by kind and seed (None: all seeds). `test` has the test split;
     where it is None, `corpus` has it. InputError where the split has no judgements, or the filter leaves no query.
     """
-    workers, split = workers or LocalWorkers(), spec.evaluate.split
+    workers, split = workers or Holders.here(), spec.evaluate.split
     queries = load_split(split, corpus, vectors, test)
     if not queries:
-        raise InputError(
-            f"evaluate.split: got {spec.evaluate.split!r}, which has no judgements; allowed: a split with judgements"
-        )
-    base = load_base(corpus, vectors, workers, spec.measured)
-    dev, all_judged = load_dev(corpus, vectors, base.holdout, base.exact), len(queries)
+        raise InputError(f"evaluate.split: got {split!r}, which has no judgements; allowed: a split with judgements")
+    base = workers.alone(BaselineDocuments.of_vectors, str(corpus.folder), str(vectors.folder), spec.measured)
+    documents, matching = base.one(BaselineDocuments.counts)
+    nearest, held_out = partial(base.one, BaselineDocuments.exact), partial(base.one, BaselineDocuments.holdout)
+    dev, all_judged = load_dev(corpus, vectors, held_out, nearest), len(queries)
     if spec.measured is not None:
         queries, dev = (about_matching(chosen, base) for chosen in (queries, dev))
         if not queries:
             raise InputError(
-                f"evaluate.filter: no answer of the {all_judged:,} {spec.evaluate.split} queries matches; "
+                f"evaluate.filter: no answer of the {all_judged:,} {split} queries matches; "
                 "allowed: a filter that answers match"
             )
     earlier = load_texts(corpus, ["train"] if split == "dev" else ["train", "dev"])
     asked_Q2 = asked_before(dict(zip(queries.ids, queries.texts, strict=True)), earlier)
     if np.logical_or(*asked_Q2).all():
         raise InputError(f"evaluate.filter: all {len(queries):,} {split} queries that match also train or choose")
-    work = _Work(spec, corpus, base, queries, dev, workers)
+    work = _Work(spec, corpus, base, (documents, matching), queries, dev, workers)
     with Bar("evaluate", len(models), "seeds") as bar:
         for seed, (model, index) in models.items():
+            further = {kind: made for (kind, of), made in (read or {}).items() if of in (None, seed)}
             with reading(index.root, BUILT):
-                artifacts = {kind: artifact for (kind, of), artifact in (read or {}).items() if of in (None, seed)}
-                work.add(seed, load_index(spec, model, index, workers, artifacts.get("calibration")))
-                folders = {kind: str(artifact.folder) for kind, artifact in artifacts.items()}
-                if spec.measures_words:
-                    work.served_path("bm25", model, index, folders, mode="hybrid", budget=0)
-                if spec.search.reranking is not None:
-                    work.served_path(spec.search.rerank.type, model, index, folders)
+                work.add(seed, model, index, further)
             bar.advance(note=f"seed {seed}")
-    new_Q = new_answers(queries, load_answers(corpus, "train"))
-    before = work.others(*asked_Q2)
-    cut = corpus.record.counts.get("cut")
     answers = [relevant(queries.grades[query]) for query in queries.ids]
-    family_Q = families([words(text, language(corpus)) for text in queries.texts], answers)
-    evaluation = Evaluation(
-        base.matching, len(queries), work.lists, work.results, new_Q, family_Q, before, work.level, cut
+    is_filtered = spec.measured is not None
+    return Evaluation(
+        matching,
+        len(queries),
+        work.lists,
+        work.results,
+        new_answers(queries, load_answers(corpus, "train")),
+        families([words(text, language(corpus)) for text in queries.texts], answers),
+        work.others(*asked_Q2),
+        work.level,
+        corpus.record.counts.get("cut"),
+        documents if is_filtered else None,
+        all_judged - len(queries) if is_filtered else None,
     )
-    if spec.measured is None:
-        return evaluation
-    return replace(evaluation, corpus=base.documents, left_out=all_judged - len(queries))
 
 
-def about_matching(queries: Queries, base: Collection) -> Queries:
+def about_matching(queries: Queries, base: HeldObjects[BaselineDocuments]) -> Queries:
     """Select the queries with an answer among the documents that are searched, and only judgements of these."""
-    return queries.about(base.judged({name for grades in queries.grades.values() for name in grades}))
+    names = sorted({name for grades in queries.grades.values() for name in grades})
+    return queries.about(base.one(BaselineDocuments.judged, names))
 
 
-def baselines(spec: JobSpec, size: IndexSize) -> tuple[str, ...]:
-    """Return the baselines that the spec names, and those that its index of a size is to be compared with.
+def baselines(spec: JobSpec) -> tuple[str, ...]:
+    """Return the baselines that the spec names, and those that its index is to be compared with.
 
-    These are `faiss_ivf_spill` where documents have two leaves, `codes` where searches compare codes, and `bm25` where
-    they use it.
+    These are `faiss_ivf_spill` where documents have two leaves, and `bm25` where searches use it.
     """
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
-    codes = ("codes",) if spec.search.by_codes(size) else ()
     words = ("bm25",) if spec.measures_words else ()
-    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *codes, *words)))
+    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two, *words)))
 
 
 class _Work:
@@ -260,12 +203,14 @@ class _Work:
         self,
         spec: JobSpec,
         corpus: Artifact,
-        base: Collection,
+        base: HeldObjects[BaselineDocuments],
+        counts: tuple[int, int],
         queries: Queries,
         dev: Queries,
-        workers: Workers,
+        workers: Holders,
     ) -> None:
         self.spec, self.corpus, self.base, self.workers = spec, corpus, base, workers
+        self.documents, self.matching = counts
         self.queries, self.dev = queries, dev
         self.judge = Judge(queries, spec.evaluate.measures)
         self.k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in spec.evaluate.measures))
@@ -274,81 +219,83 @@ class _Work:
         self._tuned: dict[str, int] = {}
         self.results: list[SeedResult] = []
 
-    def add(self, seed: int, seed_index: SeedIndex) -> None:
-        """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
-        result = SeedResult(seed, history=seed_index.history, adoption=seed_index.adoption, best=seed_index.best)
-        encoded, collection = seed_index.encode(self.queries), seed_index.collection
-        sizes = collection.sizes(ROUTER)
-        result.balance, result.sizes = balance(sizes), sizes.tolist()
-        model, router = seed_index.model, str(self.spec.router.type)
-        if isinstance(similarity := model.flat_similarity, LevelSimilarity):
-            self.level, listed = similarity.level, self.spec.search.shortlisted(self.k)
-            self._curve(
-                result,
-                router,
-                lambda: level_system(router, collection, model.tree, similarity, encoded, self.k, listed),
-            )
+    def add(self, seed: int, artifact: Artifact, index: Artifact, read: Mapping[str, Artifact]) -> None:
+        """Measure one seed: the router first, because a baseline is reported where it visits as much as the router.
+
+        `read` are further artifacts that searches read, by kind.
+        """
+        spec, calibration, router = self.spec, read.get("calibration"), str(self.spec.router.type)
+        calibrated = Calibration.open(calibration) if spec.chooses_beam and calibration is not None else None
+        model = Model.open(artifact, spec, calibration=calibrated)
+        sizes = np.array(LeafMap.open(index.root, BUILT).manifest.counts)
+        result = SeedResult(
+            seed,
+            balance=balance(sizes),
+            sizes=sizes.tolist(),
+            history=files.read_json(artifact.path("metrics.json")),
+            chosen=model.chosen,
+            adoption=Adoption.open(artifact),
+            best=artifact.record.counts.get("best", {}),
+        )
+        reranks = spec.search.reranking is not None
+        if calibration is not None and (spec.measures_words or reranks):
+            result.weight, result.beside = FusionWeight.open(calibration), RerankWeight.open(calibration)
+        encoded = self._encoded(model, self.queries)
+        searches = self._searches(result, artifact, index, read, encoded)
+        size = self.matching, encoded.vectors.shape[1]
+        if (similarity := model.flat_similarity) is not None:
+            self.level, listed = similarity.level, spec.search.shortlisted(self.k)
+            self._curve(result, router, lambda: level_system(router, searches, model, *size, listed))
         else:
-            as_searched = self._as_searched(router, seed_index, encoded)
-            self._curve(
-                result, router, lambda: router_system(router, collection, model.router, encoded, self.k), as_searched
-            )
-            if self.spec.measured is None:
-                result.promise = self._promise(result, seed_index, encoded)
-        size = self.spec.index_size(self.base.documents, self.dev.vector_QM.shape[1])
-        for name in baselines(self.spec, size):
+            system = index_system(router, searches, model, *size)
+            point = system if spec.measured is None else as_searched(system, searches)
+            self._curve(result, router, lambda: system, point)
+        trained = self.workers.alone(BaselineDocuments.of_index, str(index.folder), spec.measured)
+        for name in baselines(spec):
             match name:
                 case "exact":
-                    self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k))
+                    self._once(
+                        result, name, lambda: self.base.one(BaselineDocuments.exact, self.queries.vector_QM, self.k)
+                    )
                 case "bm25":
                     self._once(result, name, self._bm25)
                 case "exact_same_encoder":
-                    self._whole(result, name, lambda: collection.exact(encoded.numpy, self.k))
-                case "codes":
-                    self._codes(result, collection, encoded)
-                case "hnsw":
-                    self._hnsw(result, encoded, seed_index)
-                case "scann":
-                    self._scann(result, encoded, seed_index)
-                case "faiss_ivf" | "faiss_ivf_same_encoder" | "faiss_ivf_spill":
-                    self._ivf(result, name, encoded, seed_index)
-        collection.parts.close()
+                    self._whole(result, name, lambda: trained.one(BaselineDocuments.exact, encoded.numpy, self.k))
+                case _:
+                    self._built(result, name, encoded, trained, model)
+        trained.close()
         self.results.append(result)
+        if spec.measures_words:
+            self._served(result, f"{router}+bm25", searches, "hybrid", 0)
+        if reranks:
+            self._served(result, f"{router}+{spec.search.rerank.type}", searches, None, None)
+        searches.close()
 
-    def served_path(
-        self,
-        suffix: str,
-        model: Artifact,
-        index: Artifact,
-        folders: Mapping[str, str],
-        mode: str | None = None,
-        budget: int | None = None,
+    def _encoded(self, model: Model, queries: Queries) -> Encoded:
+        return model.encode_stored(queries.vector_QM, lambda: queries.texts)
+
+    def _searches(
+        self, result: SeedResult, model: Artifact, index: Artifact, read: Mapping[str, Artifact], encoded: Encoded
+    ) -> HeldObjects[IndexSearch]:
+        """Open a seed's index in each worker, for a share of the queries."""
+        folders = {kind: str(artifact.folder) for kind, artifact in read.items()}
+        opened = result.settled(self.spec).model_dump(mode="json"), str(model.folder), str(index.folder), folders
+        groups = [slice(rows[0], rows[-1] + 1) for rows in shares(self.queries.texts, self.workers.count)]
+        arguments = [(*opened, self.queries.texts[rows], encoded[rows], self.k) for rows in groups]
+        return self.workers.start(IndexSearch.open, arguments)
+
+    def _served(
+        self, result: SeedResult, name: str, searches: HeldObjects[IndexSearch], mode: str | None, budget: int | None
     ) -> None:
-        """Measure the last seed's index on the search path that serving uses, with BM25 or re-ranked.
-
-        Queries are split among workers; `suffix` ends the system's name; `folders` hold the artifacts that
-        re-ranking reads, by kind.
-        """
-        result, began = self.results[-1], time.perf_counter()
-        calibration = folders.get("calibration")
-        if calibration is not None:
-            chosen = Artifact.open(locate(calibration))
-            result.weight, result.beside = FusionWeight.open(chosen), RerankWeight.open(chosen)
-        spec = result.settled(self.spec)
-        name = f"{spec.router.type}+{suffix}"
-        opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), folders
-        groups = shares(self.queries.texts, self.workers.count)
-        parts = self.workers.start(ServedPath.open, [opened] * len(groups))
-        arguments = [([self.queries.texts[row] for row in rows], self.k, mode, budget) for rows in groups]
-        answers = parts.each(ServedPath.rank, arguments)
-        parts.close()
+        """Measure a seed's index on the search path that serving uses, with BM25 or re-ranked."""
+        began = time.perf_counter()
+        answers = searches.call(IndexSearch.served, mode, budget)
         ranking, taken = stacked([part for part, _ in answers]), sum(seconds for _, seconds in answers)
-        calls_Q = np.zeros(0) if ranking.calls_Q is None else ranking.calls_Q
         result.served_path[name] = {
             **self.judge.mean(ranking),
-            "visited": float(ranking.visited_Q.mean()) / self.base.matching,
+            "visited": float(ranking.visited_Q.mean()) / self.matching,
             "leaves": float(ranking.leaves_Q.mean()),
-            "calls": float(calls_Q.mean()) if len(calls_Q) else 0.0,
+            "calls": 0.0 if ranking.calls_Q is None else float(ranking.calls_Q.mean()),
             "ms": 1e3 * taken / len(self.queries),
         }
         result.served_values[name] = self.judge.values(ranking)
@@ -365,41 +312,57 @@ class _Work:
                 result.others[name] = means({measure: value_Q[others_Q] for measure, value_Q in values.items()})
         return {"queries": len(others_Q), "by_id": int(id_Q.sum()), "by_text": int(text_Q.sum())}
 
-    def _as_searched(self, name: str, seed_index: SeedIndex, encoded: Encoded) -> System:
-        """The router as the spec searches: with a beam for each query if calibrated, with the spec's filter if any."""
-        collection, model = seed_index.collection, seed_index.model
-        if self.spec.measured is None:
-            return router_system(name, collection, model.search_router, encoded, self.k)
-        return widened_system(name, collection, model, encoded, self.k, self.spec.measured)
+    def _built(
+        self, result: SeedResult, name: str, encoded: Encoded, trained: HeldObjects[BaselineDocuments], model: Model
+    ) -> None:
+        """Measure a baseline that is built over all documents by their base or trained vectors."""
+        documents, query_QM = (self.base, self.queries.vector_QM) if name == "faiss_ivf" else (trained, encoded.numpy)
+        make: Callable[..., object]
+        given: tuple[int, ...]
+        match name:
+            case "hnsw":
+                make, given, widths, routing = Hnsw.of, (), efforts(self.documents), 0.0
+            case "scann":  # with as many partitions as the k-means baseline has lists
+                lists = self._list_count("faiss_ivf_same_encoder", trained, model, result.seed)
+                make, given, widths, routing = ScannTree.of, (lists,), beams(lists), float(lists)
+            case _:
+                lists = self._list_count(name, documents, model, result.seed)
+                given = (lists, result.seed, LEAVES.get(name, 1))
+                make, widths, routing = KmeansIvf, beams(lists), float(lists)
+        if name != "hnsw":
+            self.lists[name] = lists
 
-    def _promise(self, result: SeedResult, seed_index: SeedIndex, encoded: Encoded) -> Promise | None:
-        """Measure what the router found of an exact search, where the spec promises a share of it."""
-        if self.spec.search.promise is None:
-            return None
-        router = str(self.spec.router.type)
-        exact = self.judge.run(seed_index.collection.exact(encoded.numpy, self.spec.search.k))
-        return Promise.of(seed_index.model, result.runs[router], exact, result.points[router].visited_mean)
+        def system() -> System:
+            documents.one(BaselineDocuments.build, make, *given)
+            timed_QM = query_QM[timed_rows(len(query_QM))]
+            return System(
+                name,
+                self.matching,
+                widths,
+                lambda width: documents.one(BaselineDocuments.rank, query_QM, width, self.k),
+                lambda _: routing,
+                # ScaNN is asked for all that it finds, which no user does.
+                None
+                if name == "scann"
+                else lambda width: documents.one(BaselineDocuments.seconds, timed_QM, width, self.k),
+            )
 
-    def _ivf(self, result: SeedResult, name: str, encoded: Encoded, seed_index: SeedIndex) -> None:
-        base, leaves = name == "faiss_ivf", LEAVES.get(name, 1)
-        collection, query_QM = (self.base, self.queries.vector_QM) if base else (seed_index.collection, encoded.numpy)
-        self.lists[name] = lists = self._list_count(name, seed_index, result.seed)
-        self._curve(result, name, lambda: faiss_ivf(name, collection, query_QM, self.k, lists, result.seed, leaves))
+        self._curve(result, name, system)
+        documents.one(BaselineDocuments.release)
 
-    def _list_count(self, name: str, seed_index: SeedIndex, seed: int) -> int:
+    def _list_count(self, name: str, documents: HeldObjects[BaselineDocuments], model: Model, seed: int) -> int:
         """Number of lists of a k-means baseline: the spec's, or tuned on dev with the first seed."""
-        base, setting = name == "faiss_ivf", self.spec.evaluate.lists
-        collection = self.base if base else seed_index.collection
+        setting = self.spec.evaluate.lists
         if setting != "auto":
-            return min(setting, collection.documents)
+            return min(setting, self.documents)
         if name not in self._tuned:
             if not self.dev:
                 raise InputError(
                     "evaluate.lists: got 'auto', but no dev query has an answer that matches evaluate.filter; "
                     "allowed: a number"
                 )
-            dev = self.dev if base else self.dev.with_vectors(seed_index.encode(self.dev).numpy)
-            self._tuned[name] = lists = tuned_lists(name, collection, dev, seed, LEAVES.get(name, 1))
+            dev = self.dev if name == "faiss_ivf" else self.dev.with_vectors(self._encoded(model, self.dev).numpy)
+            self._tuned[name] = lists = documents.one(tuned_lists, dev, seed, LEAVES.get(name, 1))
             if len(dev.ids) < FEW_DEV:
                 say(
                     f"  {name}: {lists} lists were chosen by only {len(dev.ids)} dev queries, another number may serve "
@@ -407,57 +370,10 @@ class _Work:
                 )
         return self._tuned[name]
 
-    def _codes(self, result: SeedResult, collection: Collection, encoded: Encoded) -> None:
-        listed = SearchSpec(k=self.k, how="codes").shortlisted(self.k)
-        self._curve(result, "codes", lambda: code_system("codes", collection, encoded.numpy, self.k, listed))
-
-    def _hnsw(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
-        widths = efforts(seed_index.collection.documents)
-        graph = self.workers.alone(Hnsw.of_index, str(seed_index.index.folder))
-        self._library(result, "hnsw", encoded, seed_index, widths, 0.0, graph, Hnsw.rank, Hnsw.alone)
-
-    def _scann(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
-        """Measure ScaNN, with as many partitions as the k-means control has lists."""
-        self.lists["scann"] = lists = self._list_count("faiss_ivf_same_encoder", seed_index, result.seed)
-        tree = self.workers.alone(ScannTree.of_index, str(seed_index.index.folder), lists)
-        self._library(result, "scann", encoded, seed_index, beams(lists), float(lists), tree, ScannTree.rank)
-
-    def _library(
-        self,
-        result: SeedResult,
-        name: str,
-        encoded: Encoded,
-        seed_index: SeedIndex,
-        widths: Sequence[int],
-        routing: float,
-        alone: Parts[T],
-        rank: Callable[[T, Floats, int, int], Ranking],
-        single: Callable[[T, Floats, int, int], object] | None = None,
-    ) -> None:
-        """Measure a library's index over all vectors, built in a separate process; `single` is timed."""
-
-        def seconds(width: int) -> Values:
-            rows = [encoded.numpy[row : row + 1] for row in timed_rows(len(encoded)).tolist()]
-            return alone.call(seconds_of, single or rank, [(query, width, self.k) for query in rows])[0]
-
-        def system() -> System:
-            queries = alone.send(encoded.numpy)
-            return System(
-                name,
-                seed_index.collection.documents,
-                widths,
-                lambda width: alone.call(rank, queries, width, self.k)[0],
-                lambda _: routing,
-                None if single is None else seconds,
-            )
-
-        self._curve(result, name, system)
-        alone.close()
-
     def _bm25(self) -> Ranking:
-        alone = self.workers.alone(Bm25.of_corpus, str(self.corpus.folder), self.spec.measured)
-        (ranking,) = alone.call(Bm25.rank, list(self.queries.texts), self.k)
-        alone.close()
+        words = self.workers.alone(Bm25.of_corpus, str(self.corpus.folder), self.spec.measured)
+        ranking = words.one(Bm25.rank, list(self.queries.texts), self.k)
+        words.close()
         return ranking
 
     def _once(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
@@ -477,10 +393,8 @@ class _Work:
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began
 
-    def _curve(
-        self, result: SeedResult, name: str, make: Callable[[], System], as_searched: System | None = None
-    ) -> None:
-        """Measure a system's curve and its point in the report; the router's point is measured on `as_searched`."""
+    def _curve(self, result: SeedResult, name: str, make: Callable[[], System], searched: System | None = None) -> None:
+        """Measure a system's curve and its point in the report; the router's point is measured on `searched`."""
         began = time.perf_counter()
         system = make()
         curve = list(measure_curve(system, self.judge))
@@ -488,11 +402,12 @@ class _Work:
         if len(curve) == 1:
             beam = curve[0].beam
         elif name == router:
-            beam = self.spec.search.most_visited(len(result.sizes), sum(result.sizes))
+            chosen, size = result.chosen, (len(result.sizes), sum(result.sizes))
+            beam = self.spec.search.leaves_visited(*size) if chosen is None else min(chosen.beam, size[0])
         else:
             as_much = result.points[router].visited_mean
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)
-        point, ranking = measure_at(as_searched or system, self.judge, beam)
+        point, ranking = measure_at(searched or system, self.judge, beam)
         if name == router:
             result.served_values[name] = self.judge.values(ranking)
         result.curves[name], result.points[name] = curve, point

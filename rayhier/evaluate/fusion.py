@@ -20,12 +20,12 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID
 from rayhier.evaluate.exact_best import exact_best
 from rayhier.model.adoption import Adoption
-from rayhier.search.fusion_weight import WEIGHTS, FusionWeight, best
-from rayhier.search.hybrid import WordScan, fused
-from rayhier.search.model import Model
-from rayhier.search.scan import LeafScan
+from rayhier.search.request.model import Model
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
+from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
-from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec
+from rayhier.spec.search import CACHE_BYTES, UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage.leaf_map import LeafMap
 
 MEASURE, RESULTS = "nDCG@10", 10
@@ -44,7 +44,7 @@ def choose_weight(
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
     dev, depth = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST))), spec.search.hybrid.depth
     codec = spec.search.row_codec(leaf_map.manifest.size)
-    leaves = LeafScan.mapped(leaf_map, codec, cache_bytes=spec.search.cache_gb * 1e9)
+    leaves = LeafScan.mapped(leaf_map, codec, cache_bytes=CACHE_BYTES)
     query_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
     dense = exact_best(leaf_map, query_QM, depth)
     dense = replace(dense, documents=dense.documents.select([ID]))

@@ -123,8 +123,6 @@ def _measured(spec: JobSpec, report: Report) -> str:
 def _searched(spec: JobSpec, report: Report) -> str:
     """Settings with which the router's system was searched: its beam, or level and shortlist."""
     beam = report.systems[report.router].beam
-    if spec.search.own_beams:
-        return f"own beams, {report.systems[report.router].leaves:.0f} leaves on average"
     if report.level is None:
         return f"beam {beam:g}"
     return f"level {report.level}" + ("" if spec.search.finish == "none" else f", shortlist {beam:g}")

@@ -1,9 +1,8 @@
-"""The evaluate stage on Ray: actors hold parts of the corpus; the driver process routes queries and merges results."""
+"""The evaluate stage on Ray: actors search shares of the queries, and one holds the baselines' documents."""
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Concatenate, Generic, Self, cast
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import ray
 import torch
@@ -14,12 +13,12 @@ from rayhier.evaluate import test_split
 from rayhier.evaluate.calibrate import calibrate
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import write
-from rayhier.evaluate.workers import Holder, P, R, T, V
+from rayhier.evaluate.workers import Holder, Holders
 from rayhier.progress import say
 from rayhier.ray import call, get
-from rayhier.search.fusion_weight import FusionWeight
+from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
-from rayhier.spec.cluster import GpuWorkers
+from rayhier.spec.cluster import Workers
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
@@ -42,8 +41,8 @@ def build(
     `read` are the artifacts that re-ranking reads, by kind and seed (None: all seeds); `test` has the test split.
     """
     spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
-    with Actors(spec.cluster.evaluate) as actors:
-        report = write(spec, evaluate(spec, corpus, vectors, models, actors, read, test), attempt.root)
+    with actors(spec.cluster.evaluate) as workers:
+        report = write(spec, evaluate(spec, corpus, vectors, models, workers, read, test), attempt.root)
     with (
         files.filling(attempt.root / "tensorboard") as board,
         tracked(spec, "evaluate", attempt.place.folder.name, board) as sink,
@@ -107,65 +106,21 @@ def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[
     return calibrate(job, corpus, vectors, model, index, locate(root), *read)
 
 
-class Actors:
-    """Workers of an evaluation that are Ray actors; use as a context manager, which kills them at its end."""
+@contextlib.contextmanager
+def actors(workers: Workers) -> Iterator[Holders]:
+    """Start the actors of an evaluation, and kill them at the block's end.
 
-    def __init__(self, workers: GpuWorkers) -> None:
-        self.count = workers.workers
-        self._cpus = workers.cpus
-        self._kind = ray.remote(Holder)
-        actor = self._kind.options(num_cpus=workers.cpus, num_gpus=workers.gpus or None)
-        self._pool = [actor.remote(workers.cpus) for _ in range(self.count)]
-        self._numbers = itertools.count()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for actor in self._pool:
-            ray.kill(actor)
-
-    def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> "ActorParts[T]":
-        """Make an object, `make(*tuple)`, in an actor for each tuple of arguments; at most `count` tuples."""
-        number, actors = next(self._numbers), self._pool[: len(arguments)]
-        get([actor.make.remote(number, make, values, {}) for actor, values in zip(actors, arguments, strict=True)])
-        return ActorParts(actors, number)
-
-    def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> "ActorParts[T]":
-        """Make an object in a new actor, which is killed when the object is closed.
-
-        The actor reserves no CPU: the pool is idle while it works, and a small cluster has no CPU to spare.
-        """
-        number, actor = next(self._numbers), self._kind.options(num_cpus=0).remote(self._cpus)
-        get([actor.make.remote(number, make, arguments, named)])
-        return ActorParts([actor], number, own=True)
-
-
-class ActorParts(Generic[T]):
-    """Objects of one kind, one in each of several actors, kept there under the same number."""
-
-    def __init__(self, actors: Sequence[Any], number: int, *, own: bool = False) -> None:
-        self.actors, self.number, self.own = list(actors), number, own
-
-    def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """Call a method of the object in each actor at the same time; returns the results, actor by actor."""
-        return get([actor.call.remote(self.number, method, *arguments, **named) for actor in self.actors])
-
-    def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call a method of all objects at the same time, each with its own tuple of arguments; returns the results."""
-        calls = zip(self.actors, arguments, strict=True)
-        return get([actor.call.remote(self.number, method, *values) for actor, values in calls])
-
-    def send(self, value: V) -> V:
-        """Put a value into Ray's object store; returns a reference, which actors take in place of the value."""
-        return cast("V", ray.put(value))
-
-    def close(self) -> None:
-        """Drop the objects, and kill actors that were started only for them."""
-        for actor in self.actors:
-            if self.own:
-                ray.kill(actor)
-            else:
-                ray.get(actor.drop.remote(self.number))
+    The one for objects that stand alone reserves no CPU: the others are idle while it works, and a small cluster has no
+    CPU to spare.
+    """
+    kind: Any = ray.remote(Holder)
+    actor = kind.options(num_cpus=workers.cpus, num_gpus=workers.gpus or None)
+    pool = [actor.remote(workers.cpus) for _ in range(workers.workers)]
+    alone = kind.options(num_cpus=0).remote(workers.workers * workers.cpus)
+    try:
+        yield Holders(
+            pool, alone, lambda calls: get([getattr(holder, name).remote(*given) for holder, name, given in calls])
+        )
+    finally:
+        for one in (*pool, alone):
+            ray.kill(one)

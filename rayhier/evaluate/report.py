@@ -10,11 +10,11 @@ from rayhier.dataset.families import told_before
 from rayhier.dataset.measures import means
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
-from rayhier.evaluate.promise import Promise
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.model.adoption import Adoption
-from rayhier.search.fusion_weight import FusionWeight
-from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.request.calibration import ChosenBeam
+from rayhier.search.rerank import RerankWeight
+from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json
 from rayhier.storage import files
@@ -36,7 +36,6 @@ class _Row(BaseModel):
 
     @property
     def measures(self) -> dict[str, float]:
-        """Name -> value of each measure of the row."""
         return self.__pydantic_extra__
 
 
@@ -69,7 +68,6 @@ class CurveRow(_Row):
 
     @property
     def point(self) -> Point:
-        """The row as a `Point`, without the values of each query."""
         return Point(
             int(self.beam),
             self.visited_mean,
@@ -160,9 +158,8 @@ class Report(BaseModel):
     """Name of a baseline that cuts the corpus into lists (groups of documents, like leaves) -> its number of lists."""
     level: int | None = None
     """Level of ReTreever's tree by which the index is searched; absent where a query visits leaves."""
-    promise: Promise | None = None
-    """Recall that `search.beam` promises, and the recall that was measured; absent where the spec promises none. Of
-    several seeds: the lowest promised recall, the mean of the measured ones."""
+    beams: list[ChosenBeam] = []
+    """The beam that dev queries chose for each seed's index, and its recall on dev; empty if they chose none."""
     weights: list[FusionWeight] = []
     """Weight of BM25 that dev queries chose for each seed's model; empty where none was chosen."""
     besides: list[RerankWeight] = []
@@ -178,7 +175,6 @@ class Report(BaseModel):
 
     @classmethod
     def of(cls, spec: JobSpec, evaluation: Evaluation) -> Self:
-        """Make the report of an evaluation."""
         seeds = evaluation.seeds
         balances = [SeedBalance.model_validate({"seed": result.seed, **result.balance}) for result in seeds]
         return cls(
@@ -200,7 +196,7 @@ class Report(BaseModel):
             significance=differences(spec, evaluation),
             lists=evaluation.lists,
             level=evaluation.level,
-            promise=_promise([result.promise for result in seeds if result.promise is not None]),
+            beams=[result.chosen for result in seeds if result.chosen is not None],
             weights=[result.weight for result in seeds if result.weight is not None],
             besides=[result.beside for result in seeds if result.beside is not None],
             adoptions=[result.adoption for result in seeds if result.adoption is not None],
@@ -213,11 +209,9 @@ class Report(BaseModel):
 
     @classmethod
     def read(cls, path: Location) -> Self:
-        """Read a report from a JSON file."""
         return cls.model_validate(files.read_json(path))
 
     def write(self, path: Location) -> None:
-        """Write the report as JSON."""
         files.write_json(path, self.model_dump(mode="json", exclude_none=True))
 
     def between(self, system: str, baseline: str, measure: str, queries: QueryGroup = "all") -> list[Difference]:
@@ -268,13 +262,6 @@ def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
         else:
             rows.append({**result.exact[name], "visited": 1.0})
     return SystemRow.model_validate(_mean(rows))
-
-
-def _promise(promises: Sequence[Promise]) -> Promise | None:
-    if not promises:
-        return None
-    found = _mean([{"measured": promise.measured, "visited": promise.visited} for promise in promises])
-    return min(promises, key=lambda promise: promise.least).model_copy(update=found)
 
 
 def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:

@@ -1,8 +1,8 @@
 """The weight of a search's score beside the cross-encoder's, chosen for a trained model by dev queries.
 
 Dev queries are searched as texts are that name no mode, by vectors and BM25 where that is usual, in the leaves that a
-query visits (where a recall is promised, in those of an automatic beam); the cross-encoder reads the best documents of
-each. Beside its scores stand those that stand there in searches: the search's, or inner products of vectors.
+query visits (if dev queries choose the beam, in those of an automatic beam); the cross-encoder reads the best documents
+of each. Beside its scores stand those that stand there in searches: the search's, or inner products of vectors.
 
 Shapes: Q queries, K documents read, W weights.
 """
@@ -17,15 +17,13 @@ from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking
-from rayhier.scores.settings import open_scorer
-from rayhier.search.model import Model
-from rayhier.search.reader import Reader
-from rayhier.search.rerank_weight import RerankWeight
-from rayhier.search.searcher import Searcher
-from rayhier.search.segment import VECTOR
+from rayhier.scores.scorer import open_scorer
+from rayhier.search.request.model import Model
+from rayhier.search.rerank import RerankWeight
+from rayhier.search.segment.segment import VECTOR
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH
-from rayhier.spec.search import LOSSLESS
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
@@ -46,13 +44,8 @@ def choose_beside(
     if rerank is None or reads is None or not dev.answered:
         return None
     dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST)))
-    if spec.search.promise is not None:
-        codec = LOSSLESS[spec.index.vectors] if spec.search.codec == "auto" else spec.search.codec
-        promised = spec.search.model_copy(update={"beam": "auto", "codec": codec})
-        spec = spec.model_copy(update={"search": promised})
     opened = Model.open(model, spec)
-    reader = Reader.open(spec, leaf_map, opened.flat_similarity, None)
-    searcher = Searcher(opened.load(), reader, leaf_map.manifest)
+    searcher = Snapshot(spec, leaf_map, opened.load())
     depth, texts = min(CHOSEN_DEPTH, rerank.budget), list(dev.texts)
     request = replace(searcher.rules.request(texts, depth), pool=None, needs="vectors")
     ranking = searcher.retrieve(request).ranking

@@ -71,7 +71,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Compared:
     """Two systems to compare in a measure: `system` minus `baseline` for each query, `difference_Q` [q]."""
 
     system: str
@@ -99,7 +99,7 @@ def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:
     ]
 
 
-def _tested(compared: Sequence[Pair], family_Q: Ints) -> list[Difference]:
+def _tested(compared: Sequence[Compared], family_Q: Ints) -> list[Difference]:
     """Differences of pairs over the same queries, from the same resamples."""
     if not compared:
         return []
@@ -118,7 +118,7 @@ def _tested(compared: Sequence[Pair], family_Q: Ints) -> list[Difference]:
     ]
 
 
-def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
+def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
     """Yield the pairs of systems that the report compares, with their differences query by query.
 
     They are the router and each baseline with a curve, at equal shares visited; exact search by both encoders, for each
@@ -131,7 +131,7 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
         for share in spec.evaluate.visited if name != router else ():
             ours, theirs = (read_values(points, share, measure) for points in (curves[router], curve))
             if ours is not None and theirs is not None:
-                yield Pair(router, name, measure, share, ours - theirs)
+                yield Compared(router, name, measure, share, ours - theirs)
     if {"exact", "exact_same_encoder"} <= seeds[0].values.keys():
         for name in spec.evaluate.measures:
             ours, theirs = (
@@ -139,13 +139,13 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
                 for system in ("exact_same_encoder", "exact")
             )
             for group, query_Q in groups(evaluation).items():
-                yield Pair("exact_same_encoder", "exact", name, 1.0, (ours - theirs)[query_Q], group)
+                yield Compared("exact_same_encoder", "exact", name, 1.0, (ours - theirs)[query_Q], group)
 
     yield from _hybrid(spec, evaluation)
     yield from _reranked(spec, evaluation)
 
 
-def _hybrid(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
+def _hybrid(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
     """Yield the pairs of the index with BM25 and each of its parts, where it was measured so."""
     seeds, router = evaluation.seeds, spec.router.type
     both = f"{router}+bm25"
@@ -156,10 +156,10 @@ def _hybrid(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
         ours, *parts = (np.mean([seed[name][measure] for seed in seeds_of], axis=0) for name, seeds_of in alone.items())
         for name, theirs in zip((router, "bm25"), parts, strict=True):
             for group, query_Q in groups(evaluation).items():
-                yield Pair(both, name, measure, 1.0, (ours - theirs)[query_Q], group)
+                yield Compared(both, name, measure, 1.0, (ours - theirs)[query_Q], group)
 
 
-def _reranked(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
+def _reranked(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
     """Yield the pairs of the re-ranked index and the search whose results are re-ranked, where both were measured."""
     seeds, name = evaluation.seeds, f"{spec.router.type}+{spec.search.rerank.type}"
     searched = [searched_by(spec, result) for result in seeds]
@@ -170,7 +170,7 @@ def _reranked(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
         ours = np.mean([values[name][measure] for values, _ in pairs], axis=0)
         theirs = np.mean([values[system][measure] for values, system in pairs], axis=0)
         for group, query_Q in groups(evaluation).items():
-            yield Pair(name, " or ".join(dict.fromkeys(searched)), measure, 1.0, (ours - theirs)[query_Q], group)
+            yield Compared(name, " or ".join(dict.fromkeys(searched)), measure, 1.0, (ours - theirs)[query_Q], group)
 
 
 def searched_by(spec: JobSpec, result: SeedResult) -> str:

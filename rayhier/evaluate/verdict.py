@@ -21,9 +21,9 @@ SHARE = 0.95
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
-    promise = [] if report.promise is None else [f"{report.promise.sentence(spec.evaluate.split)}."]
+    beams = [f"Beam: dev chose {told}." for told in dict.fromkeys(chosen.sentence for chosen in report.beams)]
     before = [f"Queries: {report.told_before(spec)}."] if report.asked_before else []
-    answers = [*before, *_training(spec, report), *promise, *_hybrid(spec, report), *_reranked(spec, report)]
+    answers = [*before, *_training(spec, report), *beams, *_hybrid(spec, report), *_reranked(spec, report)]
     return [*answers, *_index(spec, report), *_instead(spec, report)]
 
 
@@ -105,19 +105,10 @@ def _index(spec: JobSpec, report: Report) -> list[str]:
         return []
     points, goal = report.points(report.router), exact.measures[measure] - EQUAL
     lines = []
-    if (codes := report.systems.get("codes")) is not None:
-        (point,) = report.points("codes")
-        found = codes.measures[measure] / max(exact.measures[measure], 1e-9)
-        lines.append(
-            f"Codes: compared with all documents, as the spec searches, they find {found:.1%} of exact search's "
-            f"{measure}, at {point.cost_mean:.0%} of its cost. What follows is of the leaves."
-        )
     equal = next((point for point in points if point.measures[measure] >= goal), None)
     used = report.systems[report.router]
     share = used.measures[measure] / max(exact.measures[measure], 1e-9)
     beam = f"the spec's beam ({used.beam:g} leaves)"
-    if spec.search.own_beams:
-        beam = f"own beams ({used.leaves:.0f} leaves on average)"
     lines.append(
         f"Index: with {beam} it finds {share:.1%} of exact search's {measure} and "
         f"visits {used.visited:.1%} of the documents."

@@ -1,108 +1,84 @@
-"""Interfaces for the processes that hold the parts of an evaluation: this process, or Ray actors (ray.py)."""
+"""Objects that an evaluation keeps in other processes, or in this one: a few alike, or one alone with all threads."""
 
+import itertools
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, Self, TypeVar
 
 from rayhier.cluster.library import faiss
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
-V = TypeVar("V")
-P = ParamSpec("P")
-
-
-class Parts(Protocol[T_co]):
-    """Interface of objects of one kind, which one process or several processes hold."""
-
-    def call(self, method: Callable[Concatenate[T_co, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """Call a method of all objects with the same arguments; returns their results."""
-        ...
-
-    def each(self, method: Callable[Concatenate[T_co, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call a method of all objects, each with its own tuple of arguments; returns their results."""
-        ...
-
-    def send(self, value: V) -> V:
-        """Make a stand-in for an argument of several method calls, so that it is sent to each process only once."""
-        ...
-
-    def close(self) -> None:
-        """Drop the objects from memory."""
-        ...
-
-
-class Workers(Protocol):
-    """Interface of the processes in which objects are made and kept."""
-
-    count: int
-    """Most objects that `start` makes at once."""
-
-    def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> Parts[T]:
-        """Make an object, `make(*tuple)`, for each tuple of arguments; at most `count` tuples."""
-        ...
-
-    def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Parts[T]:
-        """Make one object, in a process that holds nothing else."""
-        ...
+Call = tuple[Any, str, tuple[Any, ...]]
+"""A holder, or what stands for it in this process; the name of its method; and the method's arguments."""
+Run = Callable[[Sequence[Call]], list[Any]]
+"""Function that makes calls at the same time, and returns their results."""
 
 
 class Holder:
-    """Holds objects by number in one of several processes, and calls their methods.
+    """Keeps objects by number in one process, and calls their methods.
 
     A Ray actor imports the module of its class; the class is in this module because it imports little else.
     """
 
-    def __init__(self, cpus: int) -> None:
-        faiss.omp_set_num_threads(cpus)
+    def __init__(self, threads: int) -> None:
+        faiss.omp_set_num_threads(min(threads, os.cpu_count() or threads))
         self.objects: dict[int, Any] = {}
 
-    def make(self, number: int, make: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Make an object, `make(*arguments, **named)`, and keep it under a number."""
-        self.objects[number] = make(*arguments, **named)
+    def make(self, number: int, make: Callable[..., Any], *arguments: Any) -> None:
+        self.objects[number] = make(*arguments)
 
-    def call(self, number: int, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a method of the object with this number; returns its result."""
-        return method(self.objects[number], *arguments, **named)
+    def call(self, number: int, method: Callable[..., Any], *arguments: Any) -> Any:
+        return method(self.objects[number], *arguments)
 
     def drop(self, number: int) -> None:
-        """Drop the object with this number."""
         self.objects.pop(number, None)
 
 
-class LocalParts(Generic[T]):
-    """`Parts` in this process: objects of one kind, whose methods are called one after the other."""
+class HeldObjects(Generic[T]):
+    """Objects of one kind, one in each of some holders, under the same number."""
 
-    def __init__(self, objects: Sequence[T]) -> None:
-        self.objects = list(objects)
+    def __init__(self, run: Run, holders: Sequence[Any], number: int) -> None:
+        self._run, self._holders, self._number = run, holders, number
 
-    def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """Call a method of all objects, one after the other, with the same arguments; returns their results."""
-        return [method(item, *arguments, **named) for item in self.objects]
+    def call(self, method: Callable[Concatenate[T, ...], R], *arguments: Any) -> list[R]:
+        """Call a method of all objects at the same time; returns the results, object by object."""
+        return self._run([(holder, "call", (self._number, method, *arguments)) for holder in self._holders])
 
-    def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call a method of all objects in turn, each with its own tuple of arguments; returns their results."""
-        return [method(item, *values) for item, values in zip(self.objects, arguments, strict=True)]
-
-    def send(self, value: V) -> V:
-        """Return the value itself: in one process it needs no stand-in."""
-        return value
+    def one(self, method: Callable[Concatenate[T, ...], R], *arguments: Any) -> R:
+        (result,) = self.call(method, *arguments)
+        return result
 
     def close(self) -> None:
         """Drop the objects from memory."""
-        self.objects.clear()
+        self._run([(holder, "drop", (self._number,)) for holder in self._holders])
 
 
-class LocalWorkers:
-    """Workers that make up to `count` objects at once, all in this process."""
+class Holders:
+    """Holders of an evaluation's objects: several that share the queries, and one for objects that stand alone."""
 
-    def __init__(self, count: int = 1) -> None:
-        self.count = count
+    def __init__(self, holders: Sequence[Any], alone: Any, run: Run) -> None:
+        self.count, self._holders, self._alone, self._run = len(holders), holders, alone, run
+        self._numbers = itertools.count()
 
-    def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> LocalParts[T]:
-        """Make an object, `make(*tuple)`, for each tuple of arguments."""
-        return LocalParts([make(*values) for values in arguments])
+    @classmethod
+    def here(cls, count: int = 1) -> Self:
+        """Keep all objects in this process."""
+        holders = [Holder(faiss.omp_get_max_threads()) for _ in range(count)]
+        return cls(holders, holders[0], lambda calls: [getattr(held, name)(*given) for held, name, given in calls])
 
-    def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> LocalParts[T]:
-        """Make one object, in this process."""
-        return LocalParts([make(*arguments, **named)])
+    def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> HeldObjects[T]:
+        """Make an object, `make(*tuple)`, in a holder for each tuple of arguments; at most `count` tuples."""
+        return self._made(self._holders[: len(arguments)], make, arguments)
+
+    def alone(self, make: Callable[..., T], *arguments: Any) -> HeldObjects[T]:
+        """Make one object, in the holder that has the threads of all."""
+        return self._made([self._alone], make, [arguments])
+
+    def _made(
+        self, holders: Sequence[Any], make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]
+    ) -> HeldObjects[T]:
+        number = next(self._numbers)
+        calls = zip(holders, arguments, strict=True)
+        self._run([(holder, "make", (number, make, *values)) for holder, values in calls])
+        return HeldObjects(self._run, holders, number)

@@ -20,7 +20,11 @@ from rayhier.spec.train import QueryModel
 from rayhier.storage.pair_source import MODEL
 
 UNUSED = ("top_k", "top_p", "temperature", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha")
-"""Settings of generation in a model's folder that are ignored: the spec's settings replace them."""
+"""Settings of generation in a model's folder that are ignored: the settings here replace them."""
+LIKELIEST, TOGETHER = 10, 32
+"""Likeliest tokens from which each next token is drawn, and documents that the model reads in one forward pass."""
+SEED = 0
+"""Seed of the draws of queries' tokens, and of the documents to write queries for."""
 
 
 class Drawing:
@@ -44,8 +48,6 @@ class Drawing:
 
 
 class Generator:
-    """A model that writes queries, and its tokenizer, loaded from their folder."""
-
     def __init__(self, folder: Path, spec: QueryModel, device: torch.device) -> None:
         from transformers import AutoTokenizer
 
@@ -67,8 +69,8 @@ class Generator:
         tokens = [torch.tensor(ids) for ids in self._tokens(texts)]
         order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row]))
         queries: list[list[str]] = [[] for _ in ids]
-        for begin in range(0, len(order), self.spec.batch_size):
-            rows = order[begin : begin + self.spec.batch_size]
+        for begin in range(0, len(order), TOGETHER):
+            rows = order[begin : begin + TOGETHER]
             written = self._write([ids[row] for row in rows], [tokens[row] for row in rows])
             for place, row in enumerate(rows):
                 queries[row] = written[place * self.spec.per_document : (place + 1) * self.spec.per_document]
@@ -83,7 +85,6 @@ class Generator:
 
     @torch.inference_mode()
     def _write(self, ids: Sequence[str], tokens: Sequence[Tensor]) -> list[str]:
-        """Write the queries of one batch of documents, the queries of a document one after another."""
         from transformers import LogitsProcessorList
 
         padded_NT = pad_sequence(list(tokens), batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)
@@ -100,9 +101,8 @@ class Generator:
         return [" ".join(text.split()) for text in self.tokenizer.batch_decode(chosen_RT, skip_special_tokens=True)]
 
     def _noise(self, ids: Sequence[str]) -> Tensor:
-        """Gumbel noise [r, t, k] of each query of each document."""
-        shape = (self.new_tokens, self.spec.top_k)
-        rows = [noise(self.spec.seed, name, number, shape) for name in ids for number in range(self.spec.per_document)]
+        shape = (self.new_tokens, LIKELIEST)
+        rows = [noise(SEED, name, number, shape) for name in ids for number in range(self.spec.per_document)]
         return torch.from_numpy(np.stack(rows)).to(self.device)
 
 

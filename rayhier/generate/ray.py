@@ -1,29 +1,40 @@
 """The generate stage: reads a file of pairs in this process, or lets models on Ray write queries part by part."""
 
 import os
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from rayhier.corpus import tables
+from rayhier.corpus import check, lines, tables
+from rayhier.corpus.check import Pair, ParsedRows, Reason, Rejection, beginning, digest
+from rayhier.corpus.ids import NO_DIGESTS, IdSet
+from rayhier.corpus.parts import groups
+from rayhier.corpus.rows import Rows, checked, collect
 from rayhier.dataset.documents import document_texts
-from rayhier.generate.draw import hashes, last_hash
-from rayhier.generate.generator import Generator
-from rayhier.generate.pairs import Source, check_written, named_by, read_file, write
+from rayhier.dataset.holdout import hash_ids
+from rayhier.generate.generator import SEED, Generator
 from rayhier.model.precision import resolve_device
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.corpus import Limits
 from rayhier.spec.encoder import Device
 from rayhier.spec.train import PairFile, QueryModel
-from rayhier.storage import columns, files
+from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import SCRATCH, Attempt, Output
 from rayhier.storage.ledger import Ledger, LedgerEntry
+from rayhier.storage.listing import NamedFile
 from rayhier.storage.pair_source import ALLOWED, FILE, MODEL, PairSource
-from rayhier.storage.paths import locate
+from rayhier.storage.paths import Location, locate
+
+Source = tuple[str, ParsedRows[Pair]]
+"""Name of a source of pairs in rejected.parquet, and its accepted and rejected pairs."""
 
 WRITTEN = pa.schema([("doc_id", pa.string()), ("query", pa.string())])
 """Columns of the queries that a model wrote for a part of the corpus; of a passage, `doc_id` is its document's id."""
@@ -52,21 +63,19 @@ class GeneratePart:
         self.generator = Generator(Path(model), self.spec, resolve_device(device))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the queries for the part `row["part"]`; returns the number of documents in the part."""
         name = str(row["part"])
         path = self.corpus / name
         key = named_by(path)
         table = columns.read([path], list(dict.fromkeys(["doc_id", "title", "text", key])))
-        drawn = table if self.last is None else table.filter(pa.array(self._ranks(table) <= self.last))
+        drawn = table
+        if self.last is not None:
+            drawn = table.filter(pa.array(hashes(table["doc_id"].to_pylist()) <= self.last))
         queries = self.generator(drawn["doc_id"].to_pylist(), document_texts(drawn))
         ids = [name for name, texts in zip(drawn[key].to_pylist(), queries, strict=True) for _ in texts]
         written_pairs = pa.table([ids, [query for texts in queries for query in texts]], schema=WRITTEN)
         file = files.write_parquet(self.root, written(name), [written_pairs], WRITTEN)
         self.ledger.enter(ledger_key(name), LedgerEntry((file,), {"documents": len(table)}))
         return {"documents": len(table)}
-
-    def _ranks(self, table: pa.Table) -> Any:
-        return hashes(table["doc_id"].to_pylist(), self.spec.seed)
 
 
 def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt) -> Output:
@@ -106,7 +115,7 @@ def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artif
         "root": str(attempt.root),
         "ledger": str(ledger.folder),
         "cpus": spec.cluster.embed.cpus,
-        "last": last_hash(corpus, model.most, model.seed),
+        "last": last_hash(corpus, model.most),
     }
     with Bar("generate", int(corpus.record.counts["rows"]), "documents") as bar:
         done = (ledger.done(ledger_key(name)) for name in names)
@@ -118,10 +127,113 @@ def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artif
 
 
 def written(name: str) -> str:
-    """Return the name of the file with the queries that were written for a file of documents."""
     return f"{SCRATCH}/written/{name.removeprefix('documents/')}"
 
 
 def ledger_key(name: str) -> str:
-    """Return the name of a part's entry in the ledger of finished parts."""
     return name.replace("/", "-")
+
+
+def hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Hash SEED and the id of each row, [n]: the first by this hash are drawn, whatever the corpus's order."""
+    return hash_ids([f"{SEED}\0{name}" for name in ids])
+
+
+def last_hash(corpus: Artifact, most: int) -> int | None:
+    """Return the largest hash of the `most` rows that are drawn; None where all rows are drawn."""
+    if int(corpus.record.counts["rows"]) <= most:
+        return None
+    first = np.empty(0, np.uint64)
+    for name in corpus.names("documents/"):
+        hash_N = hashes(columns.read([corpus.path(name)], ["doc_id"])["doc_id"].to_pylist())
+        first = np.concatenate([first, hash_N])
+        if len(first) > most:
+            first = np.partition(first, most - 1)[:most]
+    return int(first.max())
+
+
+def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
+    """Read a file of pairs: accepted and rejected ones; InputError where no pair names a document of the corpus."""
+    form = lines.Format(lambda line: check.pair(check.json_row(line), limits), ALLOWED)
+    rows = lines.whole(NamedFile(path.name, path), form).rows
+    parsed = collect(distinct(known(rows, document_ids(corpus)), set()))
+    unknown = [rejection.value for _, rejection in parsed.rejected if rejection.reason == Reason.UNKNOWN_DOCUMENT]
+    if unknown and not parsed.accepted:
+        own = next(name for names in _ids(corpus) for name in names)
+        raise InputError(
+            f"{FILE}: {path}: none of its {len(unknown):,} pairs names a document of the corpus (the first: "
+            f"{unknown[0]!r}); allowed: ids of its documents, such as {own!r}"
+        )
+    return path.name, parsed
+
+
+def check_written(written: Iterable[tuple[str, pa.Table]], limits: Limits) -> list[Source]:
+    """Check queries that a model wrote for each part of the corpus, given as a name and a table (`query`, `doc_id`)."""
+    earlier: set[bytes] = set()
+    return [
+        (name, collect(distinct(checked(table.to_pylist(), lambda row: check.pair(row, limits)), earlier)))
+        for name, table in written
+    ]
+
+
+def known(rows: Rows[Pair], documents: Container[str]) -> Rows[Pair]:
+    """Yield the rows in order, with a rejection in place of each pair whose document is not in `documents`."""
+    for row in rows:
+        if isinstance(row, Pair) and row.doc_id not in documents:
+            yield Rejection(Reason.UNKNOWN_DOCUMENT, beginning(row.doc_id))
+        else:
+            yield row
+
+
+def distinct(rows: Rows[Pair], earlier: set[bytes]) -> Rows[Pair]:
+    """Reject pairs that occurred before: their digest is in `earlier`, to which digests of accepted pairs are added."""
+    for row in rows:
+        if not isinstance(row, Pair):
+            yield row
+        elif (key := digest(row.query) + digest(row.doc_id)) in earlier:
+            yield Rejection(Reason.DUPLICATE_PAIR, beginning(f"{row.doc_id} {row.query}"))
+        else:
+            earlier.add(key)
+            yield row
+
+
+def write(root: Location, sources: Sequence[Source]) -> Output:
+    """Write accepted pairs, their queries and rejected rows below `root`, as parquet files; returns counts and files.
+
+    A text that is a query of several documents is one query there.
+    """
+    pairs = [pair for _, parsed in sources for _, pair in parsed.accepted]
+    ids = {query: f"g{number}" for number, query in enumerate(dict.fromkeys(pair.query for pair in pairs))}
+    queries = pa.table([list(ids.values()), list(ids)], schema=schemas.QUERIES)
+    paired = pa.table([[ids[pair.query] for pair in pairs], [pair.doc_id for pair in pairs]], schema=schemas.PAIRS)
+    rejected = tables.rejected((name, *row) for name, parsed in sources for row in parsed.rejected)
+    written = [
+        files.write_parquet(root, "queries.parquet", groups(queries), schemas.QUERIES),
+        files.write_parquet(root, "pairs.parquet", groups(paired), schemas.PAIRS),
+        files.write_parquet(root, tables.REJECTED, groups(rejected), schemas.REJECTED),
+    ]
+    return Output(_counts(sources, pairs) | {"queries": len(ids)}, tuple(written))
+
+
+def _counts(sources: Sequence[Source], pairs: Sequence[Pair]) -> dict[str, Any]:
+    read = sum(parsed.read for _, parsed in sources)
+    reasons = [rejection.reason for _, parsed in sources for _, rejection in parsed.rejected]
+    return {"pairs": tables.count(read, pairs, reasons), "documents": len({pair.doc_id for pair in pairs})}
+
+
+def document_ids(corpus: Artifact) -> IdSet:
+    """Return the ids that a pair may name: of documents, also where the corpus is cut into passages."""
+    digests = [np.array([digest(name) for name in names], NO_DIGESTS.dtype) for names in _ids(corpus)]
+    return IdSet(np.concatenate([NO_DIGESTS, *digests]))
+
+
+def _ids(corpus: Artifact) -> Iterator[list[str]]:
+    for name in corpus.names("documents/"):
+        key = named_by(corpus.path(name))
+        yield columns.read([corpus.path(name)], [key])[key].unique().to_pylist()
+
+
+def named_by(path: Location) -> str:
+    """Return the name of the column with a document's id, also where rows are passages, in a file of documents."""
+    columns_there = files.read_metadata(path).schema.to_arrow_schema().names
+    return schemas.PARENT.name if schemas.PARENT.name in columns_there else "doc_id"

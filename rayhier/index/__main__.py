@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayhier.command import run_command
+from rayhier.command import Parser, run_command
 from rayhier.index.arguments import documents_by_id, ids, positive
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
@@ -32,8 +32,8 @@ def _print(lines: Iterable[str]) -> None:
         print(line)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="rayhier index",
         description="Change, check and export a built index.",
         epilog="add, delete, get and list take the address of a server, http://…, in place of WORKDIR.",
@@ -56,7 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     documents_by_id(command)
     command("fold", "write the change log's tail, which a server left, to leaf files")
     command("maintain", "split leaves that grew and give up those that shrank, without training")
-    command("embed", "encode the documents whose vectors were carried from another model (rayhier run --carry)")
     command("compact", "rewrite many files as few, without deleted rows")
     sweeping = command("vacuum", "remove old versions and the files only they need; versions in use stay")
     sweeping.add_argument("--keep", type=positive, default=1, help="number of newest versions to keep (default 1)")
@@ -112,8 +111,6 @@ def _run(options: argparse.Namespace) -> list[str]:
             return _fold(now, opened, workdir)
         case "maintain":
             return _maintain(now, opened, workdir)
-        case "embed":
-            return _embed(now, opened, workdir)
         case "compact":
             return _compact(now.spec, opened)
         case "get" | "list":
@@ -158,7 +155,7 @@ def _fold(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
 def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | None":
     from rayhier.index import change
     from rayhier.index.assign import Assigner
-    from rayhier.search.model import Model
+    from rayhier.search.request.model import Model
     from rayhier.storage.change_log import ChangeLog
     from rayhier.storage.writer_lease import refuse_while_written
 
@@ -173,7 +170,7 @@ def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | 
 
 def _maintain(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
     from rayhier.index.maintain import maintain
-    from rayhier.search.model import Model
+    from rayhier.search.request.model import Model
 
     folded = _folded(now, opened, workdir)
     newest, lines = folded or opened, [] if folded is None else _changed(opened.manifest, folded.manifest)
@@ -181,17 +178,6 @@ def _maintain(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]
         lines += _changed(newest.manifest, maintained.manifest)
         newest = maintained
     return lines or [f"version {newest.manifest.version}: no leaf needs to be split or given up"]
-
-
-def _embed(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
-    from rayhier.index.embed_carried import embed_all
-    from rayhier.storage.writer_lease import refuse_while_written
-
-    refuse_while_written(opened.root)
-    embedded = embed_all(workdir, now, say)
-    if embedded is None:
-        return [f"version {opened.manifest.version}: no vector was carried"]
-    return _changed(opened.manifest, embedded.manifest)
 
 
 def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
@@ -207,9 +193,9 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
     """Documents by their ids, as lines of JSON; those of the change log too."""
     import pyarrow as pa
 
-    from rayhier.search.live import stored_and_tail, together
-    from rayhier.search.stored import Listing, Lookup, documents, read_shards
-    from rayhier.search.tail import Tail
+    from rayhier.search.segment.stored import Listing, Lookup, documents, read_shards
+    from rayhier.search.segment.tail import Tail
+    from rayhier.search.snapshot import stored_and_tail, together
     from rayhier.storage.change_log import ChangeLog
 
     tail = Tail(opened.manifest.log, words=None)
@@ -252,7 +238,6 @@ def _stats(manifest: "Manifest", spec: JobSpec) -> list[str]:
         "removed rows": f"{stats.void:.1%}",
         "added rows": f"{stats.added:.1%}",
         "mean log-probability": f"{stats.log_prob:.3f}",
-        **({"carried vectors": f"{manifest.carried:,}"} if manifest.carried else {}),
         "added log-probability": "none" if stats.added_log_prob is None else f"{stats.added_log_prob:.3f}",
     }
     if stats.due is not None:

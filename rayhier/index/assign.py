@@ -25,10 +25,9 @@ class Assigner:
     """Routes documents to leaves by a trained router, with the spec's rule for second leaves and vector format."""
 
     def __init__(self, router: Router, spec: JobSpec, model: str = "") -> None:
-        """Take a trained router and the spec; `model` is the fingerprint of the router's model, which sidecars name."""
         self.model, self.tree = model, router if isinstance(router, RetreeverRouter) else None
         self.router, self.precision = router, spec.index.vectors
-        self.leaves, self.spill = spec.leaves_per_document, spec.index.second_leaf
+        self.leaves = spec.leaves_per_document
 
     def __call__(self, documents: pa.Table, encoded: Encoded) -> pa.Table:
         """Make rows of the leaf map, sorted by leaf then id, from documents and the trained encoder's output for them.
@@ -40,7 +39,7 @@ class Assigner:
         if self.router.reader is not None and encoded.token_scores is None:
             raise InputError("vector: the router reads tokens, and only vectors are given; allowed: documents as texts")
         check_numbers(documents["doc_id"], vector_NM, self.precision)
-        leaf_NR, log_prob_NR = place(self.router, encoded, self.leaves, self.spill)
+        leaf_NR, log_prob_NR = place(self.router, encoded, self.leaves)
         two_N = leaf_NR[:, 0] != leaf_NR[:, -1]
         row_A = np.concatenate([np.arange(len(leaf_NR)), np.flatnonzero(two_N)])
         rank_A = np.repeat([0, 1], [len(leaf_NR), two_N.sum()]).astype(np.int8)

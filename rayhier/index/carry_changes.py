@@ -17,7 +17,7 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.change import Batch
 from rayhier.index.incoming import BATCH
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.storage import files, leaf_map
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.change_log import Change, ChangeLog
@@ -88,11 +88,10 @@ def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
     """Ids of the documents that files say were added or removed since an index was built."""
     manifest, columns = old.manifest, list[pa.ChunkedArray]()
     for shard in manifest.shards:
-        if shard.since > BUILT and not shard.file.name.startswith(change.EMBEDDED_ROWS):
+        if shard.since > BUILT:
             columns.append(old.read(shard, [key], verify=False)[key])
     for removed in manifest.removed:
-        if not removed.file.name.startswith(change.EMBEDDED_IDS):
-            columns.append(files.read_table(old.root / removed.file.name, ["doc_id"])["doc_id"])
+        columns.append(files.read_table(old.root / removed.file.name, ["doc_id"])["doc_id"])
     if all(
         shard.since > BUILT for shard in manifest.shards
     ):  # compacted: only the corpus names what was removed before

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from rayhier.index import leaf_limit
 from rayhier.index.assign import IDS_SHOWN, Assigner
-from rayhier.index.assign_additions import Filling
 from rayhier.index.find import find, per_leaf, unknown
+from rayhier.index.leaf_limit import Filling
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router
@@ -33,9 +33,6 @@ from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]
 """Documents in the corpus's columns, and the trained encoder's output for their texts."""
-REMOVED_IDS = "removed/"
-EMBEDDED_ROWS, EMBEDDED_IDS = "data/embedded-", f"{REMOVED_IDS}embedded-"
-"""How file names begin: of files with rows that replaced carried rows, and of files with the ids of these documents."""
 AGAIN = ("given more than once", "each id once")
 
 
@@ -164,48 +161,6 @@ def restore(root: Location, version: int, model: str | None = None, key: str | N
         with contextlib.suppress(InputError):  # a rollback may mend a damaged newest version
             last = LeafMap.open(root).manifest.log
         return leaf_map.republish(root, version, ChangeLog(root).last(last), key)
-
-
-def embed(root: Location, assign: Assigner, batch: Batch, factor: float) -> LeafMap:
-    """Publish a version with encoded vectors of some documents in place of carried ones.
-
-    InputError where one of the documents has no carried vector any more, as it was changed or removed; nothing is
-    changed then.
-    """
-    with writing(root) as newest:
-        documents, encoded = batch
-        named, filling = _ids(documents), Filling(newest, assign, factor, replace=True)
-        name = f"{EMBEDDED_ROWS}{uuid.uuid4().hex[:12]}.parquet"
-        shard = write_rows(root, name, filling.take(documents, encoded, named), words=newest.manifest.words)
-        file = write_ids(root, named, EMBEDDED_IDS)
-
-        def change(now: LeafMap) -> Manifest:
-            left = carried_rows(now)
-            mine = pc.is_in(left["id"], named)
-            _refuse(unknown(left, named), "without a carried vector", "documents whose vectors were carried")
-            manifest = without_rows(now.manifest, find(now, named), file, len(named), "embed")
-            manifest = with_shards(manifest, [shard], now.manifest.version + 1, "embed")
-            carried = left.num_rows - int(pc.sum(mine).as_py())
-            update: dict[str, object] = {"moved": manifest.moved + filling.moved, "carried": carried}
-            if not carried:  # no row of these files counts any more
-                update["shards"] = [shard for shard in manifest.shards if not shard.carried]
-            if not carried and key_of(documents.column_names) != "parent":  # passages were encoded again with others
-                removals = manifest.removed
-                update["removed"] = [gone for gone in removals if not gone.file.name.startswith(EMBEDDED_IDS)]
-            return manifest.model_copy(update=update)
-
-        return leaf_map.commit(root, change)
-
-
-def carried_rows(now: LeafMap) -> pa.Table:
-    """Read the rows, each a document's first, whose vectors are carried, in columns `id` and `leaf`."""
-    tables = [pa.table({"id": pa.array([], pa.string()), "leaf": pa.array([], pa.int32())})]
-    for shard in now.manifest.shards:
-        if shard.carried:
-            key = now.key(shard)
-            rows = now.read(shard, [key, "leaf", "rank"], verify=False)
-            tables.append(rows.filter(pc.equal(rows["rank"], 0)).select([key, "leaf"]).rename_columns(["id", "leaf"]))
-    return pa.concat_tables(tables)
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:
@@ -351,14 +306,12 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
-def write_ids(root: Location, ids: pa.Array, begins: str = REMOVED_IDS) -> files.File:
-    """Write the ids of documents that a version removes."""
+def write_ids(root: Location, ids: pa.Array) -> files.File:
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
-    return files.write_parquet(root, f"{begins}{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
+    return files.write_parquet(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
 
 
 def without_rows(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
-    """A manifest without the rows in the table `rows`; `file` has the ids that it removes."""
     removed = Removal(file=file, ids=ids, rows=rows.num_rows, since=manifest.version + 1)
     counts = np.array(manifest.counts) - per_leaf(rows, len(manifest.counts))
     documents = manifest.documents - int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
@@ -374,7 +327,6 @@ def without_rows(manifest: Manifest, rows: pa.Table, file: files.File, ids: int,
 
 
 def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, change: leaf_map.Change) -> Manifest:
-    """A manifest with more shards, added by `version`."""
     counts = np.array(manifest.counts)
     for shard in shards:
         counts[shard.leaves] += np.diff(shard.offsets)

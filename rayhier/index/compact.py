@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rayhier.index.gather import VersionRows
 from rayhier.index.shards import shard_count, write_shard
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
 from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, Shard, check_kept, ranges
@@ -39,11 +39,6 @@ def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap
     Later additions and removals stay. The change raises InputError where another compaction or a rollback took some of
     the older version's files away in the meantime.
     """
-    if any(shard.carried for shard in base.shards):
-        raise InputError(
-            f"compact: {base.carried} vectors of version {base.version} were carried from another model; allowed: "
-            "rayhier index embed WORKDIR first"
-        )
     old = {file.name for file in base.files}
     dated = [shard.model_copy(update={"since": base.version}) for shard in shards]
 

@@ -38,7 +38,7 @@ class DescribeShard:
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardDescription:
     """Description of a shard: counts of words, and documents that most probably lie in its leaves."""
 
     words: Location
@@ -48,7 +48,6 @@ class Part:
 
 
 def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
-    """Write the description of a shard, by its number, below scratch; returns its number of documents."""
     shard = leaf_map.manifest.shards[number]
     rows = leaf_map.read(shard, READ, verify=False)
     first = rows.filter(pc.equal(rows["rank"], 0))
@@ -60,12 +59,12 @@ def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
     return shard.documents
 
 
-def written_part(scratch: Location, number: int, leaves: int) -> Part:
+def written_part(scratch: Location, number: int, leaves: int) -> ShardDescription:
     """Read the description of a shard, by its number; counts of words stay on storage."""
     words, best = (scratch / f"{name}-{number:05d}.parquet" for name in (WORDS, BEST))
     counts = files.read_table(words, ["leaf", "count"])
     total_L = np.bincount(counts["leaf"].to_numpy(), weights=counts["count"].to_numpy(), minlength=leaves)
-    return Part(words, total_L, files.read_table(best))
+    return ShardDescription(words, total_L, files.read_table(best))
 
 
 def buckets(size_L: Sequence[int] | Ints) -> int:
@@ -90,7 +89,7 @@ def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
     return rows.take(pa.array(chosen))
 
 
-def table(tree: DisplayTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
+def table(tree: DisplayTree, size_L: Ints, parts: Sequence[ShardDescription]) -> pa.Table:
     """Make a row for each node of each level, top down, from the descriptions of all shards and the sizes of leaves."""
     path_LT, best = tree.paths(), pa.concat_tables([part.best for part in parts])
     totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))
@@ -114,8 +113,7 @@ def table(tree: DisplayTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _buckets(parts: Sequence[Part], count: int) -> Iterator[pa.Table]:
-    """Counts of the words of each bucket, from all parts."""
+def _buckets(parts: Sequence[ShardDescription], count: int) -> Iterator[pa.Table]:
     for bucket in range(count):
         wanted = [("bucket", "==", bucket)]
         yield pa.concat_tables([files.read_table(part.words, COUNTS.names, wanted) for part in parts])

@@ -7,7 +7,7 @@ import numpy as np
 
 from rayhier.arrays import Ints
 from rayhier.spec import JobSpec
-from rayhier.spec.index_size import MOST_COMPARED
+from rayhier.spec.index_size import MOST_LOSSLESS
 from rayhier.storage.leaf_map import Manifest
 
 GROWN, SHRUNK = 1.5, 0.25
@@ -41,7 +41,7 @@ class Due:
         """Compare the rows of a version's leaves; where some were given up, those without rows do not count."""
         count_L, documents = np.array(manifest.counts), max(1, manifest.documents)
         # Where more documents have fewer leaves, as they hold codes, an index that grew past that keeps its leaves.
-        leaves = max(spec.leaves(documents), spec.leaves(min(documents, MOST_COMPARED)))
+        leaves = max(spec.leaves(documents), spec.leaves(min(documents, MOST_LOSSLESS)))
         mean = max(1, manifest.rows) / leaves
         dear = float((count_L**2).sum() / max(1, manifest.rows)) / (EVEN * mean)
         shrunk = np.flatnonzero(count_L < SHRUNK * mean)

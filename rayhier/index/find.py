@@ -77,7 +77,6 @@ def _hashes(leaf_map: LeafMap, shard: Shard) -> Hashes:
 
 
 def unknown(rows: pa.Table, ids: pa.Array) -> list[str]:
-    """List the `ids` that have no row in `rows`, a table made by `find`."""
     missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, rows["id"].combine_chunks()))).to_pylist()
     return missing
 

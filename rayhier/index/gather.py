@@ -33,7 +33,6 @@ class RoutedParts:
     digests: list[str]
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Yield the rows that lie in a range of leaves, part by part."""
         wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
         return (files.read_table(path, filters=wanted) for path in self.paths)
 

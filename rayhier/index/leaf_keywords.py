@@ -96,7 +96,6 @@ def _scored(key_A: Ints, count_A: Ints, whole_W: Ints, total_K: Ints, words: pa.
 
 
 def _best(scored: pa.Table, most: int) -> pa.Table:
-    """The `most` best words of each node, sorted by node and score."""
     ordered = scored.sort_by([("node", "ascending"), ("score", "descending"), ("word", "ascending")])
     node_A = ordered["node"].to_numpy()
     return ordered.filter(pa.array(np.arange(len(node_A)) - np.searchsorted(node_A, node_A) < most))

@@ -35,10 +35,10 @@ from rayhier.model.placing import choose
 from rayhier.model.revise import flat, give_up, in_use, move, split
 from rayhier.model.router import Router, save_router
 from rayhier.model.spill import CANDIDATES
-from rayhier.search.scan import LeafScan
-from rayhier.search.segment import MappedSegment, leaf_pairs
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.segment import Segment, leaf_pairs
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import LOSSLESS, RecallBeam
+from rayhier.spec.search import CACHE_BYTES, LOSSLESS
 from rayhier.storage import columns, files, leaf_map
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
@@ -71,11 +71,6 @@ def maintain(
     """
     router = checked(router, spec)
     with writing(root) as newest:
-        if newest.manifest.carried:
-            raise InputError(
-                f"index: {newest.manifest.carried:,} vectors were carried from another model; allowed: rayhier index "
-                "embed WORKDIR first"
-            )
         if of is not None and of.revision != newest.manifest.revision:
             raise InputError(
                 f"maintain: leaves were split or merged by version {newest.manifest.version}, after version "
@@ -98,14 +93,9 @@ def can_maintain(router: Router, spec: JobSpec) -> bool:
 
 
 def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:
-    """Return a router; InputError where its leaves cannot be split, or the spec promises a recall of the built ones."""
+    """Return a router; InputError where its leaves cannot be split."""
     if not isinstance(router, LearnedIvfRouter):
         raise InputError(f"router.type: got {spec.router.type}, whose leaves do not split; allowed: learned_ivf")
-    if isinstance(spec.search.beam, RecallBeam):
-        raise InputError(
-            "search.beam: got type recall, which dev queries calibrated for the leaves as they were built; allowed: "
-            "auto, a whole number or type mass; or build the index anew"
-        )
     return router
 
 
@@ -137,7 +127,7 @@ class Region:
         """For each leaf, that of the model from which it was split."""
         self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory
         self._whole_L[changing] = self._whole_L[self._near(changing, 2 * NEAR)] = True
-        self.stored = Stored(there, spec)
+        self.stored = MappedRows(there, spec)
         rows = self.stored.in_leaves(self._whole_L)
         self._id_N = rows["id"].combine_chunks()
         self._unit_NM = F.normalize(torch.from_numpy(columns.matrix(rows["vector"])), dim=1)
@@ -231,12 +221,11 @@ class Region:
             chosen.append(near_C[score_AC.topk(chosen[0].shape[1], dim=1).indices])
         leaf_NC = np.empty((len(row_N), chosen[0].shape[1]), np.int64)
         leaf_NC[order_N] = torch.cat(chosen).numpy()
-        pick_NR = choose(self.router, self._unit_NM[row_N].numpy(), leaf_NC, count, self._spec.index.second_leaf)
+        pick_NR = choose(self.router, self._unit_NM[row_N].numpy(), leaf_NC, count)
         leaf_NR = np.take_along_axis(leaf_NC, pick_NR, axis=1)
         return np.stack([leaf_NR[:, 0], leaf_NR[:, -1]], axis=1)
 
     def _near(self, leaves: Ints, count: int) -> Ints:
-        """Return the leaves in use that are nearest to the centroids of some leaves."""
         return np.unique(self._nearest(leaves, count).numpy())
 
     def _nearest(self, leaves: Ints, count: int) -> Tensor:
@@ -283,15 +272,14 @@ def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
     return centroid_S2M
 
 
-class Stored:
+class MappedRows:
     """Rows of a version in the mapped files that searches read, of which only those that are asked for are read."""
 
     def __init__(self, there: LeafMap, spec: JobSpec) -> None:
         # Lists of codes have the stored vectors beside them; others hold vectors in the codec alone.
-        codec, cache_bytes = spec.search.row_codec(there.manifest.size), spec.search.cache_gb * 1e9
+        codec, cache_bytes = spec.search.row_codec(there.manifest.size), CACHE_BYTES
         codec = codec if codec == "pq" else LOSSLESS[there.manifest.vectors]
-        segments = LeafScan.mapped(there, codec, None, cache_bytes).segments
-        self._segments = [segment for segment in segments if isinstance(segment, MappedSegment)]
+        self._segments = LeafScan.mapped(there, codec, None, cache_bytes).segments
 
     def in_leaves(self, leaf_L: Bools) -> pa.Table:
         """Read `id`, `leaves` and `vector` of the documents that have a row in some leaves, each document once."""
@@ -313,13 +301,12 @@ class Stored:
         return pa.concat_tables(tables)
 
 
-def _with_vectors(table: pa.Table, segment: MappedSegment, row_A: Ints) -> pa.Table:
+def _with_vectors(table: pa.Table, segment: Segment, row_A: Ints) -> pa.Table:
     vectors = columns.vector_column(segment.vectors(row_A).numpy(), pa.float32())
     return table.take(pa.array(row_A)).append_column("vector", pa.chunked_array([vectors]))
 
 
 def _all_rows(leaves: pa.ListArray) -> pa.Table:
-    """List the `leaf` and the `rank` of each row of documents, from their column `leaves`."""
     begin_N, size_N = (
         leaves.offsets.to_numpy()[:-1] - leaves.offsets[0].as_py(),
         pc.list_value_length(leaves).to_numpy(),
@@ -329,7 +316,6 @@ def _all_rows(leaves: pa.ListArray) -> pa.Table:
 
 
 def _rows(leaf_N2: Ints) -> tuple[Tensor, Tensor]:
-    """List the document and the leaf of each row."""
     two_N = leaf_N2[:, 0] != leaf_N2[:, 1]
     row_A = np.concatenate([np.arange(len(leaf_N2)), np.flatnonzero(two_N)])
     return torch.from_numpy(row_A), torch.from_numpy(np.concatenate([leaf_N2[:, 0], leaf_N2[two_N, 1]]))
@@ -370,7 +356,6 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
 
 
 def _written(root: Location, folder: str, router: LearnedIvfRouter) -> list[File]:
-    """Write a router below a folder of an index."""
     written = []
     with tempfile.TemporaryDirectory() as temporary:
         save_router(router, Path(temporary))

@@ -93,11 +93,9 @@ class NodeTable:
         return self._nodes(level + 1, children[:limit].tolist()), len(children)
 
     def children(self, node: Node) -> int:
-        """Return the number of children of a node that have documents."""
         return 0 if node.level == self.levels else int(self._children[node.level][node.number])
 
     def _place(self, name: str) -> tuple[int, int]:
-        """Return the level and the number of the node with a name."""
         level, _, number = name.partition(":")
         counts = [1, *(len(parent_K) for parent_K in self._parents)]
         if level.isdecimal() and number.isdecimal() and int(level) < len(counts) and int(number) < counts[int(level)]:
@@ -105,7 +103,6 @@ class NodeTable:
         raise InputError(f"below: got {name!r}; allowed: LEVEL:NUMBER of a node, levels 0 to {self.levels}")
 
     def _nodes(self, level: int, numbers: Sequence[int]) -> list[Node]:
-        """Make the nodes of a level that have these numbers, in this order."""
         rows = self._table.take(pa.array([int(self._begin[level - 1]) + number for number in numbers], pa.int64()))
         size_K = self._sizes[level - 1]
         return [

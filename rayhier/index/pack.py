@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from rayhier.index.change import EMBEDDED_IDS, REMOVED_IDS, write_ids
+from rayhier.index.change import write_ids
 from rayhier.index.shards import SHARD_BYTES, write_rows
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
@@ -45,7 +45,7 @@ def pack(root: Location) -> LeafMap | None:
             return leaf_map.commit(root, _placed(base, [shard.file for shard in chosen], "shards", chosen, packed))
         if few := together(base):
             ids = newest.removed_ids(few)
-            file = write_ids(root, ids, EMBEDDED_IDS if _embedded(few[0]) else REMOVED_IDS)
+            file = write_ids(root, ids)
             since = max(removal.since for removal in few)
             joined = Removal(file=file, ids=len(ids), rows=sum(removal.rows for removal in few), since=since)
             # A shard that was packed meanwhile may have the date of a version between the removals.
@@ -62,22 +62,18 @@ def packed(changed: LeafMap) -> LeafMap:
 
 
 def small(manifest: Manifest) -> list[Shard]:
-    """Choose the shards to pack: the smallest ones, if there are sixteen of about a size; none of carried vectors."""
-    shards = (shard for shard in manifest.shards if shard.file.bytes * WIDTH < SHARD_BYTES and not shard.carried)
+    """Choose the shards to pack: the smallest ones, if there are sixteen of about a size."""
+    shards = (shard for shard in manifest.shards if shard.file.bytes * WIDTH < SHARD_BYTES)
     return _alike(shards, lambda shard: _magnitude(shard.rows))
 
 
 def together(manifest: Manifest) -> list[Removal]:
     """Choose the files of removed ids to pack: sixteen of about the same size, if they act on the same shards."""
     sinces = sorted(shard.since for shard in manifest.shards)
-    return _alike(
-        manifest.removed,
-        lambda removal: (bisect_left(sinces, removal.since), _embedded(removal), _magnitude(removal.ids)),
-    )
+    return _alike(manifest.removed, lambda removal: (bisect_left(sinces, removal.since), _magnitude(removal.ids)))
 
 
 def _alike(files: Iterable[T], kind: Callable[[T], Any]) -> list[T]:
-    """Return the files of the first kind that has sixteen files, or none if no kind has sixteen."""
     kinds = defaultdict[Any, list[T]](list)
     for file in files:
         kinds[kind(file)].append(file)
@@ -88,15 +84,9 @@ def _magnitude(count: int) -> int:
     return int(math.log(max(1, count), WIDTH))
 
 
-def _embedded(removal: Removal) -> bool:
-    return removal.file.name.startswith(EMBEDDED_IDS)
-
-
 def _placed(
     base: Manifest, used: list[File], listed: str, gone: Sequence[Any], packed: Sequence[Any]
 ) -> Callable[[LeafMap], Manifest]:
-    """Return the change that replaces some files in a list of a version by the files that were packed from them."""
-
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest
         check_kept("pack", base, used, now)

@@ -17,7 +17,6 @@ from rayhier.embed.ray import tokenisers
 from rayhier.embed.tokeniser import unpacked
 from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_counts, read_part
-from rayhier.index.carry_vectors import Carried, Carrier
 from rayhier.index.compact import replace_shards
 from rayhier.index.describe import DescribeShard, table, written_part
 from rayhier.index.display import DisplayTree
@@ -27,9 +26,9 @@ from rayhier.model.precision import resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import CpuWorkers
+from rayhier.spec.cluster import Workers
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
@@ -83,54 +82,16 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     """Write the leaf map of a corpus by a trained model, as one stage: a document has a row in each of its leaves."""
     spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     documents = int(corpus.record.counts["rows"])
-    routed = _route(spec, corpus, vectors, model, attempt, documents)
-    return _publish(spec, int(vectors.record.counts["dimension"]), model, attempt, corpus, *routed)
-
-
-def build_carried(
-    spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, before: LeafMap, attempt: Attempt
-) -> Output:
-    """Write the leaf map of a corpus by a trained model, with vectors that are moved from another model's index.
-
-    Counts of the output say how many were, and how near to the true ones those of documents are that both embedded.
-    """
-    spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
-    opened, fingerprint = Model.open(model, spec), model.record.fingerprint
-    moved = Carrier(corpus, before, opened, fingerprint, attempt.scratch / ROUTED).carry(attempt.root)
-    dimension = int(vectors.record.counts["dimension"])
-    output = _publish(spec, dimension, model, attempt, corpus, moved.parts, moved.counts, moved)
-    told = {"carried": moved.documents, "map": moved.kind, "cosine": moved.cosine}
-    return Output({**output.counts, **told}, output.files)
-
-
-def _publish(
-    spec: JobSpec,
-    dimension: int,
-    model: Artifact,
-    attempt: Attempt,
-    corpus: Artifact,
-    parts: RoutedParts,
-    counts: list[int],
-    moved_from: Carried | None = None,
-) -> Output:
-    """Limit the leaves' sizes, gather routed parts into shards, describe the nodes, and publish version 1.
-
-    Shards of documents that were encoded beside carried ones stay as they are.
-    """
+    parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
     parts, counts, moved = _cap(spec, model, attempt, parts, counts)
     size = sum(path.stat().st_size for path in parts.paths)
-    documents, words = int(corpus.record.counts["rows"]), language(corpus) if spec.index.words else None
-    shards = list[Shard]()
-    if parts.paths:
-        shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger", words=words)
-    if moved_from is not None:
-        shards = [shard.model_copy(update={"carried": True}) for shard in shards] + moved_from.encoded
-        counts = added_up(counts, moved_from.encoded)
+    words = language(corpus) if spec.index.words else None
+    shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger", words=words)
     manifest = Manifest(
         version=BUILT,
         parent=None,
         model=model.record.fingerprint,
-        dimension=dimension,
+        dimension=int(vectors.record.counts["dimension"]),
         metric="inner_product",
         vectors=spec.index.vectors,
         documents=documents,
@@ -138,7 +99,6 @@ def _publish(
         moved=moved,
         counts=counts,
         shards=shards,
-        carried=0 if moved_from is None else moved_from.documents,
         language=language(corpus),
     )
     described = _describe(spec, LeafMap(attempt.root, manifest), model, attempt)
@@ -152,15 +112,6 @@ def _publish(
         "moved": moved,
     }
     return Output(described_counts, (described, *(file for shard in shards for file in shard.files)))
-
-
-def added_up(counts: Sequence[int], shards: Sequence[Shard]) -> list[int]:
-    """Return the rows of each leaf with those of further shards."""
-    count_L = np.array(counts)
-    for shard in shards:
-        count_L[shard.leaves] += np.diff(shard.offsets)
-    total: list[int] = count_L.tolist()
-    return total
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
@@ -180,7 +131,6 @@ def compact(spec: JobSpec, root: Location) -> LeafMap:
 def _route(
     spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt, documents: int
 ) -> tuple[RoutedParts, list[int]]:
-    """Route the parts that are not routed yet; returns all routed parts and the number of rows of every leaf."""
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
     arguments = {
@@ -264,7 +214,7 @@ def _gather(
     arguments = {"root": root, "source": source, "counts": counts, "ledger": folder, "made_of": made_of, "words": words}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
-        without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
+        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
         for row in stream(missing, GatherShard, arguments, without_gpus):
             bar.advance(row["rows"])
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
@@ -278,7 +228,7 @@ def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt)
     tree = DisplayTree.of(load_router(model.local("router")))
     with Bar("describe", opened.manifest.documents, "documents") as bar:
         items = [{"shard": number} for number in range(len(shards))]
-        without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
+        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
         for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, without_gpus):
             bar.advance(row["rows"])
     counts = opened.manifest.counts

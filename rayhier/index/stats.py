@@ -57,13 +57,16 @@ class ServedRecall:
         return cls(mean, max(0.0, low), min(1.0, high), n, since)
 
 
-def recall_advice(served: ServedRecall, promised: float | None) -> list[str]:
-    """Return a line that advises to train again where recall as served is surely below what the spec promises."""
-    if promised is None or served.high >= promised:
+def recall_advice(served: ServedRecall, on_dev: float | None) -> list[str]:
+    """Return a line that advises to train again if recall as served is surely below that of the dev queries.
+
+    None: dev queries chose no beam.
+    """
+    if on_dev is None or served.high >= on_dev:
         return []
     interval = f"{served.low:.1%} to {served.high:.1%}, {served.queries:,} queries"
     told = f"searches find {served.mean:.1%} of the exact best documents ({interval})"
-    return [f"retrain: {told}, less than the promised {promised:.1%}"]
+    return [f"retrain: {told}, less than the {on_dev:.1%} on dev; or name a larger search.beam"]
 
 
 @dataclass(frozen=True)
@@ -117,13 +120,13 @@ class Stats:
             log_prob=_mean(base),
             added_log_prob=_mean(added) if added else None,
             moved=manifest.moved,
-            due=Due.of(manifest, spec) if spec is not None and spec.router.calibrates else None,
+            due=Due.of(manifest, spec) if spec is not None and spec.router.splits_leaves else None,
         )
 
     def advice(self) -> list[str]:
         """Return lines that advise to compact, to maintain leaves or to train again, with reasons; none: all is well.
 
-        The limits lie between streams of changes that need something and those that do not (benchmarks/drift.py).
+        The limits lie between streams of changes that need something and those that do not (docs/growing.md).
         """
         lines = []
         if self.void > TOMBSTONES:

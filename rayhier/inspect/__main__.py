@@ -12,7 +12,7 @@ from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
     from rayhier.index.nodes import Node
-    from rayhier.inspect.nodes import Inspection, Step
+    from rayhier.inspect.nodes import Inspection, PathStep
 
 DEPTH, MOST_DEPTH = 3, 16
 """DEPTH: number of levels shown where no depth is given. MOST_DEPTH: most levels that `--depth` allows."""
@@ -83,7 +83,6 @@ def heading(tree: "Inspection") -> str:
 
 
 def _examples(tree: "Inspection", depth: int) -> dict[str, list[str]]:
-    """Lines on each node of the first `depth` levels, by its name: titles of its documents, and queries."""
     nodes = [node for level in tree.levels[:depth] for node in level if node.size]
     titles, queries = tree.titles([name for node in nodes for name in node.documents]), tree.queries
     examples = {}
@@ -117,7 +116,6 @@ def short(text: str, most: int) -> str:
 
 
 def line(node: "Node") -> str:
-    """Describe a node in one line: its name, size and keywords."""
     return f"{node.name}  {node.size:,}  {' '.join(node.keywords[:WORDS])}".rstrip()
 
 
@@ -136,7 +134,7 @@ def _one(tree: "Inspection", node: "Node") -> Iterator[str]:
         yield from (f"  {line(child)}" for child in children)
 
 
-def _path(steps: "Sequence[Step]") -> Iterator[str]:
+def _path(steps: "Sequence[PathStep]") -> Iterator[str]:
     for indent, step in enumerate(steps):
         yield "  " * indent + f"{step.probability:.3f}  {line(step.node)}"
 

@@ -18,9 +18,9 @@ from rayhier.index.nodes import Node
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import place_all, route_all
-from rayhier.search.flat_scan import nodes_of
 from rayhier.search.index import reading_leaf_map
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
+from rayhier.search.segment.flat_scan import nodes_of
 from rayhier.spec import InputError
 from rayhier.storage import columns, current, files, schemas
 from rayhier.storage.current import Current
@@ -39,7 +39,7 @@ TITLE = 200
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """A node on the path of a text, and the probability that the text lies below the node."""
 
     node: Node
@@ -89,7 +89,6 @@ class Inspection:
         raise InputError(f"--node: got {name!r}, which this tree has not; allowed: {allowed}")
 
     def children(self, node: Node) -> list[Node]:
-        """List the children of a node that have documents, the largest first."""
         if node.level == len(self.levels):
             return []
         below = self._below[node.level].get(node.number, [])
@@ -122,14 +121,14 @@ class Inspection:
                 titles[name] = " ".join((title or text)[:TITLE].split())
         return titles
 
-    def document(self, name: str) -> list[Step]:
+    def document(self, name: str) -> list[PathStep]:
         """Return the path of a document to its leaf, with probabilities; InputError for an id not in the index."""
         paths = self.documents([name])
         if name not in paths:
             raise InputError(f"--document: got {name!r}, which the index does not hold; allowed: an id of a document")
         return paths[name]
 
-    def documents(self, names: Sequence[str]) -> dict[str, list[Step]]:
+    def documents(self, names: Sequence[str]) -> dict[str, list[PathStep]]:
         """Return the paths of documents to their leaves, id -> path; ids that are not in the index are left out."""
         wanted, paths = pa.array(sorted(set(names)), pa.string()), {}
         levels = isinstance(self.model.router, RetreeverRouter)
@@ -153,7 +152,7 @@ class Inspection:
         encoded = Encoded.of(columns.matrix(rows["vector"]))
         return _spread(*place_all(router, encoded, router.n_leaves), router.n_leaves)
 
-    def query(self, text: str) -> list[Step]:
+    def query(self, text: str) -> list[PathStep]:
         """Return the path of a query to its most probable leaf, with probabilities."""
         probability_L = self.routed(self.model.encode([text]))[0]
         return self._path(int(probability_L.argmax()), probability_L)
@@ -164,11 +163,11 @@ class Inspection:
         parts = (route_all(router, encoded[begin : begin + PLACED], router.n_leaves) for begin in begins)
         return np.concatenate([_spread(*part, router.n_leaves) for part in parts])
 
-    def _path(self, leaf: int, probability_L: Floats) -> list[Step]:
+    def _path(self, leaf: int, probability_L: Floats) -> list[PathStep]:
         path_T = self.tree.paths()[leaf]
         sums = self.tree.summed(probability_L)
         return [
-            Step(nodes[number], float(sum_K[number]))
+            PathStep(nodes[number], float(sum_K[number]))
             for nodes, sum_K, number in zip(self.levels, sums, path_T.tolist(), strict=True)
         ]
 
@@ -194,10 +193,9 @@ class Inspection:
 
     @cached_property
     def queries(self) -> list[list[list[str]]]:
-        """Texts of the representative queries of each node: level by level, node by node."""
         return by_node(*self._asked, self.tree.paths(), self.tree.counts)
 
-    def asked(self, texts: Sequence[str]) -> dict[str, list[Step]]:
+    def asked(self, texts: Sequence[str]) -> dict[str, list[PathStep]]:
         """Return the paths of the corpus's queries with these texts to their most probable leaves, text -> path."""
         names, probability_QL = self._asked
         row = {name: number for number, name in enumerate(names)}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.index.nodes import Node
-from rayhier.inspect.nodes import Inspection, Step
+from rayhier.inspect.nodes import Inspection, PathStep
 from rayhier.spec import InputError
 from rayhier.storage import files
 
@@ -62,12 +62,11 @@ def _node(node: Node, queries: list[str]) -> dict[str, Any]:
 
 
 def _paths(tree: Inspection, nodes: list[Node], queries: list[list[list[str]]]) -> dict[str, dict[str, Any]]:
-    """Paths of documents and queries that stand at nodes, the nearest to the root first: text -> node, probability."""
     documents = [*dict.fromkeys(name for node in nodes for name in node.documents)][:MOST_PATHS]
     texts = [*dict.fromkeys(text for node in nodes for text in queries[node.level - 1][node.number])][:MOST_PATHS]
     paths = {"documents": tree.documents(documents), "queries": tree.asked(texts)}
     return {kind: {name: _steps(path) for name, path in group.items()} for kind, group in paths.items()}
 
 
-def _steps(steps: list[Step]) -> list[tuple[str, float]]:
+def _steps(steps: list[PathStep]) -> list[tuple[str, float]]:
     return [(step.node.name, round(step.probability, 4)) for step in steps]

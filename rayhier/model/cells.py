@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rayhier.model.encoded import Encoded
-from rayhier.spec.router.learned_ivf import PROBES
 
+PROBES = 16
+"""Number of nearest groups of leaves with whose leaves a document is compared."""
 SCALE = 20.0
 """Factor of cosines before the softmax that makes them probabilities of leaves: p = softmax(20 cos)."""
 

@@ -35,7 +35,7 @@ FIRST_READ = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "ElectraLayer")
 
 
 @dataclass(frozen=True)
-class Pairs:
+class TokenPairs:
     """Tokens of n (query, document) pairs, padded to t tokens: ids [n, t], and a mask, 1 on tokens, 0 on padding.
 
     `segment_NT` is 1 on the query's tokens, 2 on the document's, 0 elsewhere.
@@ -47,16 +47,14 @@ class Pairs:
     """Token types [n, t], by which the transformer tells query from document; all 0 where it has none."""
     segment_NT: Tensor
 
-    def to(self, device: torch.device) -> "Pairs":
-        """Copy the pairs to a device."""
-        return Pairs(*(part.to(device) for part in (self.ids_NT, self.mask_NT, self.type_NT, self.segment_NT)))
+    def to(self, device: torch.device) -> "TokenPairs":
+        return TokenPairs(*(part.to(device) for part in (self.ids_NT, self.mask_NT, self.type_NT, self.segment_NT)))
 
 
 class ScoreLayer(nn.Linear):
     """A linear layer that computes scores in float32 under any precision: bfloat16 would make many scores equal."""
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Compute scores [n, 1] from pairs' vectors [n, m]."""
         with torch.autocast(x_NM.device.type, enabled=False):
             return F.linear(x_NM.float(), self.weight.float(), None if self.bias is None else self.bias.float())
 
@@ -72,8 +70,7 @@ class CrossEncoder(nn.Module):
         self.longest = positions(base)
         self.types = int(getattr(transformer.config, "type_vocab_size", 0) or 0) > 1
 
-    def forward(self, pairs: Pairs) -> Tensor:
-        """Compute float32 scores [n] of pairs."""
+    def forward(self, pairs: TokenPairs) -> Tensor:
         inputs = {"input_ids": pairs.ids_NT, "attention_mask": pairs.mask_NT}
         if self.types:
             inputs["token_type_ids"] = pairs.type_NT
@@ -103,7 +100,7 @@ class CrossEncoder(nn.Module):
         ]
         return list(zip(encoding["input_ids"], encoding["token_type_ids"], segments, strict=True))
 
-    def padded(self, tokens: Sequence[tuple[Any, ...]]) -> Pairs:
+    def padded(self, tokens: Sequence[tuple[Any, ...]]) -> TokenPairs:
         """Make tensors of pairs that `tokenise` returned, padded on the right to the longest pair."""
         longest = max(len(ids) for ids, _, _ in tokens)
         ids_NT, types_NT, segment_NT, mask_NT = np.zeros((4, len(tokens), longest), np.int64)
@@ -111,7 +108,7 @@ class CrossEncoder(nn.Module):
         for row, (ids, types, segments) in enumerate(tokens):
             ids_NT[row, : len(ids)], types_NT[row, : len(ids)] = ids, types
             segment_NT[row, : len(ids)], mask_NT[row, : len(ids)] = segments, 1
-        return Pairs(*(torch.from_numpy(array) for array in (ids_NT, mask_NT, types_NT, segment_NT)))
+        return TokenPairs(*(torch.from_numpy(array) for array in (ids_NT, mask_NT, types_NT, segment_NT)))
 
 
 def _mean(hidden_NTM: Tensor, segment_NT: Tensor) -> Tensor:

@@ -16,8 +16,6 @@ Reader = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Encoded:
-    """Texts as routers take them, a row for each text."""
-
     vectors: Tensor
     """The texts' vectors [n, m]."""
     token_scores: Tensor | None = None
@@ -25,12 +23,10 @@ class Encoded:
 
     @classmethod
     def of(cls, vector_NM: Floats) -> Self:
-        """Wrap vectors [n, m], without scores from tokens."""
         return cls(torch.from_numpy(np.asarray(vector_NM)))
 
     @property
     def numpy(self) -> Floats:
-        """The vectors [n, m] as a float32 array."""
         return np.asarray(self.vectors.float().cpu().numpy())
 
     def __len__(self) -> int:

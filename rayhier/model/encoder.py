@@ -45,7 +45,6 @@ class ResidualHead(nn.Module):
         self.similarity = similarity
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Compute trained vectors [n, m] from base vectors [n, m]; unit vectors for cosine."""
         mapped_NM = x_NM + x_NM @ self.weight.T
         return F.normalize(mapped_NM, dim=-1) if self.similarity == "cosine" else mapped_NM
 
@@ -63,16 +62,12 @@ class Dense(nn.Module):
                 self.linear.bias.copy_(bias_O)
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Map vectors [n, m] to vectors [n, o]."""
         y_NO: Tensor = self.linear(x_NM)
         return torch.tanh(y_NO) if self.activation == "tanh" else y_NO
 
 
 class Normalize(nn.Module):
-    """A layer that scales vectors to unit length."""
-
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Scale vectors [n, m] to unit length."""
         return F.normalize(x_NM, dim=-1)
 
 
@@ -153,7 +148,6 @@ POOL = {"mean": mean, "cls": first}
 
 
 def load_tokenizer(layout: Layout) -> Any:
-    """Load the tokenizer of an encoder's folder, which `layout` describes."""
     from transformers import AutoTokenizer  # takes a second, which workers without texts save
 
     tokenizer = AutoTokenizer.from_pretrained(layout.transformer, **LOCAL)

@@ -27,7 +27,6 @@ class Hierarchy(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Device of the centroids; the CPU where the hierarchy has no levels."""
         return self.centroids[0].device if len(self) else torch.device("cpu")
 
     def arrange(self, parents: Sequence[Tensor], alive: Sequence[Tensor]) -> None:

@@ -31,10 +31,6 @@ from rayhier.model.cells import SCALE, Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.tree import TreeRouter
 
-SHARES = 100
-"""Number of intervals between the quantiles that `calibrate` stores."""
-CALIBRATED = 1024
-"""Pairs of a query and an answer that `calibrate` scores at a time."""
 WIDER = 2
 """Number of inner nodes kept at each level, for each leaf that a query visits."""
 
@@ -48,7 +44,6 @@ class LearnedIvfRouter(TreeRouter):
     """
 
     log_size_L: Tensor
-    reach_T: Tensor
 
     def __init__(self, dimension: int, branching: int, height: int, rank: int, groups: int = 0) -> None:
         super().__init__(dimension, branching, height)
@@ -60,10 +55,8 @@ class LearnedIvfRouter(TreeRouter):
         self.U = nn.Parameter(torch.zeros(dimension, rank))
         self.cells = Cells(sizes[-1], dimension, groups)
         self.register_buffer("log_size_L", torch.zeros(sizes[-1]))
-        self.register_buffer("reach_T", torch.full((SHARES + 1,), torch.inf))
 
     def config(self) -> dict[str, Any]:
-        """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
         return {"type": "learned_ivf", **shape, "rank": self.rank, "groups": self.cells.groups}
 
@@ -79,27 +72,6 @@ class LearnedIvfRouter(TreeRouter):
             W.copy_(scale * level_KM)
             b.zero_()
             level_KM = F.normalize(level_KM.view(-1, self.branching, self.dimension).mean(dim=1), dim=1)
-
-    @property
-    def calibrated(self) -> bool:
-        """True if `calibrate` has stored the densities of judged answers' leaves, which a beam of type mass needs."""
-        return bool(self.reach_T.isfinite().all())
-
-    @torch.no_grad()
-    def calibrate(self, x_NM: Tensor, row_P: Tensor, leaf_PR: Tensor) -> None:
-        """Store quantiles, over judged answers, of the log density of the leaf in which the answer lies, in `reach_T`.
-
-        The density is p / n: p is the router's probability that the leaf holds an answer of the query, n the leaf's
-        number of documents; of two leaves the denser one counts. A pair is a query, row `row_P` of `x_NM`, and an
-        answer, which lies in the leaves `leaf_PR` [pairs, 1 or 2].
-        """
-        if len(row_P):
-            density_P = torch.empty(len(row_P))
-            for part_P in torch.split(torch.arange(len(row_P)), CALIBRATED):
-                log_p_PL = self.log_probs(x_NM[row_P[part_P]].to(self.device))[-1] - self.log_size_L
-                density_P[part_P] = log_p_PL.gather(1, leaf_PR[part_P].to(self.device)).max(dim=1).values.cpu()
-            shares = torch.linspace(0, 1, SHARES + 1)
-            self.reach_T.copy_(torch.quantile(density_P, shares))
 
     def bend(self, x_NM: Tensor) -> Tensor:
         """Transform queries' vectors [n, m] before they are compared with leaves: x + U ReLU(V x)."""
@@ -123,14 +95,9 @@ class LearnedIvfRouter(TreeRouter):
         return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, beam)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Find the `count` leaves whose centroids are nearest to each document, with crowded leaves counted as farther.
-
-        Returns leaves [n, k], nearest first, and log-probabilities [n, k], k = min(count, leaves).
-        """
         return self.cells.place(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:
-        """Count the multiply-adds of routing one query that visits `beam` leaves."""
         bend = 2 * self.rank * self.dimension
         expanded = [1, *(min(WIDER * beam, int(self.branching**level)) for level in range(1, self.height))]
         return bend + sum(expanded) * self.branching * self.dimension

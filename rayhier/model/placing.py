@@ -5,7 +5,7 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, place_all
-from rayhier.model.spill import CANDIDATES, Spill, second_leaves
+from rayhier.model.spill import CANDIDATES, second_leaves
 
 PLACED = 16_384
 """Number of documents placed at a time, whose candidate leaves are in memory together."""
@@ -20,33 +20,32 @@ def parts(n: int) -> list[slice]:
     return [slice(begin, min(begin + PLACED, n)) for begin in range(0, max(1, n), PLACED)]
 
 
-def place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple[Ints, Floats]:
+def place(router: Router, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]:
     """Place documents in `leaves` leaves each, 1 or 2: leaves [n, leaves], first leaf first, with log-probabilities.
 
     A document without a second leaf has its first leaf twice. Vectors may be float16; each batch becomes float32.
     """
-    batches = [_place(router, encoded[part], leaves, spill) for part in parts(len(encoded))]
+    batches = [_place(router, encoded[part], leaves) for part in parts(len(encoded))]
     leaf_NR, log_prob_NR = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     return leaf_NR, log_prob_NR
 
 
-def _place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple[Ints, Floats]:
+def _place(router: Router, encoded: Encoded, leaves: int) -> tuple[Ints, Floats]:
     count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
     leaf_NC, log_prob_NC = (tensor.numpy() for tensor in place_all(router, encoded, count))
-    pick_NR = choose(router, encoded.numpy, leaf_NC, leaves, spill)
+    pick_NR = choose(router, encoded.numpy, leaf_NC, leaves)
     return np.take_along_axis(leaf_NC, pick_NR, axis=1), np.take_along_axis(log_prob_NC, pick_NR, axis=1)
 
 
-def choose(router: Router, document_NM: Floats, leaf_NC: Ints, leaves: int, spill: Spill) -> Ints:
+def choose(router: Router, document_NM: Floats, leaf_NC: Ints, leaves: int) -> Ints:
     """Choose each document's leaves among `leaf_NC` [n, c], in the router's order: returns their columns [n, leaves].
 
-    The first leaf is column 0; where `leaves` is 2, `spill` is the rule for the second leaf, and column 0 again means
-    none.
+    The first leaf is column 0. For two leaves, a second column 0 means that there is no second leaf.
     """
     first_N = np.zeros(len(leaf_NC), dtype=np.int64)
     if leaves == 1:
         return first_N[:, None]
     cells = router.cells
     centroid_LM, price_L = (cell.cpu().numpy() for cell in (cells.centroid_LM, cells.price_L))
-    second_N = second_leaves(document_NM, leaf_NC, centroid_LM, spill, price_L, float(cells.border))
+    second_N = second_leaves(document_NM, leaf_NC, centroid_LM, price_L, float(cells.border))
     return np.stack([first_N, second_N], axis=1)

@@ -50,7 +50,6 @@ class Trunk(nn.Module):
         self.hidden, self.dropout = nn.Linear(dimension, HIDDEN), nn.Dropout(DROPPED)
 
     def forward(self, vector_NM: Tensor) -> Tensor:
-        """Compute hidden units [n, 128] of vectors [n, m]."""
         return torch.as_tensor(self.dropout(F.relu(self.hidden(vector_NM))))
 
 
@@ -64,7 +63,6 @@ class Splits(nn.Module):
         self.planes = nn.Linear(dimension if trunk is None else HIDDEN, 2**depth - 1)
 
     def forward(self, vector_NM: Tensor) -> Tensor:
-        """Compute the scores [n, splits] of texts at every split."""
         scores: Tensor = self.planes(vector_NM if self.trunk is None else self.trunk(vector_NM))
         return scores
 
@@ -162,7 +160,6 @@ def _settle(planes: nn.Linear, mean_S: Tensor, spread_S: Tensor, depth: int) -> 
 
 
 def _spread(score_NS: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute means and standard deviations [s] of scores [n, s]."""
     return score_NS.mean(dim=0), score_NS.std(dim=0, correction=0)
 
 
@@ -235,7 +232,6 @@ class LearnedPropagation(nn.Module):
         self.register_buffer("sign_LD", 1.0 - 2.0 * ((leaf_L1 >> (up_D - 1)) & 1), persistent=False)
 
     def forward(self, score_NS: Tensor) -> list[Tensor]:
-        """Compute log-probabilities of the nodes at levels 1 to depth from splits' scores: [n, 2^h] for level h."""
         probability_NLD = torch.sigmoid(score_NS[:, self.path_LD] * self.sign_LD)
         hidden_NLH = F.relu(torch.einsum("nld,ldh->nlh", probability_NLD, self.weight_LDH) + self.bias_LH)
         added_NL = torch.einsum("nlh,lh->nl", self.dropout(hidden_NLH), self.output_LH)
@@ -251,19 +247,14 @@ class NodeTree(nn.Module):
         propagation: LearnedPropagation | None = None,
         dropout: float = 0.0,
     ) -> None:
-        """Join splits with a rule for the leaves' probabilities: `propagation`, or by default products along the path.
-
-        `dropout` is the share of scores that a training step sets to 0.
-        """
+        """Join splits with a rule for the leaves' probabilities: `propagation`, by default products on the path."""
         super().__init__()
         self.splits, self.propagation, self.dropout = splits, propagation, nn.Dropout(dropout)
 
     def forward(self, *read: Tensor) -> list[Tensor]:
-        """Compute log-probabilities of the nodes at levels 1 to depth from the splits' input: [n, 2^h] for level h."""
         return self.levels(self.splits(*read))
 
     def levels(self, score_NS: Tensor) -> list[Tensor]:
-        """Compute log-probabilities of the nodes at levels 1 to depth from splits' scores: [n, 2^h] for level h."""
         dropped_NS = self.dropout(score_NS)
         return products(dropped_NS) if self.propagation is None else list(self.propagation(dropped_NS))
 
@@ -342,12 +333,10 @@ class TreeLevels(Representations):
 
     @property
     def width(self) -> int:
-        """Number of splits, 2^depth - 1."""
         return len(level_of_splits(self.tree.splits.depth))
 
     @property
     def counts(self) -> Sequence[int]:
-        """Number of nodes at each level: 2, 4, … 2^depth."""
         return [2**level for level in range(1, self.tree.splits.depth + 1)]
 
     @property
@@ -357,15 +346,12 @@ class TreeLevels(Representations):
         return int(2**self.tree.splits.depth * hidden)
 
     def scores(self, *read: Tensor) -> Tensor:
-        """Compute scores [n, splits] of texts from the input of splits: vectors, or tokens' vectors and their mask."""
         return torch.as_tensor(self.tree.splits(*read))
 
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
-        """Compute vectors [n, 2^h] for each level h from scores [n, splits], coarsest first."""
         return [self.represent(level_NK.exp()) for level_NK in self.tree.levels(score_NW)]
 
     def represent(self, probability_NK: Tensor) -> Tensor:
-        """Make texts' vectors [n, 2^h] from their probabilities at the nodes of level h."""
         offset_K = None if self.offset_L is None else self.offset_L.reshape(probability_NK.shape[1], -1).mean(dim=1)
         return represent(probability_NK, self.similarity, offset_K)
 
@@ -428,27 +414,22 @@ class RetreeverRouter(nn.Module):
         """Centroids of each leaf's training documents, without prices; every document gets a second leaf by them."""
 
     def config(self) -> dict[str, Any]:
-        """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         return {"type": "retreever", **self._config}
 
     @property
     def splits(self) -> Splits | AttentionSplits:
-        """The tree's splits, which say how probably a text goes left at each inner node."""
         return self.representations.tree.splits
 
     @property
     def n_leaves(self) -> int:
-        """Number of leaves, 2^depth."""
         return int(2**self.levels)
 
     @property
     def levels(self) -> int:
-        """Number of levels below the root, the tree's depth."""
         return self.splits.depth
 
     @property
     def device(self) -> torch.device:
-        """Device of the weights."""
         return self.splits.planes.weight.device
 
     @property
@@ -477,7 +458,6 @@ class RetreeverRouter(nn.Module):
         return leaf_NK, log_p_NK
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Route documents like queries: returns their most probable leaves [n, k], and log-probabilities [n, k]."""
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:  # noqa: ARG002  all splits are scored whatever the beam

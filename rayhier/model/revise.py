@@ -31,9 +31,8 @@ def flat(router: LearnedIvfRouter, leaves: int | None = None) -> LearnedIvfRoute
     parts += [(copied.cells.group_L, router.cells.group_L)] if router.cells.groups else []
     for tensor, original in parts:
         tensor[:before] = original
-    whole = [(copied.V, router.V), (copied.U, router.U), (copied.reach_T, router.reach_T)]
-    whole += [(copied.cells.border, router.cells.border), (copied.cells.group_GM, router.cells.group_GM)]
-    for tensor, original in whole:
+    cells = [(copied.cells.border, router.cells.border), (copied.cells.group_GM, router.cells.group_GM)]
+    for tensor, original in [(copied.V, router.V), (copied.U, router.U), *cells]:
         tensor.copy_(original)
     return copied.eval().requires_grad_(requires_grad=False)
 
@@ -72,7 +71,6 @@ def give_up(router: LearnedIvfRouter, leaf_S: Sequence[int]) -> None:
 
 
 def in_use(router: LearnedIvfRouter) -> Tensor:
-    """Return booleans [leaves], False for leaves that were given up."""
     return torch.isfinite(router.b[-1])
 
 

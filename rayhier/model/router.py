@@ -1,20 +1,18 @@
 """Interface of all methods' routers, which choose leaves for queries and documents; saving and loading of routers."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rayhier.model.cells import Cells
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.own_beam import NO_LEAF, OwnBeam
 from rayhier.model.retreever import RetreeverRouter
 
 
@@ -22,20 +20,17 @@ class Router(Protocol):
     """A tree that chooses leaves for texts: the leaves that a query visits and those where a document lies."""
 
     @property
-    def n_leaves(self) -> int:
-        """Number of leaves of the tree."""
+    def n_leaves(self) -> int: ...
 
     @property
-    def levels(self) -> int:
-        """Number of levels below the root."""
+    def levels(self) -> int: ...
 
     @property
     def reader(self) -> Reader | None:
         """Function that computes `Encoded.token_scores` from texts' tokens; None where the router reads vectors."""
 
     @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
+    def device(self) -> torch.device: ...
 
     @property
     def cells(self) -> Cells:
@@ -89,19 +84,10 @@ def load_router(folder: Path, device: torch.device | None = None) -> Router:
             router = RetreeverRouter(**config)
         case kind:
             raise ValueError(f"{folder / CONFIG}: router type {kind!r}; allowed: 'ehi', 'learned_ivf', 'retreever'")
-    router.load_state_dict(load_file(folder / WEIGHTS))
+    weights = load_file(folder / WEIGHTS)
+    weights.pop("reach_T", None)  # of routers that rayhier 0.2.0 trained
+    router.load_state_dict(weights)
     return router.to(device).eval().requires_grad_(requires_grad=False)
-
-
-def own_beams(router: Router, target: float) -> Router:
-    """Wrap a router so that each query stops where an answer has become improbable.
-
-    The share `target` of dev queries' answers stays within reach. Raises ValueError where the router is no learned IVF,
-    or was trained without judged queries.
-    """
-    if not isinstance(router, LearnedIvfRouter):  # spec.router.calibrates refuses other routers earlier
-        raise ValueError("only a learned_ivf router knows how probable an answer is")
-    return OwnBeam.reaching(router, target)
 
 
 UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
@@ -137,13 +123,5 @@ def _batched(
     parts = [
         way(encoded[begin : begin + rows].to(router.device), count) for begin in range(0, max(1, len(encoded)), rows)
     ]
-    return joined([leaves for leaves, _ in parts], NO_LEAF), joined([log_probs for _, log_probs in parts], -torch.inf)
-
-
-def joined(parts: Sequence[Tensor], filling: float) -> Tensor:
-    """Join [n, k] of several groups of queries, on the CPU; where queries have own beams, k may differ.
-
-    Groups with a smaller k are padded on the right.
-    """
-    widest = max(part.shape[1] for part in parts)
-    return torch.cat([F.pad(part.cpu(), (0, widest - part.shape[1]), value=filling) for part in parts])
+    leaves, log_probs = (torch.cat([part.cpu() for part in column]) for column in zip(*parts, strict=True))
+    return leaves, log_probs

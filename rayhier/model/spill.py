@@ -1,17 +1,14 @@
-"""Choice of a document's second leaf: the next best leaf, or the one that SOAR chooses.
+"""Choice of a document's second leaf by SOAR.
 
 Sun et al., "SOAR: Improved Indexing for Approximate Nearest Neighbor Search" (2023): a query that misses a document's
 first leaf does so because of the residual r = x - c; the second leaf is therefore chosen so that its own residual is
 not parallel to r.
 """
 
-from typing import Literal
-
 import numpy as np
 
 from rayhier.arrays import Floats
 
-Spill = Literal["soar", "next_best"]
 WEIGHT = 1.0
 """λ, the weight in SOAR's loss of the part of a residual that is parallel to the first leaf's."""
 CANDIDATES = 32
@@ -25,7 +22,6 @@ def second_leaves(
     vectors_NM: Floats,
     leaf_NC: np.ndarray,
     centroids_LM: Floats,
-    spill: Spill,
     price_L: Floats | None = None,
     border: float | None = None,
 ) -> np.ndarray:
@@ -34,17 +30,15 @@ def second_leaves(
     With a `border`, a document has no second leaf, column 0, where its two best (cosine - price) differ by more. Prices
     [leaves] are subtracted from cosines to crowded leaves.
 
-    `next_best` takes column 1. `soar` takes the least |r'|² + λ (r'·r / |r|)² + 2 price: r and r' are the differences
-    between the document's unit vector and the unit centroids [leaves, m] of its first and of the candidate leaf.
+    The least |r'|² + λ (r'·r / |r|)² + 2 price is chosen: r and r' are the differences between the document's unit
+    vector and the unit centroids [leaves, m] of its first and of the candidate leaf.
     """
     prices = np.zeros(len(centroids_LM), np.float32) if price_L is None else price_L
     if border is not None:
         near = gaps(vectors_NM, leaf_NC, centroids_LM, prices) <= border
         places = np.zeros(len(leaf_NC), dtype=np.int64)
-        places[near] = second_leaves(vectors_NM[near], leaf_NC[near], centroids_LM, spill, prices)
+        places[near] = second_leaves(vectors_NM[near], leaf_NC[near], centroids_LM, prices)
         return places
-    if spill == "next_best":
-        return np.ones(len(leaf_NC), dtype=np.int64)
     parts = range(0, len(vectors_NM), VECTORS)
     chosen = [_soar(vectors_NM[i : i + VECTORS], leaf_NC[i : i + VECTORS], centroids_LM, prices) for i in parts]
     return np.concatenate(chosen) if chosen else np.empty(0, np.int64)

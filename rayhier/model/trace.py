@@ -31,7 +31,6 @@ class BothOutputs(nn.Module):
         self.encoder = encoder
 
     def forward(self, ids_NT: Tensor, mask_NT: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the tokens' vectors [n, t, m'] and the texts' vectors [n, m]."""
         hidden_NTM = self.encoder.hidden(ids_NT, mask_NT)
         return hidden_NTM, self.encoder.pool(hidden_NTM, mask_NT)
 

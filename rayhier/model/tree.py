@@ -13,20 +13,16 @@ class TreeRouter(nn.Module):
 
     @property
     def reader(self) -> None:
-        """None: the router reads a text's vector, not its tokens."""
         return None
 
     @property
     def n_leaves(self) -> int:
-        """Number of leaves, branching^height."""
         return int(self.branching**self.height)
 
     @property
     def levels(self) -> int:
-        """Number of levels below the root, the height."""
         return self.height
 
     @property
     def device(self) -> torch.device:
-        """Device of the weights."""
         return next(self.parameters()).device

@@ -4,15 +4,13 @@ Each round reads the documents with the best estimates, which come from the scor
 anything that scores pairs of a query and a document, by their numbers. The budget is exact, and no pair is read twice.
 """
 
-import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import TypeVar
 
 import numpy as np
 
-from rayhier.arrays import Floats, Ints, Values
+from rayhier.arrays import Ints, Values
 from rayhier.scores.estimators import Fit
 
 P = TypeVar("P")
@@ -20,8 +18,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 LARGEST = 1e30
 """Largest score allowed, so that no sum of squares of scores is infinite."""
-Score = Callable[[Ints, Ints], Floats | Values]
-"""Function from queries' numbers [n] and rows [n] of their pools to scores [n] of the pairs."""
 Asking = Generator[tuple[Ints, Ints], object, list["Spent"]]
 """Generator that yields each round's pairs, queries [n] and rows [n], is sent their scores, and returns results."""
 
@@ -51,53 +47,31 @@ class Spent:
     """Number of documents read."""
 
 
-@dataclass(frozen=True)
-class Spending:
-    """A budget of calls (documents that a scorer reads) for each query, and the rounds in which it is spent."""
+def spending(queries: Sequence[Asked], budget: int, rounds: int) -> Asking:
+    """Spend a budget of calls for each query, as a generator that yields a round's pairs and is sent their scores.
 
-    budget: int
-    """Number of documents that the scorer reads for a query."""
-    rounds: int = 5
-    """Number of rounds; each has an equal part of the calls, the last also the remainder."""
-    seconds: float | None = None
-    """Longest time, in seconds, that the scorer may take for a round of all queries; None: no limit."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError where there is no round, or fewer calls than rounds."""
-        if self.rounds < 1 or self.budget < self.rounds:
-            raise ValueError(
-                f"budget: got {self.budget} calls in {self.rounds} rounds; allowed: at least one round, and a call each"
-            )
-
-    def __call__(self, score: Score, queries: Sequence[Asked]) -> list[Spent]:
-        """Spend the budget: `score` scores the documents of each query that have the best estimates.
-
-        Returns each query's result. A round's pairs, of all queries, are scored together. Where a pool has fewer
-        documents than the budget allows calls, all of them are read. Raises ScorerError where the scorer fails.
-        """
-        return run_sync(self.asking(queries), lambda pairs: within(self.seconds, lambda: score(*pairs)))
-
-    def asking(self, queries: Sequence[Asked]) -> Asking:
-        """Make a generator that spends the budget: it yields a round's pairs (query, row) and is sent their scores."""
-        states = [_State(query) for query in queries]
-        each = self.budget // self.rounds
-        for number in range(self.rounds):
-            last = number == self.rounds - 1
-            picks = [state.pick(self.budget - state.calls if last else each) for state in states]
-            row_N = np.concatenate([np.zeros(0, np.int64), *picks])
-            if not len(row_N):
-                continue
-            query_N = np.repeat(np.arange(len(picks)), [len(pick) for pick in picks])
-            score_N = checked((yield query_N, row_N), len(row_N))
-            ends = np.cumsum([len(pick) for pick in picks])[:-1]
-            for state, pick, scored_S in zip(states, picks, np.split(score_N, ends), strict=True):
-                state.add(pick, scored_S)
-        return [state.spent() for state in states]
+    Each round reads the documents with the best estimates, and has an equal part of the calls, the last also the
+    remainder. A pool with fewer documents than calls is read whole. ValueError if there are fewer calls than rounds;
+    ScorerError if what is sent is no score for each pair.
+    """
+    if rounds < 1 or budget < rounds:
+        raise ValueError(f"budget: got {budget} calls in {rounds} rounds; allowed: at least one round, and a call each")
+    states, each = [_State(query) for query in queries], budget // rounds
+    for number in range(rounds):
+        last = number == rounds - 1
+        picks = [state.pick(budget - state.calls if last else each) for state in states]
+        row_N = np.concatenate([np.zeros(0, np.int64), *picks])
+        if not len(row_N):
+            continue
+        query_N = np.repeat(np.arange(len(picks)), [len(pick) for pick in picks])
+        score_N = checked((yield query_N, row_N), len(row_N))
+        ends = np.cumsum([len(pick) for pick in picks])[:-1]
+        for state, pick, scored_S in zip(states, picks, np.split(score_N, ends), strict=True):
+            state.add(pick, scored_S)
+    return [state.spent() for state in states]
 
 
 class _State:
-    """The documents read for one query so far, and their scores."""
-
     def __init__(self, query: Asked) -> None:
         self.asked = query
         self.read_S, self.score_S = np.zeros(0, np.int64), np.zeros(0)
@@ -108,7 +82,6 @@ class _State:
         return len(self.read_S)
 
     def estimate(self) -> Values:
-        """Estimate the scores [p] of all documents from those read; computed once after each round."""
         if not self.calls:
             return self.asked.first_P
         if self._estimated is None:
@@ -116,14 +89,12 @@ class _State:
         return self._estimated
 
     def pick(self, count: int) -> Ints:
-        """Choose the documents not read yet with the best estimates, at most `count`; ties by row."""
         estimate_P = self.estimate().astype(np.float64, copy=True)
         estimate_P[self.read_S] = -np.inf
         left = min(count, len(estimate_P) - self.calls)
         return np.asarray(np.argsort(-estimate_P, kind="stable")[:left])
 
     def add(self, row_S: Ints, score_S: Values) -> None:
-        """Keep the scores of documents that were read."""
         if len(row_S):
             self.read_S, self.score_S = np.append(self.read_S, row_S), np.append(self.score_S, score_S)
             self._estimated = None
@@ -170,31 +141,3 @@ def checked(answer: object, count: int) -> Values:
             f"scores of at most {LARGEST:g}"
         )
     return score_N
-
-
-def within(seconds: float | None, call: Callable[[], object]) -> object:
-    """Return the result of `call`; ScorerError where it raises or takes longer than `seconds` (None: no limit)."""
-    try:
-        if seconds is None:
-            return call()
-        answers: SimpleQueue[tuple[object, BaseException | None]] = SimpleQueue()
-
-        def answer() -> None:
-            try:
-                answers.put((call(), None))
-            except BaseException as error:  # noqa: BLE001  raised again by the caller
-                answers.put((None, error))
-
-        thread = threading.Thread(target=answer, name="scorer", daemon=True)
-        thread.start()
-        thread.join(seconds)
-        if thread.is_alive():
-            raise ScorerError(f"the scorer took longer than {seconds:g} s for one round")
-        result, failed = answers.get_nowait()
-        if failed is not None:
-            raise failed
-    except ScorerError:
-        raise
-    except Exception as error:
-        raise ScorerError(f"the scorer failed: {error}") from error
-    return result

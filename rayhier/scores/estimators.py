@@ -23,8 +23,7 @@ estimates that are wrong by several times the scores."""
 class Fit(Protocol):
     """Interface of the estimators of all documents' scores for a query from the scores of those read."""
 
-    def estimate(self, read_S: Ints, score_S: Values) -> Values:
-        """Estimate the scores [p] of all documents from the scores [s] of the documents at rows [s]."""
+    def estimate(self, read_S: Ints, score_S: Values) -> Values: ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,6 @@ class Fixed:
     prior_P: Values
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:  # noqa: ARG002  scores change nothing
-        """Return the scores [p] that the documents had before the cross-encoder read any."""
         return self.prior_P
 
 
@@ -50,7 +48,6 @@ class PlusBase:
     """Known score [p] of each document."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
-        """Estimate the scores [p] of all documents, known part included, from scores [s] of those at rows [s]."""
         return self.fit.estimate(read_S, score_S - self.known_P[read_S]) + self.known_P
 
 
@@ -70,7 +67,6 @@ class Ridge:
     """μ, the penalty on residuals, for unit vectors; a large one keeps the prior's order."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
-        """Estimate the scores [p] of all documents from the scores [s] of the documents at rows [s]."""
         read_SM = self.vector_PM[read_S].astype(np.float64)
         factor = scipy.linalg.cho_factor(read_SM @ read_SM.T + self.mu * np.eye(len(read_S)), lower=True)
 
@@ -115,7 +111,6 @@ class LeastSquares:
     matching: "Matching" = field(default_factory=lambda: Matching(0.0, 1.0))
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
-        """Estimate the scores [p] of all documents from the scores [s] of the documents at rows [s]."""
         fitted_M = np.zeros(self.vector_PM.shape[1])
         if self.lam < 1:
             read_SM = self.vector_PM[read_S].astype(np.float64)
@@ -146,9 +141,7 @@ class Matching:
         return cls(float(np.mean(score_N)) - float(np.mean(base_N)) / beta, beta)
 
     def __call__(self, score_N: Values) -> Values:
-        """Map the cross-encoder's scores [n] to the range of base scores."""
         return np.asarray(self.beta * (score_N - self.alpha))
 
     def undo(self, matched_N: Values) -> Values:
-        """Map scores [n] in the range of base scores back to the cross-encoder's range."""
         return np.asarray(matched_N / self.beta + self.alpha)

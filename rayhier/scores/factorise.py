@@ -24,14 +24,13 @@ OWN_LINE = 10
 """Least number of scores with which a query has a line of its own: intercept and slope of scores on base scores."""
 MATCHED = 100
 """Number of queries by whose scores the map from scores to the range of base scores is fitted."""
+SCORES_A_STEP = 256
 GATE = -5.0
 """Start of w in an inductive map, so low that the map begins almost as the identity."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A sparse matrix of scored pairs: positions of queries [x] and of documents [x], and scores [x]."""
-
     query_X: Ints
     item_X: Ints
     score_X: Values
@@ -49,7 +48,6 @@ class Inductive(nn.Module):
         self.gate = nn.Parameter(torch.tensor(GATE))
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Map vectors [n, m] to vectors [n, m]."""
         share = torch.sigmoid(self.gate)
         mapped_NM: Tensor = share * self.net(x_NM) + (1 - share) * x_NM
         return mapped_NM
@@ -65,7 +63,6 @@ class Table(nn.Module):
             self.free.weight.copy_(start_NM)
 
     def forward(self, row_N: Tensor) -> Tensor:
-        """Return the vectors [n, m] at the given rows."""
         vectors: Tensor = self.free(row_N)
         return vectors
 
@@ -133,10 +130,7 @@ def transductive(
 def inductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
 ) -> tuple[Inductive, Inductive]:
-    """Learn maps of queries' and of documents' vectors, so that inner products of mapped vectors predict scores.
-
-    `target_X` are the pairs' scores, mapped to the range of base scores (`match`).
-    """
+    """Learn maps of queries' and of documents' vectors, so that inner products of mapped vectors predict scores."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         queries, items = Inductive(query_QM.shape[1]), Inductive(item_NM.shape[1])
@@ -152,7 +146,6 @@ def inductive(
 
 @torch.inference_mode()
 def mapped(inductive_map: Inductive, vector_NM: Floats) -> Floats:
-    """Apply a learned map to vectors [n, m] of queries or of documents, in batches."""
     parts = torch.split(torch.from_numpy(np.ascontiguousarray(vector_NM, dtype=np.float32)), 16_384)
     return torch.cat([inductive_map(part) for part in parts]).numpy() if len(vector_NM) else vector_NM
 
@@ -170,7 +163,7 @@ def _learn(
     target = torch.from_numpy(target_X.astype(np.float32))
     for epoch in range(spec.passes(len(matrix))):
         order = np.random.default_rng([seed, epoch]).permutation(len(matrix))
-        for rows in np.array_split(order, -(-len(order) // spec.batch_size)):
+        for rows in np.array_split(order, -(-len(order) // SCORES_A_STEP)):
             chosen = torch.from_numpy(rows)
             query_XM, item_XM = sides(chosen)
             loss = ((query_XM * item_XM).sum(1) - target[chosen]).square().mean()

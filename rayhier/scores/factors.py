@@ -39,8 +39,6 @@ class Learned(BaseModel):
 
 @dataclass(frozen=True)
 class Factors:
-    """Opened factors: what was learned of documents from a cross-encoder's scores."""
-
     learned: Learned
     table: pa.Table
     """Table with a row for each document that has scores: doc_id, bias, number of scores; and the vector, where vectors
@@ -62,7 +60,6 @@ class Factors:
 
     @property
     def matching(self) -> Matching:
-        """The map of scores to the range of base scores."""
         return Matching(self.learned.alpha, self.learned.beta)
 
     @cached_property
@@ -79,10 +76,7 @@ class Factors:
         return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.int64)
 
     def vectors(self, row_N: Ints, own_NM: Floats) -> Floats:
-        """Return the learned vectors [n, m] of the documents at `row_N`; `own_NM` where none were learned.
-
-        `own_NM` [n, m] are the documents' vectors in the index.
-        """
+        """Return the learned vectors [n, m] of the documents at `row_N`; `own_NM` where none were learned."""
         if self.maps is not None:
             return mapped(self.maps[1], own_NM)
         if self._vectors is None:
@@ -105,7 +99,6 @@ class Factors:
 
 
 def save_maps(queries: Inductive, documents: Inductive, folder: Path) -> None:
-    """Write the learned maps of queries' and of documents' vectors to a folder."""
     for module, name in zip((queries, documents), MAPS, strict=True):
         save_file({key: value.detach().contiguous() for key, value in module.state_dict().items()}, folder / name)
 

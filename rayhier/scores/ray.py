@@ -4,6 +4,8 @@ Pairs are scored part by part on Ray Data; a killed run keeps the parts that are
 """
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from rayhier.arrays import Floats, Ints, Values
+from rayhier.dataset.documents import document_texts
+from rayhier.dataset.holdout import hash_ids, held_queries
 from rayhier.dataset.queries import load_queries
+from rayhier.dataset.ranking import take
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.precision import as_embedded
 from rayhier.model.encoder import load_head
 from rayhier.progress import Bar, say
 from rayhier.ray import call, stream
-from rayhier.scores.choose import choose_pairs, choose_queries, texts_of_file
 from rayhier.scores.factorise import Matrix, base_scores, inductive, match, residual_bias, transductive
 from rayhier.scores.factors import CONFIG, ITEMS, Learned, save_maps
-from rayhier.scores.settings import open_scorer
-from rayhier.spec import JobSpec
-from rayhier.spec.cross_encoder import CrossEncoderSpec
+from rayhier.scores.scorer import open_scorer
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.cross_encoder import CrossEncoderSpec, ScoresSpec
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import SCRATCH, Attempt, Output
@@ -34,19 +39,31 @@ from rayhier.storage.paths import locate
 
 PART = 1_024
 """Number of pairs that are scored and written together; a killed run scores at most so many again in each process."""
+
 PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
 """Columns of pairs to score: the query's position, the document's id and its text."""
+
 SCORES = pa.schema([("query", pa.string()), ("item", pa.string()), ("score", pa.float32())])
 """Columns of the sparse matrix of scores, with every scored pair once."""
+
+
+QUERIES = pa.schema([("query_id", pa.string()), ("kind", pa.string()), ("text", pa.string())])
+"""Columns of the chosen queries; `kind` is judged, title or span."""
+
+SPAN_WORDS = 64
+"""Number of words of a span that serves as a query."""
+
+FEW = (
+    "scores.{}: got {}, but the corpus has only {} {}; allowed: at most as many, or fewer judged queries and more "
+    "titles or spans"
+)
+
 CHOSEN = "chosen"
 """Name under which the ledger, a list of finished work, notes that all pairs are chosen."""
 
 
 class ScorePart:
-    """An actor that scores the chosen pairs, part by part, with a cross-encoder."""
-
     def __init__(self, cross_encoder: str, spec: dict[str, Any], root: str, ledger: str, cpus: int) -> None:
-        """Open the cross-encoder at a path, and read the queries below `root`; `ledger` names the parts done."""
         torch.set_num_threads(cpus)
         os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
         self.root = locate(root)
@@ -56,7 +73,6 @@ class ScorePart:
         self.ids, self.texts = (np.array(table[name].to_pylist(), dtype=object) for name in ("query_id", "text"))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Score the pairs of the part named `row["part"]`, and write the scores; returns the number of pairs."""
         part = str(row["part"])
         table = files.read_table(self.root / SCRATCH / "pairs" / f"{part}.parquet")
         query_P = table["query"].to_numpy()
@@ -137,10 +153,7 @@ def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, ve
 
 
 def build_factors(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, attempt: Attempt) -> Output:
-    """Learn a vector and a bias for every document with scores; write them and learned maps to the artifact.
-
-    Returns the counts for its record.
-    """
+    """Learn a vector and a bias for every document with scores; write them and learned maps to the artifact."""
     folders = str(scores.folder), str(model.folder), str(index.folder), str(attempt.root)
     counts = call(_factorise, spec.cluster.train.cpus, spec.model_dump(mode="json"), *folders)
     say(f"  factors: {counts['documents']:,} documents with {counts['pairs']:,} scores")
@@ -164,7 +177,7 @@ def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, r
         slope=slope,
         alpha=matching.alpha,
         beta=matching.beta,
-        biased=factors_spec.bias,
+        biased=True,
     )
     count_N = np.bincount(matrix.item_X, minlength=len(ids))
     scored_S = np.flatnonzero(count_N)
@@ -216,3 +229,112 @@ def read_matrix(scores: Artifact, queries: pa.Array, items: pa.Array) -> Matrix:
     known = pc.is_valid(item_X)
     query_X, item_X = (numbers.filter(known).to_numpy().astype(np.int64) for numbers in (query_X, item_X))
     return Matrix(query_X, item_X, table["score"].filter(known).to_numpy().astype(np.float64))
+
+
+@dataclass(frozen=True)
+class ChosenPairs:
+    """Chosen pairs with documents of the corpus's file `name`: positions of queries [p], and rows of the file [p]."""
+
+    name: str
+    query_P: Ints
+    row_P: Ints
+
+
+def choose_queries(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
+    """Choose as many judged queries, titles and spans as the spec says; InputError where the corpus has fewer."""
+    parts = [_judged(spec, corpus, vectors)]
+    for kind, count, text_of in (("title", spec.titles, _title), ("span", spec.spans, _span)):
+        if count:
+            parts.append(_drawn(kind, count, text_of, corpus))
+    return pa.concat_tables(parts)
+
+
+def _judged(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
+    queries = load_queries(corpus, vectors, "train")
+    if len(queries) < spec.judged:
+        raise InputError(FEW.format("judged", spec.judged, len(queries), "judged train queries"))
+    kept_ids = set(held_queries(queries.ids, spec.judged))
+    rows = [(name, "judged", text) for name, text in zip(queries.ids, queries.texts, strict=True) if name in kept_ids]
+    return _table(rows)
+
+
+def _drawn(kind: str, count: int, text_of: Callable[[str, str], str], corpus: Artifact) -> pa.Table:
+    """Make queries of the first documents, by a hash of kind and id, whose title or span is not empty."""
+    drawn: list[tuple[int, str, str]] = []
+    for name in corpus.names("documents/"):
+        table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
+        rows = zip(*(table[column].to_pylist() for column in table.column_names), strict=True)
+        texts = [(name, text_of(title, text)) for name, title, text in rows]
+        named = [(name, text) for name, text in texts if text]
+        hashes = hash_ids([f"{kind}\0{name}" for name, _ in named]).tolist()
+        drawn += [(number, name, text) for number, (name, text) in zip(hashes, named, strict=True)]
+        drawn = sorted(drawn)[:count]
+    if len(drawn) < count:
+        raise InputError(FEW.format(f"{kind}s", count, len(drawn), f"documents with a {kind}"))
+    return _table([(f"{kind}:{name}", kind, text) for _, name, text in drawn])
+
+
+def _title(title: str, text: str) -> str:
+    return title.strip() if text.strip() else ""
+
+
+def _span(_: str, text: str) -> str:
+    words = text.split()
+    begin = (len(words) - SPAN_WORDS) // 2
+    return " ".join(words[begin : begin + SPAN_WORDS]) if len(words) > SPAN_WORDS else ""
+
+
+def _table(rows: Sequence[tuple[str, str, str]]) -> pa.Table:
+    named = zip(*rows, strict=True) if rows else ([], [], [])
+    return pa.table([pa.array(list(column), pa.string()) for column in named], schema=QUERIES)
+
+
+def choose_pairs(spec: ScoresSpec, query_QM: Floats, vectors: Artifact) -> Iterator[ChosenPairs]:
+    """Yield the (query, document) pairs to score, each once, file by file of the corpus."""
+    names = vectors.names("documents/")
+    if spec.count == "all":
+        yield from (_every(name, len(query_QM), vectors) for name in names)
+    elif spec.per == "item":
+        yield from (_of_items(name, spec.count, query_QM, vectors) for name in names)
+    else:
+        yield from _of_queries(names, spec.count, query_QM, vectors)
+
+
+def _every(name: str, queries: int, vectors: Artifact) -> ChosenPairs:
+    rows = columns.read([vectors.path(name)], ["doc_id"]).num_rows
+    return ChosenPairs(name, np.repeat(np.arange(queries), rows), np.tile(np.arange(rows), queries))
+
+
+def _keys(name: str, query_QM: Floats, vectors: Artifact) -> Values:
+    """Compute base scores [q, n] of queries and a file's documents, which order the pairs."""
+    table = columns.read([vectors.path(name)], ["vector"])
+    return np.asarray(query_QM @ columns.matrix(table["vector"]).T, dtype=np.float64)
+
+
+def _of_items(name: str, count: int, query_QM: Floats, vectors: Artifact) -> ChosenPairs:
+    key_QN = _keys(name, query_QM, vectors)
+    best_CN = np.argsort(-key_QN, axis=0, kind="stable")[:count]
+    row_CN = np.broadcast_to(np.arange(key_QN.shape[1]), best_CN.shape)
+    order = np.lexsort((row_CN.reshape(-1), best_CN.reshape(-1)))
+    return ChosenPairs(name, best_CN.reshape(-1)[order], row_CN.reshape(-1)[order])
+
+
+def _of_queries(names: Sequence[str], count: int, query_QM: Floats, vectors: Artifact) -> Iterable[ChosenPairs]:
+    """Choose the best documents of each query over all files; yields the pairs file by file."""
+    key_QK, file_QK, row_QK = np.zeros((len(query_QM), 0)), *np.zeros((2, len(query_QM), 0), np.int64)
+    for number, name in enumerate(names):
+        file_key_QN = _keys(name, query_QM, vectors)
+        key_QK = np.concatenate([key_QK, file_key_QN], axis=1)
+        file_QK = np.concatenate([file_QK, np.full(file_key_QN.shape, number)], axis=1)
+        row_QK = np.concatenate([row_QK, np.broadcast_to(np.arange(file_key_QN.shape[1]), file_key_QN.shape)], axis=1)
+        best_QK = np.argsort(-key_QK, axis=1, kind="stable")[:, :count]
+        key_QK, file_QK, row_QK = take(key_QK, best_QK), take(file_QK, best_QK), take(row_QK, best_QK)
+    for number, name in enumerate(names):
+        query_P, place_P = np.nonzero(file_QK == number)
+        yield ChosenPairs(name, query_P, row_QK[query_P, place_P])
+
+
+def texts_of_file(corpus: Artifact, name: str) -> tuple[list[str], list[str]]:
+    """Read the ids, and the texts that a cross-encoder reads, of the documents in a file of the corpus."""
+    table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
+    return table["doc_id"].to_pylist(), document_texts(table)

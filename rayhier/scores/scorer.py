@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict
 
 from rayhier.arrays import Floats
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder
 from rayhier.model.precision import resolve_device
 from rayhier.spec.cross_encoder import CrossEncoderSpec
-from rayhier.spec.encoder import Device, Precision
+from rayhier.spec.encoder import Precision
+from rayhier.storage import files
+from rayhier.storage.artifact import Artifact
 
 CPU_TOKENS = 4_096
 """Most tokens in a CPU's batch, padding included: larger batches outgrow its caches."""
+PAIRS_AT_ONCE = 64
+"""Most pairs in one forward pass."""
 CHUNK = 4_096
 """Pairs that are tokenised and sorted by length together."""
 KEPT = 65_536
@@ -28,14 +33,15 @@ TRIED = 64
 Pair = tuple[str, str]
 """Texts of a query and a document."""
 ARITHMETICS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
+SETTINGS = "settings.json"
 
 
 class PairScorer:
-    """A cross-encoder, loaded from a folder, that scores pairs of texts; `device` overrides the spec's."""
+    """A cross-encoder, loaded from a folder, that scores pairs of texts; on CUDA if there is such a device."""
 
-    def __init__(self, folder: Path, spec: CrossEncoderSpec, device: Device | None = None) -> None:
+    def __init__(self, folder: Path, spec: CrossEncoderSpec) -> None:
         """Load the cross-encoder; with precision `auto` it is in float32 until the first pairs decide the precision."""
-        self.folder, self.spec, self.device = folder, spec, resolve_device(device or spec.device)
+        self.folder, self.spec, self.device = folder, spec, resolve_device("auto")
         self.precision: Precision = spec.precision
         self.model = self._load("float32" if spec.precision == "auto" else spec.precision)
         self._kept: OrderedDict[Pair, float] = OrderedDict()
@@ -85,12 +91,12 @@ def read_pairs(model: CrossEncoder, pairs: Sequence[Pair], spec: CrossEncoderSpe
     if not pairs:
         return np.zeros(0, np.float32)
     device = next(model.parameters()).device
-    most = CPU_TOKENS if device.type == "cpu" else spec.batch_size * spec.max_length
+    most = CPU_TOKENS if device.type == "cpu" else PAIRS_AT_ONCE * spec.max_length
     tokens = model.tokenise([query for query, _ in pairs], [item for _, item in pairs], spec.max_length)
     order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row][0]))
     parts, start = [], 0
     while start < len(order):
-        size = min(spec.batch_size, max(1, most // len(tokens[order[start]][0])))
+        size = min(PAIRS_AT_ONCE, max(1, most // len(tokens[order[start]][0])))
         batch = model.padded([tokens[row] for row in order[start : start + size]])
         parts.append(model(batch.to(device)))
         start += size
@@ -130,3 +136,18 @@ def _timed(score: Callable[..., Floats], model: Any, pairs: Sequence[Pair]) -> t
         score_N = score(model, pairs)
         times.append(time.perf_counter() - began)
     return score_N, min(times)
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    precision: Precision
+    """Number format in which the cross-encoder computes."""
+
+    @classmethod
+    def read(cls, cross_encoder: Artifact) -> "Settings":
+        return cls.model_validate(files.read_json(cross_encoder.path(SETTINGS)))
+
+
+def open_scorer(cross_encoder: Artifact, spec: CrossEncoderSpec) -> PairScorer:
+    used = spec.model_copy(update={"precision": Settings.read(cross_encoder).precision})
+    return PairScorer(cross_encoder.local("model"), used)

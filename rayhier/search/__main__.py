@@ -17,10 +17,10 @@ from rayhier.spec import InputError
 from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
-    from rayhier.search.answer import Answer
-    from rayhier.search.batch import Answers, Job
-    from rayhier.search.request import Request, Rules
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.batch.job import Answers, Job
+    from rayhier.search.request.answer import Answer
+    from rayhier.search.request.request import Request, Rules
+    from rayhier.search.snapshot import Snapshot
     from rayhier.storage.current import Current
     from rayhier.storage.paths import Location
 
@@ -82,9 +82,9 @@ def _search(parsed: argparse.Namespace) -> None:
         return
     say(f"loading index and encoder from {parsed.workdir}")
     from rayhier.scores.call_budget import ScorerError
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.snapshot import Snapshot
 
-    searcher = Searcher.open(parsed.workdir)
+    searcher = Snapshot.open(parsed.workdir)
     for queries in _queries(parsed.query):
         request = searcher.rules.request(
             queries, parsed.k, parsed.beam, _filter(parsed, searcher), parsed.mode, budget=parsed.budget, name=NAME
@@ -100,13 +100,11 @@ def _search(parsed: argparse.Namespace) -> None:
 
 
 def _batch(parsed: argparse.Namespace, request: "Request") -> None:
-    """Search the queries of a file or the documents of the index, and print a summary as JSON."""
-    from rayhier.search.batch import Job
-    from rayhier.search.batch_plan import plan
+    from rayhier.search.batch.job import Job, plan
+    from rayhier.search.batch.query_files import IndexDocuments, QueryFile
     from rayhier.search.index import reading_leaf_map
-    from rayhier.search.neighbours import IndexDocuments
-    from rayhier.search.query_files import QueryFile
-    from rayhier.search.request import rules_of
+    from rayhier.search.request.calibration import calibration_of
+    from rayhier.search.request.request import rules_of
     from rayhier.storage import current
 
     arguments = {"k": parsed.k, "beam": parsed.beam, "mode": parsed.mode, "budget": parsed.budget}
@@ -114,7 +112,7 @@ def _batch(parsed: argparse.Namespace, request: "Request") -> None:
     workdir, began = locate(parsed.workdir), time.monotonic()
     now = current.read(workdir)
     with reading_leaf_map(workdir, now) as leaf_map:
-        rules = rules_of(now.spec, leaf_map.manifest)
+        rules = rules_of(now.spec, leaf_map.manifest, calibration_of(workdir, now))
         queries = IndexDocuments(leaf_map) if parsed.documents else QueryFile(parsed.queries, rules)
         job = Job(queries, leaf_map.manifest, rules, parsed.out, arguments)
         job.check()
@@ -143,18 +141,17 @@ def _on_ray(parsed: argparse.Namespace) -> bool:
 
 @contextlib.contextmanager
 def _answers(parsed: argparse.Namespace, workdir: "Location", now: "Current", job: "Job") -> "Iterator[Answers]":
-    """Give the function that searches the chunks of a job, in this process or on Ray."""
     if _on_ray(parsed):
-        from rayhier.search.ray import Workers
+        from rayhier.search.batch.ray import Workers
 
         place = parsed.workdir if "://" in parsed.workdir else str(Path(parsed.workdir).absolute())
         with Workers(place, now, job.manifest, parsed.workers, parsed.address) as workers:
             yield workers.answers(job.arguments)
         return
-    from rayhier.search.batch import in_this_process
-    from rayhier.search.searcher import Searcher
+    from rayhier.search.batch.job import in_this_process
+    from rayhier.search.snapshot import Snapshot
 
-    searcher = Searcher.of_version(workdir, now, job.manifest.version)
+    searcher = Snapshot.of_version(workdir, now, job.manifest.version)
     try:
         yield in_this_process(searcher, job.arguments)
     finally:
@@ -189,16 +186,18 @@ def published_rules(place: str) -> "Rules":
 
     InputError where no index is published.
     """
-    from rayhier.search.request import rules_of
+    from rayhier.search.request.calibration import calibration_of
+    from rayhier.search.request.request import rules_of
     from rayhier.storage import current
     from rayhier.storage.leaf_map import LeafMap
 
     workdir = locate(place)
     now = current.read(workdir)
-    return rules_of(now.spec, LeafMap.open(current.artifact(workdir, now, "index").root).manifest)
+    manifest = LeafMap.open(current.artifact(workdir, now, "index").root).manifest
+    return rules_of(now.spec, manifest, calibration_of(workdir, now))
 
 
-def _filter(parsed: argparse.Namespace, searcher: "Searcher") -> Any:
+def _filter(parsed: argparse.Namespace, searcher: "Snapshot") -> Any:
     return None if parsed.filter is None else _parse(parsed.filter, searcher.rules.fields)
 
 
@@ -248,7 +247,7 @@ def _prompted() -> str | None:
         return None
 
 
-def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterator[str]:
+def lines(searcher: "Snapshot", request: "Request", answer: "Answer") -> Iterator[str]:
     """Yield the lines that show a query's answer: its results, then the documents and leaves visited for them."""
     visits_leaves = request.beam > 0
     if answer.hits:
@@ -275,14 +274,10 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
         yield f"documents that match{within}: {len(answer.hits)}, fewer than k ({request.k})"
     if request.mode == "bm25":
         return
-    if searcher.reader.flat is not None:
-        similarity = searcher.reader.flat.similarity
+    if searcher.levels is not None:
+        similarity = searcher.levels.similarity
         again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
         yield f"compared all {answer.documents:,} documents{matching} by {similarity.numbers}{again}"
-        return
-    if searcher.reader.codes is not None and not visits_leaves:
-        again = f"{answer.scored:,} of them by their vectors"
-        yield f"compared all {answer.documents:,} documents{matching} by codes of their vectors, {again}"
         return
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     leaves = f"{len(answer.leaves)} of {searcher.rules.leaves:,} leaves: {', '.join(named)}"

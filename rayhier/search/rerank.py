@@ -6,7 +6,7 @@ the query's. `rnr` reads the best documents of the pool, `axn` and `adacur` spen
 rounds (see scores.estimators and scores.call_budget).
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,16 +15,23 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.documents import document_texts
-from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.ranking import Ranking
-from rayhier.scores.call_budget import Asked, ScorerError, Spending, Spent, checked, run_sync, within
+from rayhier.scores.call_budget import Asked, ScorerError, Spent, checked, run_sync, spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factors import Factors
-from rayhier.search.segment import DOC_ID, VECTOR
-from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
+from rayhier.scores.scorer import open_scorer
+from rayhier.search.segment.segment import DOC_ID, VECTOR
+from rayhier.spec import JobSpec
+from rayhier.spec.search import Rerank
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
+from rayhier.storage.decision import Decision
+from rayhier.storage.leaf_map import LeafMap
 
+KINDS = ("cross_encoder", "scores", "factors", "calibration")
+"""Kinds of artifacts that a re-ranker may read."""
+PENALTY = 1.0
+"""Weight of the ridge penalty on the residual, μ, for unit vectors."""
 GAP = 0.01
 """Distance below the least score of a read document to which the best estimate is moved."""
 
@@ -32,6 +39,26 @@ Read = Callable[[Sequence[str], Sequence[str]], Floats]
 """Function from queries and documents as texts, pair by pair, to scores [n]."""
 Asking = Generator[tuple[list[str], list[str]], object, Ranking]
 """Generator that yields each round's queries and documents, pair by pair, is sent scores [n], and returns a ranking."""
+
+
+class RerankWeight(Decision):
+    """A weight of the search's score, what each weight found for dev queries, and how the two scores are related."""
+
+    file = "rerank.json"
+    beside: float
+    """Weight of the search's score, which is added to the cross-encoder's."""
+    slope: float
+    """Mean slope of the cross-encoder's score on the search's, over the documents read for a query; at least 0."""
+    queries: int
+    """Number of dev queries."""
+    depth: int
+    """Number of the search's best documents that the cross-encoder read for each."""
+    measure: str
+    """Measure by which weights were told apart, such as nDCG@10."""
+    searched: float
+    """Mean of the measure for the search alone."""
+    measured: dict[str, float]
+    """Weight -> mean of the measure over these queries."""
 
 
 def by_relevance(score_N: Floats) -> list[tuple[int, float]]:
@@ -71,7 +98,7 @@ class Anchors:
 class Reranker:
     """A cross-encoder, and a spec's rule for which documents it reads."""
 
-    spec: Rnr | AxnRerank | AdacurRerank
+    spec: Rerank
     read: Read | None
     """Function that scores pairs in this process; None where another process scores them."""
     base_weight: float = 0.0
@@ -80,8 +107,6 @@ class Reranker:
     anchors: Anchors | None = None
     slope: float | None = None
     """Slope of the cross-encoder's score on the base score; None: that of the factors."""
-    seconds: float | None = None
-    """Longest time, in seconds, that the cross-encoder may take for a round of all queries; None: no limit."""
 
     def __call__(
         self,
@@ -98,17 +123,21 @@ class Reranker:
         `texts` and `query_QM` [q, m] are the queries and their vectors. Documents that were read come first, by score;
         then the pool's others by estimates below these, then documents outside the pool in their order. `budget`
         overrides the spec's. With `by_score` the ranking's own scores are the base scores, else inner products of
-        vectors. ScorerError where the cross-encoder fails, or takes longer than `seconds` for a round.
+        vectors. ScorerError if the cross-encoder fails.
         """
         asking = self.asking(texts, query_QM, ranking, k, budget, by_score=by_score)
         return run_sync(asking, lambda pairs: self.score(*pairs))
 
     def score(self, queries: Sequence[str], documents: Sequence[str]) -> object:
-        """Score pairs of a query and a document: [n]; ScorerError where the cross-encoder fails or takes too long."""
-        read = self.read
-        if read is None:
+        """Score pairs of a query and a document: [n]; ScorerError if the cross-encoder fails."""
+        if self.read is None:
             raise ScorerError("this re-ranker was opened without its cross-encoder")
-        return within(self.seconds, lambda: read(queries, documents))
+        try:
+            return self.read(queries, documents)
+        except ScorerError:
+            raise
+        except Exception as error:
+            raise ScorerError(f"the scorer failed: {error}") from error
 
     def asking(
         self,
@@ -133,14 +162,14 @@ class Reranker:
             for query_M, score_K, row_P in zip(query_QM, ranking.score_QK, pools, strict=True)
         ]
         queries = [
-            self._asked(text, query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P, score_K[: len(row_P)])
+            self._asked(query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P, score_K[: len(row_P)])
             for text, query_M, row_P, base_P, score_K in zip(
                 texts, query_QM, pools, bases, ranking.score_QK, strict=True
             )
         ]
 
         calls = self.spec.budget if budget is None else budget
-        rounds, sums = Spending(calls, min(self.spec.rounds, calls)).asking(queries), None
+        rounds, sums = spending(queries, calls, min(self.spec.parts, calls)), None
         while True:
             try:
                 query_N, row_N = rounds.send(sums)
@@ -162,20 +191,16 @@ class Reranker:
         shown = table.drop_columns([DOC_ID, VECTOR])
         return Ranking(score_QK, row_QK, shown, ranking.visited_Q, ranking.scanned_Q, ranking.leaves_Q, calls_Q)
 
-    def _asked(
-        self, text: str, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, ranked_P: Floats
-    ) -> Asked:
+    def _asked(self, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, ranked_P: Floats) -> Asked:
         """Return a query's pool: the scores [p] that order its first round, and the estimator of scores not read."""
         first_P = ranked_P.astype(np.float64)
-        if self.spec.first == "random":
-            first_P = np.random.default_rng(hash_ids([text])).random(len(ids))
         return Asked(first_P, self._fit(query_M, ids, vector_PM, base_P, first_P))
 
     def _fit(self, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, first_P: Values) -> Fit:
-        match self.spec:
-            case Rnr():
+        match self.spec.type:
+            case "rnr":
                 return Fixed(first_P)
-            case AdacurRerank():
+            case "adacur":
                 if self.anchors is None:
                     raise ValueError("adacur: got no anchors; allowed: a re-ranker opened with scores of all documents")
                 return PlusBase(LeastSquares(self.anchors.vectors(ids)), self.base_weight * base_P)
@@ -186,7 +211,7 @@ class Reranker:
             if factors.learned.biased:
                 prior_P = factors.prior(rows, base_P, self.slope) + self.base_weight * base_P
         if self.spec.fit == "ridge":
-            return Ridge(prior_P, vector_PM, self.spec.mu)
+            return Ridge(prior_P, vector_PM, PENALTY)
         fit = LeastSquares(vector_PM, query_M.astype(np.float64), self.spec.lam, matching)
         return PlusBase(fit, self.base_weight * base_P)
 
@@ -201,3 +226,29 @@ def below(score_P: Values, calls: int) -> Values:
         return score_P
     over = float(score_P[calls]) - (float(score_P[calls - 1]) - GAP)
     return np.append(score_P[:calls], score_P[calls:] - max(0.0, over))
+
+
+def open_reranker(
+    spec: JobSpec, published: Mapping[str, Artifact], leaf_map: LeafMap, *, reads: bool = True
+) -> Reranker | None:
+    """Open the re-ranker of a spec from the artifacts published, by kind; None where the spec does not re-rank.
+
+    With `reads` False the cross-encoder itself is not opened, as another process scores pairs. InputError where factors
+    were made for another model than the leaf map's.
+    """
+    rerank = spec.search.reranking
+    if rerank is None or spec.cross_encoder is None:
+        return None
+    cross_encoder, factors, calibration = (published.get(kind) for kind in ("cross_encoder", "factors", "calibration"))
+    if cross_encoder is None:
+        raise AssertionError("a run that re-ranks publishes a cross-encoder")
+    chosen, given = None if calibration is None else RerankWeight.open(calibration), spec.cross_encoder.beside
+    beside = given if given != "auto" else 0.0 if chosen is None else chosen.beside
+    return Reranker(
+        rerank,
+        open_scorer(cross_encoder, spec.cross_encoder) if reads else None,
+        beside,
+        None if factors is None else Factors.open(factors, leaf_map.manifest.model),
+        Anchors.open(published["scores"]) if rerank.type == "adacur" else None,
+        None if chosen is None else chosen.slope,
+    )

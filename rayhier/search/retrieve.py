@@ -6,31 +6,30 @@ same time, and is sent a reply to each piece:
     [Scan]            the leaves that queries visit; more leaves in further rounds where few documents match a filter
     [Scan, Words]     and BM25 over all documents, where a search is hybrid
     [Flat]            all documents, by a level of ReTreever's tree
-    [Coded]           all documents, by codes of their vectors
     [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
 
-Its drivers decide where the work is done: `Searcher` in this process, `serve.backend.engine` over shard groups,
-evaluation over parts of a collection. Shapes: Q queries, M embedding size, B leaves visited.
+Its drivers decide where the work is done: `Snapshot` in this process, `serve.backend.engine` over shard groups.
+
+Shapes: Q queries, A queries that are searched again, M embedding size, B leaves visited, K results.
 """
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import Needs, Ranking, compact, merge
+from rayhier.dataset.ranking import Needs, Ranking, compact, merge, padded, repeated, take
 from rayhier.model.encoded import Encoded
-from rayhier.search.hybrid import Lexical, compared, fused
-from rayhier.search.level_similarity import FlatQuery
-from rayhier.search.request import Request, Rules
+from rayhier.search.request.request import Request, Rules
+from rayhier.search.request.routes import Routes
 from rayhier.search.rerank import Reranker
-from rayhier.search.routes import Routes
-from rayhier.search.segment import DOC_ID, VECTOR
-from rayhier.search.shortlist import Shortlist
-from rayhier.search.stored import Listing, Lookup
-from rayhier.search.widen import Goal, Widening
+from rayhier.search.segment.level_similarity import FlatQuery, Shortlist
+from rayhier.search.segment.segment import DOC_ID, VECTOR
+from rayhier.search.segment.stored import Listing, Lookup
+from rayhier.search.words.hybrid import Lexical, compared, fused
 from rayhier.spec.filter import Filter
 
 RERANKER = "reranker"
@@ -85,16 +84,6 @@ class Flat:
 
 
 @dataclass(frozen=True)
-class Coded:
-    """A piece of a search's work: compare all documents by codes of their vectors. The answer is a `Ranking`."""
-
-    query_QM: Floats
-    k: int
-    where: Filter | None = None
-    needs: Needs = "texts"
-
-
-@dataclass(frozen=True)
 class Exact:
     """A part of an exact search: compare some of all documents by their stored vectors. The answer is a `Ranking`.
 
@@ -126,7 +115,7 @@ class Score:
     documents: Sequence[str]
 
 
-Reading = Scan | Words | Flat | Coded | Exact | Lookup | Listing
+Reading = Scan | Words | Flat | Exact | Lookup | Listing
 """A piece of work that reads the index."""
 Work = Reading | Score
 
@@ -161,6 +150,103 @@ class Found:
     near: Ranking | None = None
     """Best documents by vectors alone, before words are fused or anything is re-ranked; None where words or a level of
     a tree order documents."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The numbers of results and documents at which a search ends, and the most leaves that it visits."""
+
+    k: int
+    """Number of results wanted."""
+    beam: int
+    """Number of leaves that a query visits at first."""
+    matching: int
+    """Number of matching documents that must have been scored for a query."""
+    widest: int
+    """Most leaves that a query visits, where these are more than `beam`."""
+    jumps: bool = False
+    """True where a query that goes on visits the most leaves at once."""
+
+    @classmethod
+    def of(cls, k: int, beam: int, leaves: int, rows: int, widest: int) -> Self:
+        """Make a filtered search's goal: as many matches as `beam` leaves have documents on average, but at least k.
+
+        >>> Goal.of(k=10, beam=4, leaves=100, rows=1000, widest=100).matching
+        40
+        """
+        return cls(k, beam, max(k, round(beam * rows / leaves)), widest)
+
+
+class Widening:
+    """A search of q queries in progress: results so far, leaves visited, and queries to scan again.
+
+    A query that finds too few documents visits twice as many leaves again and again, until it has enough, or all.
+    Enough documents are k. With a filter, they are also as many as the query's first leaves hold on average: a filter
+    changes which documents are scored, not their number. With k as the only goal a query would stop at the first k
+    matches, but nearer ones lie in further leaves.
+
+    A query is scanned again in all its leaves, not only in the new ones: a document may lie in an old and in a new leaf
+    and is counted once. Its earlier scans add to `scanned`. Together they cost about as much as the last.
+    """
+
+    def __init__(self, leaves_QB: Ints, goal: Goal) -> None:
+        """Begin with the leaves [q, β] of each query, at most the goal's `beam`."""
+        self.leaves_QB, self.beam = leaves_QB, goal.beam
+        self.asked_A: Ints = np.arange(len(leaves_QB))
+        """Numbers of the queries to scan next."""
+        self._goal = goal
+        self._ranking: Ranking | None = None
+
+    @property
+    def leaves(self) -> Ints:
+        """Leaves [a, β] to scan next, for the queries numbered in `asked_A`."""
+        return self.leaves_QB[self.asked_A]
+
+    @property
+    def ranking(self) -> Ranking:
+        """Results of each query so far, with the cost of all scans."""
+        return Ranking.none(len(self.leaves_QB)) if self._ranking is None else self._ranking
+
+    @property
+    def done(self) -> bool:
+        """True where every query has enough documents, or no further leaves may be visited."""
+        return not len(self.asked_A) or self.beam >= self._goal.widest
+
+    def add_results(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
+        """Add the ranking of the queries in `asked_A`; queries marked in `stopped_A` [a] visit no further leaves."""
+        self._ranking = ranking if self._ranking is None else _replaced(self._ranking, self.asked_A, ranking)
+        few_A = (ranking.row_QK >= 0).sum(axis=1) < self._goal.k
+        lacking_A = few_A | (ranking.visited_Q < self._goal.matching)
+        self.asked_A = self.asked_A[lacking_A if stopped_A is None else lacking_A & ~stopped_A]
+
+    @property
+    def wider(self) -> int:
+        """Number of leaves that each query in `asked_A` visits next."""
+        return max(self.beam, self._goal.widest if self._goal.jumps else min(2 * self.beam, self._goal.widest))
+
+    def visit(self, leaves_AB: Ints) -> None:
+        """Add `leaves_AB` [a, wider], for the queries in `asked_A`, to the leaves that they visited before."""
+        self.beam = self.wider
+        joined_AB = np.concatenate([self.leaves, leaves_AB], axis=1)
+        joined_AB = np.where(repeated(joined_AB), -1, joined_AB)
+        joined_AB = take(joined_AB, np.argsort(joined_AB < 0, axis=1, kind="stable"))
+        joined_AB = joined_AB[:, : int((joined_AB >= 0).sum(axis=1).max(initial=0))]
+        self.leaves_QB = padded(self.leaves_QB, joined_AB.shape[1], -1)
+        self.leaves_QB[self.asked_A, : joined_AB.shape[1]] = joined_AB
+
+
+def _replaced(before: Ranking, asked_A: Ints, after: Ranking) -> Ranking:
+    """Replace some queries' results in a ranking by later ones; the numbers of rows scanned add up."""
+    width, begin = after.row_QK.shape[1], before.documents.num_rows
+    score_QK, row_QK = padded(before.score_QK, width, -np.inf), padded(before.row_QK, width, -1)
+    score_QK[asked_A], row_QK[asked_A] = -np.inf, -1
+    score_QK[asked_A, :width] = after.score_QK
+    row_QK[asked_A, :width] = np.where(after.row_QK >= 0, after.row_QK + begin, -1)
+    visited_Q, scanned_Q, leaves_Q = before.visited_Q.copy(), before.scanned_Q.copy(), before.leaves_Q.copy()
+    visited_Q[asked_A], leaves_Q[asked_A] = after.visited_Q, after.leaves_Q
+    scanned_Q[asked_A] += after.scanned_Q
+    documents = pa.concat_tables([before.documents, after.documents], promote_options="default")
+    return Ranking(*compact(score_QK, row_QK, documents), visited_Q, scanned_Q, leaves_Q)
 
 
 Retrieval = Generator[list[Work], list[Reply], Found]
@@ -216,15 +302,7 @@ class Retriever:
         """Retrieve the best `fetch` documents by vectors, in the leaves visited or among all documents."""
         if routes.flat is not None:
             return self._flat(request, routes, routes.flat, fetch)
-        if not request.beam:
-            return self._coded(request, routes, fetch)
         return self._in_leaves(request, routes, fetch)
-
-    def _coded(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
-        q = len(routes.encoded)
-        (reply,) = yield [Coded(routes.encoded.numpy, fetch, request.where, request.read)]
-        ranking = _merged(reply.parts, fetch, q)
-        return Found(ranking, routes.leaves_QB, reply.names(q), ranking)
 
     def _flat(self, request: Request, routes: Routes, query: FlatQuery, fetch: int) -> Retrieval:
         results, q = self.rules.search.shortlisted(fetch), len(routes.encoded)
@@ -241,14 +319,14 @@ class Retriever:
         rules, q = self.rules, len(routes.encoded)
         widest = rules.search.leaves_widened(rules.leaves)
         if request.where is not None:
-            goal = Goal.of(request.k, rules.first_visits(request), rules.leaves, rules.rows, widest)
+            goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows, widest)
         else:
-            beam = max(rules.first_visits(request), routes.leaves_QB.shape[1])
             jumps = rules.rows <= request.k  # no number of leaves but all may be enough
-            goal = Goal(request.k, beam, matching=0, widest=widest if request.fills else beam, jumps=jumps)
+            end = widest if request.fills else request.beam
+            goal = Goal(request.k, request.beam, matching=0, widest=end, jumps=jumps)
         widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
         while True:
-            query_AM = routes.encoded[widening.asked_A].numpy
+            query_AM = routes.encoded.numpy if len(widening.asked_A) == q else routes.encoded[widening.asked_A].numpy
             (reply,) = yield [Scan(query_AM, widening.leaves, fetch, request.where, request.read)]
             names = reply.names(len(query_AM))
             for row, unavailable in zip(widening.asked_A.tolist(), names, strict=True):

@@ -79,7 +79,6 @@ def build(args: ServeArgs) -> Application:
 
 
 def _ingresses() -> int:
-    """Return the number of ingresses: two where Ray has the CPUs for them, else one."""
     return 2 if ray.is_initialized() and ray.cluster_resources().get("CPU", 0) >= CPUS_OF_TWO else 1
 
 

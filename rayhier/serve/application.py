@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
@@ -12,24 +12,27 @@ from fastapi import FastAPI
 from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats
 from rayhier.progress import say
-from rayhier.search.live import Seen
-from rayhier.search.request import rules_of
+from rayhier.search.request.calibration import calibration_of
+from rayhier.search.request.request import Limits, rules_of
+from rayhier.search.snapshot import Seen
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.follower import Follower
+from rayhier.serve.backend.following import Following
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
 from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_reranker
 from rayhier.serve.backend.version import Version, split
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import without_folders
-from rayhier.serve.http.api import Follows, Writes, api
+from rayhier.serve.http.api import Writes, api
 from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap, Manifest, newest_first
+from rayhier.storage.paths import locate
 
 
 def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[range]]:
@@ -40,7 +43,8 @@ def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, M
     """
     version, manifest = Version.newest(args.workdir, now)
     groups = split(manifest.counts, args.shard_groups)
-    replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits).check_defaults()
+    rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
+    replace(rules, groups=len(groups), limits=_limits(args)).check_defaults()
     for name, seconds in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
         if seconds >= args.limits.seconds:
             less = f"less than limits.seconds, {args.limits.seconds:g}, so that an answer without it is in time"
@@ -68,13 +72,14 @@ class OpenedIndex:
             leaf_map = pins.enter_context(version.reading())
             manifest = leaf_map.manifest
             model = version.model(args.encoder_precision).load()
-            _ = model.search_router, model.promised
             at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
             groups = [Group(part, opened, args.together, at_once, metrics) for part, opened in shards]
             self.view = View(
                 model,
                 groups,
-                replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits),
+                replace(
+                    rules_of(version.now.spec, manifest, model.calibration), groups=len(groups), limits=_limits(args)
+                ),
                 manifest.documents,
                 np.array(manifest.counts, dtype=np.int64),
                 None if scores is None else open_versions_reranker(version),
@@ -158,7 +163,7 @@ class ServedIndex:
     def app(
         self,
         writer: Writes | None = None,
-        following: Follows | None = None,
+        following: Following | None = None,
         lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
         *,
         follows: bool = False,
@@ -190,7 +195,6 @@ class ServedIndex:
         )
 
     def _describe(self) -> IndexResponse:
-        """Describe the index that requests see which begin now."""
         refused = self.refused or self.follower.refused
         return describe(self.engine.view, self._args, None if refused is None else without_folders(refused))
 
@@ -204,12 +208,19 @@ class ServedIndex:
         return self._read[1], leaf_map.manifest.version
 
 
+def _limits(args: ServeArgs) -> Limits:
+    """Return the limits of a request's size."""
+    return Limits(**{field.name: getattr(args.limits, field.name) for field in fields(Limits)})
+
+
 def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexResponse:
     """Make the answer to `GET /v1/index`; `refused` says why another index, which current.json names, is not served."""
     if view.version is None or view.leaf_map is None:
         raise AssertionError("opened with its files")
     version, manifest, model = view.version, view.leaf_map.manifest, view.model
-    spec, reranking, rules = version.now.spec, version.now.spec.search.reranking, rules_of(version.now.spec, manifest)
+    chosen = model.chosen
+    spec, reranking = version.now.spec, version.now.spec.search.reranking
+    rules = rules_of(spec, manifest, model.calibration)
     return IndexResponse(
         name=spec.name,
         version=version.number,
@@ -219,7 +230,6 @@ def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexRe
         refused=refused,
         router=spec.router.type,
         documents=view.documents,
-        carried=manifest.carried,
         leaves=manifest.leaves,
         leaves_per_document=manifest.leaves_per_document,
         shards=len(manifest.shards),
@@ -232,12 +242,12 @@ def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexRe
         rerank=spec.search.rerank.type,
         budget=0 if reranking is None else reranking.budget,
         pool=None if reranking is None else reranking.pool,
-        how=spec.search.resolved(manifest.size),
+        how=spec.search.how,
         mode=rules.usual_mode,
         modes=list(rules.modes),
         weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
-        beam=spec.search.most_visited(manifest.leaves, manifest.rows),
-        recall=model.promised,
+        beam=spec.search.leaves_visited(manifest.leaves, manifest.rows) if chosen is None else chosen.beam,
+        recall=None if chosen is None else chosen.recall,
         drift=drift(manifest, spec),
         recall_served=None,
         limits=args.limits.model_dump(),

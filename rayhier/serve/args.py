@@ -16,8 +16,6 @@ class _Args(BaseModel):
 
 
 class RequestLimits(_Args):
-    """Limits of a request, and of requests at a time; a request that exceeds a limit is refused."""
-
     max_body_bytes: Count = 4_000_000
     """Most bytes in a request's body."""
     max_batch: Count = 64

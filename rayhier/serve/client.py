@@ -261,7 +261,6 @@ class Client:
         return self._send(self._server.route(question, beam))
 
     def index(self) -> IndexResponse:
-        """Return a description of the index that is served."""
         return self._send(self._server.index())
 
     def encode(self, texts: str | Sequence[str]) -> list[list[float]]:
@@ -370,7 +369,6 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     async def search(
@@ -400,25 +398,20 @@ class AsyncClient:
         return await self._send(self._server.route(question, beam))
 
     async def index(self) -> IndexResponse:
-        """Return a description of the index that is served."""
         return await self._send(self._server.index())
 
     async def encode(self, texts: str | Sequence[str]) -> list[list[float]]:
-        """Encode texts by the trained encoder, like `Client.encode`."""
         return _vectors(await self._send(self._server.encode(texts)))
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        """Score texts for a query by the cross-encoder, like `Client.rerank`."""
         return _ranked(await self._send(self._server.rerank(query, texts)))
 
     async def put(
         self, documents: Sequence[Mapping[str, Any]], key: str | None = None, model: str | None = None
     ) -> WrittenResponse:
-        """Write documents, like `Client.put`."""
         return await self._send(self._server.put(documents, key, model))
 
     async def delete(self, ids: Sequence[str], key: str | None = None) -> WrittenResponse:
-        """Delete documents by their ids, like `Client.delete`."""
         return await self._send(self._server.delete(ids, key))
 
     async def document(self, id: str, min_log: SupportsIndex | None = None) -> DocumentResponse:  # noqa: A002
@@ -428,13 +421,11 @@ class AsyncClient:
     async def documents(
         self, after: str | None = None, limit: SupportsIndex = 100, min_log: SupportsIndex | None = None
     ) -> ListResponse:
-        """List documents in the order of ids, like `Client.documents`."""
         return await self._send(self._server.documents(after, limit, min_log))
 
     async def nodes(
         self, leaves: Sequence[SupportsIndex] | None = None, below: str = "0:0", limit: SupportsIndex = 100
     ) -> NodesResponse:
-        """Describe leaves, or list the children of a node, like `Client.nodes`."""
         return await self._send(self._server.nodes(leaves, below, limit))
 
     async def versions(self, before: SupportsIndex | None = None, limit: SupportsIndex = 20) -> VersionsResponse:
@@ -442,7 +433,6 @@ class AsyncClient:
         return await self._send(self._server.versions(before, limit))
 
     async def rollback(self, version: SupportsIndex, key: str | None = None) -> RollbackResponse:
-        """Publish an older version as the newest one, like `Client.rollback`."""
         return await self._send(self._server.rollback(version, key))
 
     async def _send(self, call: _Call[T]) -> T:

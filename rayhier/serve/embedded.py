@@ -19,8 +19,8 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from rayhier.progress import say
-from rayhier.search.memory import settle
-from rayhier.search.reranking import KINDS
+from rayhier.search.rerank import KINDS
+from rayhier.search.segment.memory import settle
 from rayhier.serve.application import OpenedIndex, ServedIndex, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.cross_encoder import LocalScorer
@@ -255,7 +255,6 @@ class Embedded:
         draining.add_done_callback(self._draining.discard)
 
     def _opened(self, opening: contextlib.ExitStack, now: Current) -> tuple[OpenedIndex, list[LocalShards]]:
-        """Open a model and index beside those that are served; `opening` closes them."""
         _check_fits(self._now, now)
         version, manifest, ranges = check_index(self._args, now)
         served = self._served.opened.view.rules

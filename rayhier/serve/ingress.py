@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 from ray.util import metrics
 
-from rayhier.search.memory import settle
 from rayhier.search.retrieve import RERANKER
+from rayhier.search.segment.memory import settle
 from rayhier.serve.application import ServedIndex
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.following import WRITER, Following
@@ -39,15 +39,12 @@ class RayInstruments:
         self._gauges = {name: metrics.Gauge(name, description=what) for name, what in GAUGES.items()}
 
     def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add a value to the histogram of this name."""
         self._histograms[name].observe(value, dict(tags))
 
     def count(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add a value to the counter of this name."""
         self._counters[name].inc(value, dict(tags))
 
     def set(self, name: str, value: float) -> None:
-        """Set the gauge of this name to a value."""
         self._gauges[name].set(value)
 
 
@@ -103,6 +100,5 @@ class Ingress:
 def shard_handles(
     args: ServeArgs, parts: Sequence[ShardRange], handles: Sequence[DeploymentHandle]
 ) -> list[ShardHandle]:
-    """Make the clients of the shard groups' deployments."""
     clients = [DeploymentClient(part.name, handle) for part, handle in zip(parts, handles, strict=True)]
     return [ShardHandle(client, args.shard_seconds) for client in clients]

@@ -56,8 +56,6 @@ class Instruments(Protocol):
 
 
 class Prometheus:
-    """A store of this process's metrics, for `GET /metrics`."""
-
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._all: dict[str, Any] = {
@@ -72,15 +70,12 @@ class Prometheus:
             self.set(name, math.nan)  # not a number until it is set
 
     def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add a value to the histogram of this name."""
         self._of(name, tags).observe(value)
 
     def count(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add a value to the counter of this name."""
         self._of(name, tags).inc(value)
 
     def set(self, name: str, value: float) -> None:
-        """Set the gauge of this name to a value."""
         self._all[name].set(value)
 
     def _of(self, name: str, tags: Mapping[str, str]) -> Any:
@@ -119,7 +114,6 @@ class Metrics:
         self._instruments.observe("rayhier_batch_size", size, {"stage": stage})
 
     def serves(self, version: int) -> None:
-        """Record the version of the index that is served."""
         self._instruments.set(VERSION, version)
 
     def audited(self, mean: float, low: float, high: float) -> None:

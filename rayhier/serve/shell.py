@@ -95,7 +95,6 @@ def _parts(file: Path, rules: Rules, *, vectors: bool = True) -> Iterator[Read]:
 
 
 def _documents(parts: Iterable[Read], rules: Rules) -> Iterator[dict[str, Any]]:
-    """Yield documents as `Client.put` takes them."""
     for part in parts:
         entries = [row for row in part.rows if isinstance(row, Entry)]
         vectors: Sequence[Any] = [None] * len(entries) if part.vectors is None else part.vectors.to_pylist()

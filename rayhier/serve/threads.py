@@ -28,7 +28,6 @@ async def run_in_thread(results: int, work: Callable[Given, T], *args: Given.arg
 
 
 async def run_in(executor: Executor, work: Callable[Given, T], *args: Given.args, **kwargs: Given.kwargs) -> T:
-    """Call `work` in a thread of an executor and return its value."""
     return await asyncio.get_running_loop().run_in_executor(executor, partial(work, *args, **kwargs))
 
 

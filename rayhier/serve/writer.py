@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ray.serve.handle import DeploymentHandle
 
-from rayhier.search.live import Seen
+from rayhier.search.snapshot import Seen
 from rayhier.serve.application import ServedIndex
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.changes import Written
@@ -110,7 +110,6 @@ class WriterReplica:
         return self._begun
 
     async def _answered(self, change: Callable[[Writer], Awaitable[T]]) -> T | Refusal:
-        """Make a change, and return its outcome once all readers see it; a Refusal where it is refused."""
         writer, readers = self._writing()
         try:
             outcome = await change(writer)

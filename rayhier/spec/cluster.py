@@ -7,18 +7,13 @@ from pydantic import Field, field_validator, model_validator
 from rayhier.spec.base import Section
 
 
-class CpuWorkers(Section):
-    """Number of processes and CPUs of each, for work that needs no GPU."""
+class Workers(Section):
+    """Number of processes of a stage, with the CPUs and GPUs of each."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Number of processes."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
     """CPUs that each process reserves, and number of its threads."""
-
-
-class GpuWorkers(CpuWorkers):
-    """Number of processes of a stage, with the CPUs and GPUs of each."""
-
     gpus: Annotated[float, Field(ge=0, le=64)] = 0
     """GPUs that each process reserves; below 1, processes share a GPU (0.25: four of them)."""
 
@@ -58,20 +53,25 @@ class ClusterSpec(Section):
 
     address: Annotated[str, Field(min_length=1)] = "auto"
     """Address of Ray: `auto` ($RAY_ADDRESS, else a running cluster, else a new local one), `local`, or HOST:PORT."""
-    corpus: GpuWorkers = GpuWorkers()
+    corpus: Workers = Workers()
     """Processes of stage corpus, which read and check the source."""
-    embed: GpuWorkers = GpuWorkers()
+    embed: Workers = Workers()
     """Processes that encode documents and queries; where `train.generated` names a model, they write queries before
     that."""
-    tokenise: CpuWorkers | None = None
+    tokenise: Workers | None = None
     """Processes that only tokenise texts, so that GPUs do not wait for tokens: for `embed`, and for `index` where it
     encodes texts again. `null`: each encoding process tokenises in a thread of its own."""
     train: TrainWorkers = TrainWorkers()
     """Processes that train the encoder, the router and the cross-encoder."""
-    scores: GpuWorkers = GpuWorkers()
+    scores: Workers = Workers()
     """Processes that score pairs ahead of searches by the cross-encoder."""
-    index: GpuWorkers = GpuWorkers()
+    index: Workers = Workers()
     """Processes that route documents to leaves and write the leaf map."""
-    evaluate: GpuWorkers = GpuWorkers()
-    """Processes that measure, each on a share of the documents. Baselines that hold the whole corpus run in one more
-    process."""
+    evaluate: Workers = Workers()
+    """Processes that measure the index, each with a share of the queries. Baselines run in one more process."""
+
+    @model_validator(mode="after")
+    def _tokens_need_no_gpu(self) -> Self:
+        if self.tokenise is not None:
+            self.tokenise.refuse("gpus", where="for the other stages: tokens are made on CPUs")
+        return self

@@ -1,6 +1,7 @@
 """`corpus:` the source of documents, queries and judgements."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -8,7 +9,6 @@ from pydantic import AfterValidator, Field, model_validator
 from rayhier.spec.base import Section
 
 Text = Annotated[str, Field(min_length=1)]
-Suffix = Annotated[str, Field(pattern=r"^\.[^/]+$", max_length=20)]
 FieldType = Literal["int", "float", "string", "bool"]
 RESERVED = (
     *("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "score"),
@@ -28,15 +28,17 @@ def _free(name: str) -> str:
 FieldName = Annotated[str, AfterValidator(_free)]
 
 
-class Limits(Section):
+@dataclass(frozen=True)
+class Limits:
     """Longest accepted titles, texts and ids, in characters. Longer titles and texts are cut and counted."""
 
-    title: Annotated[int, Field(ge=1)] = 1_000
-    """Longest title, in characters."""
-    text: Annotated[int, Field(ge=1)] = 100_000
-    """Longest text of a document or query, in characters."""
-    id: Annotated[int, Field(ge=1)] = 512
-    """Longest id, in characters. A row with a longer id is rejected, because a cut id would name another row."""
+    title: int = 1_000
+    text: int = 100_000
+    id: int = 512
+    """A row with a longer id is rejected, because a cut id would name another row."""
+
+
+LIMITS = Limits()
 
 
 class Passages(Section):
@@ -76,15 +78,6 @@ class Columns(Section):
     """Name of the column of texts. A document's text is encoded after its title."""
 
 
-class QueryColumns(Section):
-    """Names of the columns, or keys of a JSON object, that hold a query's id and text."""
-
-    id: Text = "id"
-    """Name of the column of ids: text, or whole numbers, which become text."""
-    text: Text = "text"
-    """Name of the column of texts."""
-
-
 class Judgements(Section):
     """Judgements of each split: a file, or an ir_datasets id. Without dev, a tenth of the train queries becomes dev."""
 
@@ -110,8 +103,6 @@ class _Corpus(Section):
 
     type: str
     """Kind of the source, for instance beir or jsonl."""
-    limits: Limits = Limits()
-    """Longest accepted titles, texts and ids, in characters."""
     passages: Passages | None = None
     """Sizes of the passages that longer documents are cut into; null: documents are not cut."""
 
@@ -119,6 +110,11 @@ class _Corpus(Section):
     def names_judgements(self) -> bool:
         """Return True if the source may have judgements, which an evaluation needs, as far as the spec tells."""
         return True
+
+    @property
+    def limits(self) -> Limits:
+        """Longest accepted titles, texts and ids."""
+        return LIMITS
 
     @property
     def in_lines(self) -> bool:
@@ -154,9 +150,16 @@ class _WithFields(_Corpus):
         return self.fields
 
 
-class _OwnFiles(_WithFields):
-    """A corpus in a user's own files of documents, queries and judgements."""
+class OwnFiles(_WithFields):
+    """A corpus in your own files: a row for each document and each query, as JSON lines or in parquet files.
 
+    A file of judgements has lines of query id, document id and a whole number (above 0: relevant), separated by tabs;
+    BEIR's header line may come first. With `parquet` it may be a `.parquet` file with the columns query-id, corpus-id
+    and score.
+    """
+
+    type: Literal["jsonl", "parquet"]
+    """Format of the files of documents and queries."""
     documents: Text
     """Files of the documents: a file, a folder of files, or a pattern such as `data/*.jsonl`; relative to the current
     directory."""
@@ -167,13 +170,18 @@ class _OwnFiles(_WithFields):
     """Files that say which documents answer which queries."""
     columns: Columns = Columns()
     """Names of the documents' columns or JSON keys."""
-    query_columns: QueryColumns | None = None
-    """Names of the queries' columns or JSON keys; null: `id` and `text` of `columns`."""
+    query_columns: Columns | None = None
+    """Names of the queries' columns or JSON keys, `id` and `text`; null: those of `columns`."""
 
     @property
     def names_judgements(self) -> bool:
         """Return True if the spec names a file of judgements."""
         return self.judgements != Judgements()
+
+    @property
+    def in_lines(self) -> bool:
+        """Return True if documents and queries are JSON lines, False if they are rows of parquet files."""
+        return self.type == "jsonl"
 
     @property
     def row_columns(self) -> Columns:
@@ -183,13 +191,14 @@ class _OwnFiles(_WithFields):
     @property
     def row_query_columns(self) -> Columns:
         """Names of the columns (JSON keys) that hold a query's id and text."""
-        names = self.query_columns
-        return self.columns if names is None else Columns(id=names.id, text=names.text)
+        return self.query_columns or self.columns
 
     @model_validator(mode="after")
     def _asked(self) -> Self:
         if self.queries is None and self.names_judgements:
             raise ValueError("judgements only together with queries, whose ids they name")
+        if self.query_columns is not None and self.query_columns.changed("title"):
+            raise ValueError("query_columns with id and text: a query has no title")
         return self
 
 
@@ -204,31 +213,6 @@ class Beir(_WithFields):
     def row_columns(self) -> Columns:
         """Names of the keys that hold a document's id (`_id`), title and text in a line of corpus.jsonl."""
         return Columns(id="_id")
-
-
-class Jsonl(_OwnFiles):
-    """A corpus in your own files of JSON lines: one object for each document and each query.
-
-    A file of judgements has lines of query id, document id and a whole number (above 0: relevant), separated by tabs;
-    BEIR's header line may come first.
-    """
-
-    type: Literal["jsonl"]
-
-
-class Parquet(_OwnFiles):
-    """A corpus in your own parquet files: one row for each document and each query.
-
-    Judgements are tab-separated files (query id, document id, whole number; above 0: relevant), or `.parquet` files
-    with the columns query-id, corpus-id and score.
-    """
-
-    type: Literal["parquet"]
-
-    @property
-    def in_lines(self) -> bool:
-        """Return False: documents and queries are rows of parquet files, not lines of text files."""
-        return False
 
 
 class MsMarco(_Corpus):
@@ -264,19 +248,11 @@ class HuggingFace(_WithFields):
     revision: Text | None = None
     """Commit, tag or branch of the data set on the hub; null: the default branch. A full commit hash is used without
     asking the hub for the newest commit."""
-    documents_config: Text = "corpus"
-    """Name of the configuration (subset) that holds the documents."""
-    queries_config: Text = "queries"
-    """Name of the configuration that holds the queries."""
     judgements: Text | None = None
     """Hub id or folder of the judgements: columns query-id, corpus-id and score, a split for each of train, dev and
     test; null: the id or folder `path` with `-qrels` added."""
     judgements_revision: Text | None = None
     """Commit, tag or branch of the judgements on the hub; null: the default branch."""
-    judgements_config: Text | None = None
-    """Name of the judgements' configuration (subset); null: their only one."""
-    columns: Columns = Columns(id="_id")
-    """Names of the columns that hold the id, title and text of a document, and the id and text of a query."""
 
     @property
     def qrels(self) -> str:
@@ -285,12 +261,12 @@ class HuggingFace(_WithFields):
 
     @property
     def row_columns(self) -> Columns:
-        """Names of the columns that hold a document's id, title and text."""
-        return self.columns
+        """Names of the columns that hold a document's id (`_id`), title and text."""
+        return Columns(id="_id")
 
 
 class TextFiles(_Corpus):
-    """A folder of text files, UTF-8: each is a document, whose id is its path below the folder.
+    """A folder of text files, UTF-8 (`.txt`, `.md`, `.rst`): each is a document, whose id is its path in the folder.
 
     Its title is its first line where that is a heading of Markdown (`# …`), else the file's name.
     """
@@ -299,8 +275,6 @@ class TextFiles(_Corpus):
     path: Text
     """Folder, read with the folders in it but for hidden ones, relative to the current directory; links are not
     followed."""
-    suffixes: Annotated[tuple[Suffix, ...], Field(min_length=1)] = (".txt", ".md", ".rst")
-    """Endings of the files that are read; capitals do not count."""
 
     @property
     def names_judgements(self) -> bool:
@@ -315,7 +289,7 @@ class PythonDocs(_Corpus):
 
 
 CorpusSpec = Annotated[
-    Beir | Jsonl | Parquet | MsMarco | IrDatasets | HuggingFace | TextFiles | PythonDocs, Field(discriminator="type")
+    Beir | OwnFiles | MsMarco | IrDatasets | HuggingFace | TextFiles | PythonDocs, Field(discriminator="type")
 ]
-FileCorpus = Beir | Jsonl | Parquet | MsMarco
+FileCorpus = Beir | OwnFiles | MsMarco
 """Kinds of sources that are read from files on this machine."""

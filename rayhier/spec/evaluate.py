@@ -14,7 +14,6 @@ Baseline = Literal[
     "faiss_ivf",
     "faiss_ivf_same_encoder",
     "faiss_ivf_spill",
-    "codes",
     "hnsw",
     "scann",
     "bm25",
@@ -39,8 +38,7 @@ class EvaluateSpec(Section):
     """Other systems measured for comparison. `exact`, `exact_same_encoder`: exact search by the base encoder and by the
     trained one. `faiss_ivf`, `faiss_ivf_same_encoder`: k-means IVF of base vectors and of trained ones.
     `faiss_ivf_spill`: the latter with each document in two lists (groups, like leaves); always added where
-    `index.leaves_per_document` is 2. `codes`: four-bit codes of all trained vectors, the best scored again;
-    always added where `search.how` is codes. `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
+    `index.leaves_per_document` is 2. `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
     lists: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Number of lists (groups of documents, like leaves) of the IVF baselines, and of partitions of `scann`. `auto`:
     the power of two from 16 to N/8 (N documents) with the lowest cost on dev queries; `scann` gets as many partitions

@@ -8,6 +8,8 @@ from rayhier.spec.base import Section
 
 VectorFormat = Literal["float16", "float32"]
 """Number format of the vectors on storage."""
+SPILLED = 0.5
+"""Share of the documents that get a second leaf with router learned_ivf: those nearest to a border between leaves."""
 BYTES: dict[VectorFormat, int] = {"float16": 2, "float32": 4}
 """Bytes of one number in each format."""
 
@@ -20,15 +22,8 @@ class IndexSpec(Section):
     built or compacted. `auto`: files of about 256 MiB on storage, at least four."""
     leaves_per_document: Literal[1, 2, "auto"] = "auto"
     """Most leaves that hold a document, each with a row of the document. Two leaves take more space and find more
-    answers at equal cost. `auto`: two with router learned_ivf, which learns to find a document in either; one with ehi,
-    hce and retreever."""
-    spilled: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the documents that get a second leaf: those nearest to a border between leaves; only for router
-    learned_ivf."""
-    second_leaf: Literal["soar", "next_best"] = "soar"
-    """Choice of a document's second leaf. `soar`: among the 32 best leaves, the one whose residual (the document's
-    vector minus the leaf's centre) is least parallel to the first leaf's (Sun et al., 2023). `next_best`: the second
-    most probable leaf."""
+    answers at equal cost. The second leaf is chosen by SOAR; with router learned_ivf only the half of the documents
+    that are nearest to a border have one. `auto`: two with router learned_ivf, one with ehi, hce and retreever."""
     max_leaf_factor: Annotated[float, Field(ge=1)] = 8.0
     """Most rows of a leaf, as a multiple of the mean rows of a leaf. The least probable rows of a fuller leaf move to
     their next best leaf."""

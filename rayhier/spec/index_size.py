@@ -2,29 +2,26 @@
 
 from dataclasses import dataclass
 
-from rayhier.spec.index import BYTES, VectorFormat
-
 CODED: dict[str, float] = {"flat": 4, "fp16": 2, "pq": 1 / 8}
-"""Bytes that each codec takes to store one dimension of a vector (`rayhier/search/codecs.py`)."""
+"""Bytes that each codec takes to store one dimension of a vector (`rayhier/search/segment/codecs.py`)."""
 ROW, SECOND = 12, 8
 """Bytes that a scan holds in memory for a row beside its vector; and more where documents may have a second leaf."""
-MOST_COMPARED = 200_000
-"""Most documents of an index in which, where `how` is auto, a query is compared with codes of all of them: of more,
-lists of codes are scanned in less time (docs/search.md)."""
+MOST_LOSSLESS = 200_000
+"""Most documents of an index whose leaves hold vectors without loss where `codec` is auto. Of more documents, leaves of
+codes are scanned in less time (docs/search.md)."""
 COPIES = 2
 """Times that a router's weights are in memory: as they were trained, and as searches compare them."""
 
 
 @dataclass(frozen=True)
 class IndexSize:
-    """Numbers of documents, rows and leaves of an index, and what its vectors are."""
+    """Numbers of documents, rows and leaves of an index, and size of its vectors."""
 
     documents: int
     rows: float
     """Number of rows; a document in two leaves has two. A plan estimates it."""
     dimension: int
     leaves: int
-    vectors: VectorFormat
 
     @property
     def router(self) -> float:
@@ -35,11 +32,6 @@ class IndexSize:
     def code_lists(self) -> float:
         """Estimate the bytes of memory that leaves take in the codec `pq`; the stored vectors are mapped."""
         return self.coded_rows("pq")
-
-    @property
-    def codes_of_all(self) -> float:
-        """Estimate the bytes of memory that codes of all documents take, and these documents' vectors."""
-        return self.documents * self.dimension * (CODED["pq"] + BYTES[self.vectors])
 
     def coded_rows(self, codec: str) -> float:
         """Estimate the bytes that leaves take in a codec, in memory where it is `pq`, else in mapped files."""

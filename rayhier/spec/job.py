@@ -13,7 +13,7 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import LISTED, UNFILTERED, Baseline, EvaluateSpec
 from rayhier.spec.filter import YAML_WORDS, Filter, parse
-from rayhier.spec.index import IndexSpec
+from rayhier.spec.index import SPILLED, IndexSpec
 from rayhier.spec.index_size import IndexSize
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
@@ -21,10 +21,6 @@ from rayhier.spec.run import RunSpec
 from rayhier.spec.search import (
     TAUGHT_WEIGHT,
     UNTAUGHT_WEIGHT,
-    AdacurRerank,
-    AxnRerank,
-    MassBeam,
-    RecallBeam,
     SearchSpec,
 )
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
@@ -90,21 +86,6 @@ class JobSpec(Section):
             raise InputError(
                 f"train.type: got {train!r} with router.type {router!r}; allowed: {trains}, or router.type {routers}"
             )
-        beam = self.search.beam
-        if isinstance(beam, MassBeam | RecallBeam) and not self.router.calibrates:
-            raise InputError(
-                f"search.beam: got type {beam.type} with router.type {router}; allowed: auto or a whole number"
-            )
-        if isinstance(beam, RecallBeam) and not self.corpus.names_judgements:
-            raise InputError(
-                "search.beam: got type recall, but the corpus has no judgements, and so no dev queries; allowed: auto "
-                "or a whole number"
-            )
-        if isinstance(beam, MassBeam) and self.train.objective == "documents":
-            raise InputError(
-                "search.beam: got type mass with train.objective documents, by which the router is not calibrated; "
-                "allowed: auto or a whole number"
-            )
         if self.search.how == "level":
             self._level_fits()
         self._filter_fits()
@@ -122,11 +103,6 @@ class JobSpec(Section):
                 raise InputError(
                     f"encoder.train: got {self.encoder.train!r} with train.objective documents, by which no encoder "
                     "learns here; allowed: head, none"
-                )
-            if self.train.reads == "trained" and self.encoder.train == "none":
-                raise InputError(
-                    "train.reads: got 'trained' with encoder.train none, where nothing trains; allowed: auto, base, or "
-                    "encoder.train head, last_layer, all"
                 )
         elif self.encoder.train == "none":
             raise InputError(
@@ -180,12 +156,12 @@ class JobSpec(Section):
             raise InputError(
                 f"search.rerank.type: got {rerank.type!r}, but no cross_encoder; allowed: none, or with cross_encoder"
             )
-        if isinstance(rerank, AxnRerank) and rerank.fit == "lstsq" and self.factors is None:
+        if rerank.type == "axn" and rerank.fit == "lstsq" and self.factors is None:
             raise InputError(
                 "search.rerank.fit: got 'lstsq', but no factors, which match scores to the base's range; allowed: "
                 "ridge, or with factors"
             )
-        if isinstance(rerank, AdacurRerank) and (self.scores is None or self.scores.count != "all"):
+        if rerank.type == "adacur" and (self.scores is None or self.scores.count != "all"):
             raise InputError(
                 "search.rerank.type: got 'adacur', whose anchors are queries with scores of all documents; allowed: "
                 "rnr, axn, or with scores.count all"
@@ -229,16 +205,11 @@ class JobSpec(Section):
             _refuse("encoder", self.encoder, "adopt", where=alone)
         if self.train.objective == "documents":
             untaught = "where train.objective is not documents, by which the router is not taught"
-            if self.router.calibrates:
-                _refuse("router", self.router, "teaching", "rank", where=untaught)
+            if isinstance(self.router, LearnedIvfRouting):
+                _refuse("router", self.router, "rank", where=untaught)
             if self.train.needs_judgements:
                 untrained = "where train.objective is not documents, which trains no encoder"
                 _refuse("encoder", self.encoder, "train", where=untrained)
-        if not self.router.spills:
-            where = f"where router.type is learned_ivf: {self.router.type} puts all documents into as many leaves"
-            _refuse("index", self.index, "spilled", where=where)
-        if self.leaves_per_document == 1:
-            _refuse("index", self.index, "second_leaf", "spilled", where="where documents may lie in two leaves")
         if self.leaves_per_document == 1 and not any(name in LISTED for name in self.evaluate.baselines):
             _refuse("evaluate", self.evaluate, "lists", where=f"with one of the baselines {', '.join(LISTED)}")
 
@@ -268,9 +239,7 @@ class JobSpec(Section):
     @property
     def measures_words(self) -> bool:
         """Return True if an evaluation measures BM25, alone and with vectors: unless a text is searched by vectors."""
-        search = self.search
-        wanted = search.promise is None if search.mode == "auto" else search.mode != "dense"
-        return self.index.words and search.fuses and wanted
+        return self.index.words and self.search.fuses and self.search.mode != "dense"
 
     @property
     def chooses_beside(self) -> bool:
@@ -279,9 +248,14 @@ class JobSpec(Section):
         return judged and self.search.reranking is not None and reads is not None and reads.beside == "auto"
 
     @property
+    def chooses_beam(self) -> bool:
+        """Return True if dev queries, or documents where there are few, choose the beam."""
+        return self.search.recall is not None
+
+    @property
     def calibrates(self) -> bool:
-        """Return True if queries that training never saw tell something of a built index: a promise, or a weight."""
-        return self.search.promise is not None or self.chooses_weight or self.chooses_beside
+        """Return True if queries that training never saw tell something of a built index: a beam, or a weight."""
+        return self.chooses_beam or self.chooses_weight or self.chooses_beside
 
     def settled(self, weight: float | None) -> Self:
         """Return the spec with an automatic mode and weight of searches settled.
@@ -303,12 +277,12 @@ class JobSpec(Section):
     @property
     def rows_per_document(self) -> float:
         """Mean rows of a document in the leaf map."""
-        return 1 + (self.leaves_per_document - 1) * (self.index.spilled if self.router.spills else 1)
+        return 1 + (self.leaves_per_document - 1) * (SPILLED if self.router.spills else 1)
 
     def index_size(self, documents: int, dimension: int) -> IndexSize:
         """Estimate the size of an index over a number of documents, with vectors of size `dimension`."""
         rows = documents * self.rows_per_document
-        return IndexSize(documents, rows, dimension, self.leaves(documents), self.index.vectors)
+        return IndexSize(documents, rows, dimension, self.leaves(documents))
 
     @property
     def encoding(self) -> list[str]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from rayhier.spec.base import UnusedKeysError
 from rayhier.spec.errors import InputError
 from rayhier.spec.job import JobSpec, with_partner
+from rayhier.spec.removed import advice
 
 MAX_BYTES = 1_000_000
 """Most bytes of a spec file."""
@@ -21,7 +22,7 @@ MAX_SHOWN = 12
 """Most mistakes that one error message shows."""
 CLOSE = 0.75
 """Least similarity (difflib's ratio) of a key that a message suggests for an unknown key; a lower one would suggest
-`branching` for `teaching`."""
+keys that are not alike."""
 
 KeyPath = tuple[str | int, ...]
 
@@ -214,7 +215,8 @@ def _messages(
             path = (*path, "type")
         if problem["type"] == "too_short" and _at(tree, path)[0]:
             continue  # items are reported one by one; pydantic counts only valid ones
-        allowed.setdefault(path, []).append(_allowed(dict(problem), path, tree))
+        removed = advice(".".join(part for part in path if isinstance(part, str)), _at(tree, path)[0])
+        allowed.setdefault(path, []).append(removed or _allowed(dict(problem), path, tree))
     within = {path[:size] for path in allowed for size in range(len(path))}
     for path in within & allowed.keys():  # a mapping or a number: the mapping's mistakes say enough
         if isinstance(_at(tree, path)[0], dict):

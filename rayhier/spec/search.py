@@ -3,18 +3,18 @@
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from rayhier.spec.base import Section, UnusedKeysError
 from rayhier.spec.errors import InputError
 from rayhier.spec.index import VectorFormat
-from rayhier.spec.index_size import MOST_COMPARED, IndexSize
+from rayhier.spec.index_size import MOST_LOSSLESS, IndexSize
 
 ROWS_A_RESULT = 10
 """Rows for each result that the visited leaves hold, where `beam` is auto."""
 ROWS_A_ROOT = 32
 """Rows, for each unit of the square root of the number of rows, that the visited leaves hold at least in an index of
-more than MOST_COMPARED rows: ten a result find little there, and a row in codes costs little (docs/LOG.md)."""
+more than MOST_LOSSLESS rows: ten a result find little there, and a row in codes costs little (docs/LOG.md)."""
 LEAVES_A_VISITED = 20
 """Where `beam` is auto, a query visits at most one in this many of the index's leaves, but at least FEWEST_VISITED."""
 FEWEST_VISITED = 4
@@ -23,79 +23,70 @@ AUTO_LEVEL = 6
 """Level of a ReTreever tree by which documents are compared where `level` is auto."""
 LISTED_A_RESULT, FEWEST_LISTED = 3, 120
 """Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
-again. In an index of more than MOST_COMPARED documents, among which more come before the best by codes, twice as many
+again. In an index of more than MOST_LOSSLESS documents, among which more come before the best by codes, twice as many
 (docs/LOG.md)."""
-FEWEST_COMPARED = 1_000
-"""Least number of documents of an index in which, where `how` is auto, a query is compared with codes of all: fewer
-have no codes."""
 POOLED = 10_000
 """Most documents of the visited leaves that the cross-encoder may read with `pool: leaves`; a larger budget counts
 instead."""
 
+CACHE_BYTES = 50e9
+"""Most disk space that searches use on a machine to cache indexes. The least recently used index is removed first. An
+index that a search has open is never removed."""
 
-FEWEST_QUERIES, MOST_QUERIES, MOST_PROMISED = 20, 2_000, 0.999
-"""Fewest and most dev queries from which a `beam` of type recall is computed; its largest target, which takes 999."""
+AUTO_RECALL = 0.99
+"""Share of the exact best documents that queries are to find with the beam that they choose, where `beam` is auto."""
+FEWEST_QUERIES, MOST_QUERIES = 20, 2_000
+"""Fewest dev queries that choose a beam, and the most that do: those first by a hash of the id."""
+CHOOSING_DOCUMENTS = 1_000
+"""Documents that choose a beam as queries, where there are fewer dev queries."""
 
 Codec = Literal["flat", "fp16", "pq"]
 LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
 """Number format of the stored vectors -> the codec that keeps such vectors without loss."""
 
 
-class MassBeam(Section):
-    """A beam by probability: a query visits the leaves that are probable enough to hold its answers."""
-
-    type: Literal["mass"]
-    target: Annotated[float, Field(ge=0.5, le=1)]
-    """Share of the dev queries' answers that must lie in visited leaves; it sets the least probability of a visited
-    leaf."""
-
-
 class RecallBeam(Section):
-    """A beam by a promise: a query visits the leaves that are near enough to hold what an exact search finds."""
+    """A beam that queries choose: the smallest with which they find a share of what an exact search finds."""
 
-    type: Literal["recall"]
-    target: Annotated[float, Field(ge=0.5)]
-    """Share of the best `k` documents of an exact search that a query finds, on average over queries like the dev
-    queries; at most .999. Dev queries set how far a query goes, by conformal risk control."""
-
-    @field_validator("target")
-    @classmethod
-    def _can_be_promised(cls, value: float) -> float:
-        if value > MOST_PROMISED:
-            raise ValueError(f"at most {MOST_PROMISED}: no number of dev queries can promise that nothing is missed")
-        return value
-
-    @property
-    def least_queries(self) -> int:
-        """Fewest dev queries that can promise the target: even if they miss nothing, the next query may miss all.
-
-        >>> RecallBeam(type="recall", target=0.98).least_queries
-        49
-        """
-        return max(FEWEST_QUERIES, math.ceil(1 / (1 - self.target) - 1 - 1e-6))
+    recall: Annotated[float, Field(ge=0.5, le=0.999)]
+    """Share of the best `k` documents of an exact search that queries find, on average."""
 
 
-OWN = Field(discriminator="type")
-"""Distinguishes the sections that give every query a beam of its own."""
+class Rerank(Section):
+    """Re-ranking by a cross-encoder, within a budget of calls for each query."""
 
-
-class NoRerank(Section):
-    """No re-ranking: results keep the order of the search."""
-
-    type: Literal["none"]
-
-
-class Budget(Section):
-    """Number of calls of the cross-encoder for a query, and the documents that it may read."""
-
+    type: Literal["none", "rnr", "axn", "adacur"]
+    """`none`: results keep the order of the search. `rnr`: the first `budget` documents of the search are read. `axn`:
+    after each round, a vector is fitted to the scores so far, and finds the documents of the next round. `adacur`: as
+    `axn`, by the documents' scores for anchor queries, which were computed ahead of searches."""
     budget: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Most documents that the cross-encoder reads for a query."""
-    first: Literal["search", "random"] = "search"
-    """Order in which documents are read before any is scored: that of the search, by vectors and BM25 where it is
-    hybrid, or random."""
     pool: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["leaves", "all"] = "leaves"
     """Documents that the cross-encoder may read. `leaves`: the best 10,000 (or `budget`, if larger) of the leaves that
     the query visits. A number: so many of the best documents of these leaves. `all`: all documents of the index."""
+    rounds: Annotated[int, Field(ge=2, le=1000)] = 5
+    """Number of rounds that divide the budget evenly; the last round has the remainder too. For axn and adacur."""
+    fit: Literal["ridge", "lstsq"] = "ridge"
+    """Model by which axn predicts the scores of unread documents. `ridge`: the search's score plus a residual that
+    similar documents share. `lstsq`: least squares over the documents' vectors, as in the paper of AXN."""
+    lam: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.0
+    """Share of the search's own query vector in the vector that axn fits by `lstsq`, λ."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    @model_validator(mode="after")
+    def _each_key_counts(self) -> Self:
+        if self.type == "none":
+            self.refuse("budget", "pool", where="where type is rnr, axn or adacur")
+        if self.type in ("none", "rnr"):
+            self.refuse("rounds", where="where type is axn or adacur")
+        elif self.budget < self.rounds:
+            raise ValueError(f"budget at least rounds ({self.rounds}): a round makes a call")
+        if self.type != "axn":
+            self.refuse("fit", where="where type is axn")
+        if self.lam and self.fit == "ridge":
+            raise UnusedKeysError(["lambda"], "only where fit is lstsq")
+        return self
 
     @model_validator(mode="after")
     def _a_document_a_call(self) -> Self:
@@ -108,65 +99,10 @@ class Budget(Section):
         sizes = {"leaves": max(POOLED, self.budget), "all": rows}
         return min(sizes[self.pool] if isinstance(self.pool, str) else self.pool, rows)
 
-
-class Rnr(Budget):
-    """Retrieve and re-rank: the cross-encoder reads the first `budget` documents in the order that `first` names."""
-
-    type: Literal["rnr"]
-
     @property
-    def rounds(self) -> int:
-        """Number of rounds: 1, as all calls are made at once."""
-        return 1
-
-
-class Rounds(Budget):
-    """Re-ranking in rounds of calls: the scores of all rounds so far decide the documents of the next round."""
-
-    rounds: Annotated[int, Field(ge=2, le=1000)] = 5
-    """Number of rounds that divide the budget evenly; the last round has the remainder too."""
-
-    @model_validator(mode="after")
-    def _a_call_a_round(self) -> Self:
-        if self.budget < self.rounds:
-            raise ValueError(f"budget at least rounds ({self.rounds}): a round makes a call")
-        return self
-
-
-class AxnRerank(Rounds):
-    """Re-ranking by AXN: a query vector is fitted to the scores so far, and finds the documents of the next round."""
-
-    type: Literal["axn"]
-    fit: Literal["ridge", "lstsq"] = "ridge"
-    """Model that predicts the scores of unread documents. `ridge`: the search's score plus a residual that similar
-    documents share. `lstsq`: least squares over the documents' vectors, as in the paper of AXN."""
-    mu: Annotated[float, Field(ge=1e-9, le=1e6)] = 1.0
-    """Weight of the ridge penalty on the residual, μ, for unit vectors."""
-    lam: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.0
-    """Share of the search's own query vector in the vector that `lstsq` fits, λ."""
-
-    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
-
-    @model_validator(mode="after")
-    def _each_key_counts(self) -> Self:
-        if self.fit == "ridge":
-            if self.lam:
-                raise UnusedKeysError(["lambda"], "only where fit is lstsq")
-        else:
-            self.refuse("mu", where="only where fit is ridge")
-        return self
-
-
-class AdacurRerank(Rounds):
-    """Re-ranking by ADACUR, which predicts a document's score for a query from its scores for anchor queries.
-
-    Those were computed ahead of searches; in rounds, as for AXN, the documents with the best predictions are read.
-    """
-
-    type: Literal["adacur"]
-
-
-Rerank = Annotated[NoRerank | Rnr | AxnRerank | AdacurRerank, Field(discriminator="type")]
+    def parts(self) -> int:
+        """Number of rounds in which a query's calls are made: 1 with rnr."""
+        return 1 if self.type == "rnr" else self.rounds
 
 
 class HybridSpec(Section):
@@ -212,12 +148,9 @@ class SearchSpec(Section):
 
     k: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Number of results of a query."""
-    how: Literal["auto", "leaves", "level", "codes"] = "auto"
-    """Documents that a query is compared with. `leaves`: the documents of some leaves. `level`: all documents, by the
-    few numbers of one level of a retreever router's tree; `codes`: all documents, by four-bit codes of their vectors.
-    The best by `level` or `codes` are scored again. `auto`: by codes in an index of 1,000 to 200,000 documents, where
-    no leaves are faster, unless `beam` or `widest` is given or results are re-ranked; otherwise by leaves. A request
-    that names a beam visits leaves."""
+    how: Literal["leaves", "level"] = "leaves"
+    """Documents that a query is compared with. `leaves`: the documents of some leaves, or of all with such a `beam`.
+    `level`: all documents, by the few numbers of one level of a retreever router's tree, and the best by `finish`."""
     level: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Level h of the tree, at which a text is 2^h numbers, for `how: level`. `auto`: 6, or the tree's depth if that is
     less."""
@@ -225,14 +158,14 @@ class SearchSpec(Section):
     """Second score of the best documents by `level`: `none`, by the tree's deepest `level`, or by the encoder's
     `vectors`."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of documents that are scored again after a comparison by `level` or `codes`, or in leaves of codec `pq`.
+    """Number of documents that are rescored after a comparison by `level`, or by codes in leaves of codec `pq`.
     `auto`: three for each result, at least 120; twice as many in an index of more than 200,000 documents."""
-    beam: Annotated[int, Field(ge=1)] | Literal["auto"] | Annotated[MassBeam | RecallBeam, OWN] = "auto"
-    """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, and in an index of more
-    than 200,000 rows at least 32 √rows; at most a twentieth of all leaves, at least 4. `{type: mass, target: 0.95}`: as
-    many as each query needs, by the router's probabilities. `{type: recall, target: 0.95}`: as many as it takes to find
-    that share of the exact best `k` documents. Where no number is given, here or in a request, a query that finds fewer
-    than `k` documents visits more leaves."""
+    beam: Annotated[int, Field(ge=1)] | Literal["auto"] | RecallBeam = "auto"
+    """Most leaves that a query visits, β. `{recall: 0.98}`: the fewest with which dev queries find that share of the
+    exact best `k` documents, on average, for each number of results. If there are fewer than 20 dev queries, documents
+    are the queries. `auto`: the same with recall 0.99. In an index of more than 200,000 rows, `auto` is as many leaves
+    as hold 32 √rows and ten rows for each result, at most a twentieth of all leaves, at least 4. Where no number is
+    given, here or in a request, a query that finds fewer than `k` documents visits more leaves."""
     widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     """Most leaves that a query visits where it finds too few documents, or `all`: the number of visited leaves is
     doubled until there are `k`, or with a filter as many as `beam` leaves hold on average; at `widest` leaves the
@@ -240,23 +173,18 @@ class SearchSpec(Section):
     codec: Codec | Literal["auto"] = "auto"
     """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `pq` an eighth of a
     byte, after which the best `shortlist` rows are scored again by the stored vectors. `auto`: `pq` beyond 200,000
-    documents, where it is faster; below, and where `beam` is of type recall, the precision of the stored vectors,
+    documents, where it is faster; below, and where `beam` names a recall, the precision of the stored vectors,
     without loss."""
-    cache_gb: Annotated[float, Field(gt=0)] = 50
-    """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes. The least recently used index is
-    removed first; an index that a search has open is never removed."""
     memory_gb: Annotated[float, Field(gt=0)] | None = None
-    """Most memory, in 10⁹ bytes, that the router, codes and vectors of an opened index take, all its shard groups
-    together; mapped files are not counted, as the system drops their pages where memory is short. Where codes of all
-    documents take more, queries visit leaves; where codes in leaves do, leaves are mapped in the stored precision.
-    None: as much as `how` and `codec` take."""
+    """Most memory, in 10⁹ bytes, that the router and codes of an opened index take, all its shard groups together.
+    Mapped files are not counted, because the system drops their pages if memory is short. If `codec` is auto and codes
+    take more, leaves are mapped in the stored precision. None: as much as `codec` takes."""
     mode: Mode | Literal["auto"] = "auto"
     """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
-    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors, and so
-    where `beam` is of type recall."""
+    (`hybrid`). `auto`: of both, where the index counts words and BM25's weight is above 0; otherwise of vectors."""
     hybrid: HybridSpec = HybridSpec()
     """Fusion of the vectors' and BM25's scores."""
-    rerank: Rerank = NoRerank(type="none")
+    rerank: Rerank = Rerank(type="none")
     """Second ranking of the results by a cross-encoder: type `none`, `rnr`, `axn` or `adacur`."""
 
     @model_validator(mode="after")
@@ -266,13 +194,13 @@ class SearchSpec(Section):
         if self.how != "level":
             self.refuse("level", "finish", where="only where how is level")
         if self.how == "leaves" and self.codec in LOSSLESS.values():
-            self.refuse("shortlist", where="only where how is level or codes, or codec is pq")
-        if self.how in ("level", "codes"):
+            self.refuse("shortlist", where="only where how is level, or codec is pq")
+        if self.how == "level":
             self.refuse("beam", "widest", where="only where how is leaves")
         if self.finish == "none":
             self.refuse("shortlist", where="only where finish is not none")
         if isinstance(self.beam, RecallBeam) and self.codec == "pq":
-            raise ValueError("codec: auto, flat or fp16, where beam is of type recall: codes miss documents too")
+            raise ValueError("codec: auto, flat or fp16, where beam names a recall: codes miss documents too")
         if isinstance(self.shortlist, int) and self.shortlist < self.k:
             raise ValueError(f"shortlist at least k ({self.k}), the number of results")
         return self
@@ -289,7 +217,7 @@ class SearchSpec(Section):
             return k
         if self.shortlist != "auto":
             return max(k, self.shortlist)
-        return max(FEWEST_LISTED, LISTED_A_RESULT * k) * (1 if documents <= MOST_COMPARED else 2)
+        return max(FEWEST_LISTED, LISTED_A_RESULT * k) * (1 if documents <= MOST_LOSSLESS else 2)
 
     def at_level(self, depth: int) -> int:
         """Return the level by which documents are compared, in a tree of the given depth."""
@@ -300,23 +228,13 @@ class SearchSpec(Section):
         if self.codec != "auto":
             return self.codec
         may_lose = self.how != "level" and not isinstance(self.beam, RecallBeam)
-        pays = size.documents > MOST_COMPARED and may_lose
+        pays = size.documents > MOST_LOSSLESS and may_lose
         return "pq" if pays and self._fits(size.router + size.code_lists) else None
 
-    def by_codes(self, size: IndexSize) -> bool:
-        """Return True if a query that names no beam is compared with codes of all documents, in an index of a size."""
-        if self.how != "auto":
-            return self.how == "codes"
-        plain = self.beam == "auto" and self.widest == "all" and self.reranking is None
-        pays = plain and FEWEST_COMPARED <= size.documents <= MOST_COMPARED
-        return pays and self._fits(size.router + size.codes_of_all)
-
     def check_memory(self, size: IndexSize) -> None:
-        """Raise InputError where what `how` and `codec` ask for, or the router alone, takes more than `memory_gb`."""
+        """Raise InputError where what `codec` asks for, or the router alone, takes more than `memory_gb`."""
         needed, what = size.router, f"the router of {size.leaves:,} leaves"
-        if self.how == "codes":
-            needed, what = needed + size.codes_of_all, f"{what}, codes and vectors of {size.documents:,} documents"
-        elif self.codec == "pq":
+        if self.codec == "pq":
             needed, what = needed + size.code_lists, f"{what} and codes of {round(size.rows):,} rows"
         if not self._fits(needed):
             raise InputError(
@@ -325,12 +243,6 @@ class SearchSpec(Section):
 
     def _fits(self, needed: float) -> bool:
         return self.memory_gb is None or needed <= self.memory_gb * 1e9
-
-    def resolved(self, size: IndexSize) -> Literal["leaves", "level", "codes"]:
-        """Return what a query that names no beam is compared with in an index of a size."""
-        if self.by_codes(size):
-            return "codes"
-        return "level" if self.how == "level" else "leaves"
 
     @property
     def fuses(self) -> bool:
@@ -363,36 +275,29 @@ class SearchSpec(Section):
         mode: Mode | Literal["auto"] = self.mode
         if mode == "auto":
             pays = hybrid.fuse == "rank" or hybrid.chosen > 0
-            mode = "hybrid" if words and self.fuses and pays and self.promise is None else "dense"
+            mode = "hybrid" if words and self.fuses and pays else "dense"
         return self.model_copy(update={"mode": mode, "hybrid": hybrid})
 
     @property
-    def reranking(self) -> Rnr | AxnRerank | AdacurRerank | None:
+    def reranking(self) -> Rerank | None:
         """Settings of re-ranking; None where the spec re-ranks nothing."""
-        return None if isinstance(self.rerank, NoRerank) else self.rerank
+        return None if self.rerank.type == "none" else self.rerank
 
     def leaves_widened(self, leaves: int) -> int:
         """Return the most leaves that a query with a filter visits, in an index of `leaves` leaves."""
         return leaves if self.widest == "all" else min(self.widest, leaves)
 
     @property
-    def own_beams(self) -> bool:
-        """Return True if every query has a beam of its own, which no number of leaves limits."""
-        return isinstance(self.beam, MassBeam | RecallBeam)
-
-    @property
-    def promise(self) -> RecallBeam | None:
-        """The beam of type recall; None where `beam` is another."""
-        return self.beam if isinstance(self.beam, RecallBeam) else None
-
-    def most_visited(self, leaves: int, rows: int) -> int:
-        """Return the most leaves that a query visits: `leaves_visited`, or all where queries have their own beams."""
-        return leaves if self.own_beams else self.leaves_visited(leaves, rows)
+    def recall(self) -> float | None:
+        """Share of an exact search's best documents for which queries choose the beam; None: they choose none."""
+        if isinstance(self.beam, RecallBeam):
+            return self.beam.recall
+        return AUTO_RECALL if self.beam == "auto" and self.how == "leaves" else None
 
     def leaves_visited(self, leaves: int, rows: int) -> int:
         """Return the beam β, the most leaves that a query visits, in an index of `leaves` leaves and `rows` rows.
 
-        A document in two leaves has two rows. Where queries have their own beams, β is that of `auto`.
+        A document in two leaves has two rows. Where queries choose the beam, β is computed as if they did not.
 
         >>> SearchSpec(k=100).leaves_visited(leaves=1296, rows=10366), SearchSpec(beam=7).leaves_visited(1296, 10366)
         (65, 7)
@@ -401,6 +306,6 @@ class SearchSpec(Section):
         """
         if isinstance(self.beam, int):
             return min(self.beam, leaves)
-        least = ROWS_A_ROOT * math.sqrt(rows) if rows > MOST_COMPARED else 0
+        least = ROWS_A_ROOT * math.sqrt(rows) if rows > MOST_LOSSLESS else 0
         holding = max(ROWS_A_RESULT * self.k, least) * leaves / max(rows, 1)
         return min(leaves, max(FEWEST_VISITED, math.ceil(min(holding, leaves / LEAVES_A_VISITED))))

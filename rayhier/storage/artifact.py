@@ -111,7 +111,6 @@ class Artifact:
         return sorted(file.name for file in self.record.files if file.name.startswith(prefix))
 
     def path(self, name: str) -> Location:
-        """Return the place of the artifact's file with this name."""
         return self.root / name
 
     def local(self, prefix: str) -> Path:
@@ -151,7 +150,6 @@ def check(root: Location, file: File, mend: str) -> None:
 
 
 def stage_of(kind: str) -> str:
-    """Return the name of the stage that makes artifacts of a kind."""
     stages = {"generated": "generate", "vectors": "embed", "model": "train", "calibration": "calibrate"}
     return stages.get(kind, kind)
 

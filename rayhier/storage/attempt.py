@@ -82,6 +82,11 @@ class Attempt:
         if self._mine():
             self._write_owner(0)
 
+    @property
+    def is_new(self) -> bool:
+        """Return True if this process began the attempt; False if it took over another's work."""
+        return self._claim == 0
+
     def publish(self, kind: Kind, inputs: dict[str, str], output: Output) -> Artifact:
         """Publish all files below `root` except scratch, and return the artifact; of several runs the first one wins.
 

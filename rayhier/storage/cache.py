@@ -131,7 +131,6 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _note(folder: Path, digests: dict[str, str]) -> None:
-    """Write down the stamps and digests of a folder's files."""
     stamps = _stamps(folder)
     (folder / FILES).write_text(json.dumps({name: (stamps[name][:TOLD], digests[name]) for name in digests}))
 

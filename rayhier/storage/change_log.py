@@ -77,7 +77,6 @@ class Change:
         return self.table[key_of(self.table.column_names)].combine_chunks().unique()
 
     def packed(self) -> bytes:
-        """Return the bytes of the change's object."""
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         with pa.ipc.new_stream(sink, self.table.schema, options=options) as stream:

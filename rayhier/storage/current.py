@@ -10,7 +10,7 @@ from rayhier.storage.artifact import OLDER, Artifact
 from rayhier.storage.paths import Location
 
 NAME = "current.json"
-FORMAT = 3
+FORMAT = 4
 
 
 class Current(BaseModel):

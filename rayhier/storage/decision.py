@@ -30,5 +30,4 @@ class Decision(BaseModel):
         return cls.model_validate(files.read_json(root / cls.file)) if cls.file in files.below(root) else None
 
     def write(self, root: Location) -> None:
-        """Write the decision below `root`."""
         files.write_json(root / self.file, self.model_dump(mode="json"))

@@ -236,7 +236,6 @@ def read_metadata(path: Location) -> pq.FileMetaData:
 
 
 def write_json(path: Location, value: object) -> None:
-    """Write `value` to a file as indented JSON, in one step."""
     replace(path, to_json(value))
 
 

@@ -56,6 +56,5 @@ def ask(key: str, path: str, revision: str | None) -> str:
 
 
 def _first(error: Exception) -> str:
-    """Type and first line of an error."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {text[:200]}"

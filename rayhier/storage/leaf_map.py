@@ -48,12 +48,17 @@ REMEMBERED = 8
 Stamp = tuple[int, int, int, int]
 BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
+CARRIED = (
+    "a map moved its vectors from another model's (rayhier run --carry of 0.2.0), which is removed; allowed: rayhier "
+    "index embed WORKDIR of 0.2.0 first; or rayhier run SPEC without WORKDIR/current.json, which builds the index "
+    "again and leaves changes of documents behind"
+)
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
 Change = Literal[
     "build", "add", "upsert", "delete", "fold", "maintain", "pack", "compact", "rollback", "carry", "embed"
 ]
-"""Operation that published a version of the leaf map."""
+"""Operation that published a version of the leaf map; only rayhier 0.2.0 publishes `embed`."""
 
 
 class Sidecar(BaseModel):
@@ -109,9 +114,6 @@ class Shard(BaseModel):
     apply."""
     sidecars: dict[str, Sidecar] = {}
     """Name of a further column -> the file that holds it."""
-    carried: bool = False
-    """True where another model's vectors were moved into the space of the leaf map's model by a map: they are near the
-    true ones, which take their place once the texts are encoded."""
     postings: File | None = None
     """Parquet file of the words in the shard's documents, of the columns `schemas.POSTINGS`; None: not counted."""
 
@@ -194,8 +196,6 @@ class Manifest(BaseModel):
     since."""
     removed: list[Removal] = []
     """Files of ids that were removed since the build or last compaction."""
-    carried: int = 0
-    """Number of rows of the build, each a document's first, whose vectors were carried and not encoded yet."""
     log: int = 0
     """Number of the last change of the change log that the files hold."""
     revision: Revision | None = None
@@ -245,7 +245,7 @@ class Manifest(BaseModel):
     @property
     def size(self) -> IndexSize:
         """Size of the index, by which searches make their automatic choices."""
-        return IndexSize(self.documents, self.rows, self.dimension, self.leaves, self.vectors)
+        return IndexSize(self.documents, self.rows, self.dimension, self.leaves)
 
 
 @dataclass(frozen=True)
@@ -583,6 +583,10 @@ def _parsed(path: Location) -> Manifest:
         raise InputError(f"{error}; {MEND}") from None
     if saved.get("format") != FORMAT:
         raise InputError(f"{path}: format {saved.get('format')}, not {FORMAT}: {OLDER}")
+    if saved.pop("carried", 0):
+        raise InputError(f"{path}: {CARRIED}")
+    for shard in saved.get("shards", []):
+        shard.pop("carried", None)  # False: 0.2.0 wrote it
     try:
         return Manifest.model_validate(saved)
     except ValidationError as error:

@@ -34,7 +34,6 @@ class Ledger:
         return entry if all(self._is_whole(file) for file in entry.files) else None
 
     def enter(self, key: str, entry: LedgerEntry) -> LedgerEntry:
-        """Write the entry of the finished output `key`, and return it; an entry that is there is replaced."""
         saved = {"files": [file.model_dump() for file in entry.files], "counts": entry.counts}
         files.write_json(self.folder / f"{key}.json", saved)
         return entry

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, FileCorpus, Jsonl, Judgements, MsMarco, Parquet, TextFiles
+from rayhier.spec.corpus import Beir, FileCorpus, Judgements, MsMarco, OwnFiles, TextFiles
 from rayhier.storage import paths
 
+SUFFIXES = (".txt", ".md", ".rst")
+"""Endings of text files; capitals do not count."""
 SPLITS = ("train", "dev", "test")
 BEIR = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
 ALONE = "documents alone are a corpus of type jsonl, as in specs/unsupervised.yaml"
@@ -37,7 +39,6 @@ class Listing:
 
     @property
     def all(self) -> tuple[NamedFile, ...]:
-        """All files of the corpus, under distinct names."""
         return (*self.documents, *self.queries, *self.judgements.values())
 
 
@@ -48,10 +49,8 @@ def find(spec: FileCorpus) -> Listing:
             return _beir(paths.resolve("corpus.path", spec.path))
         case MsMarco():
             return _msmarco(paths.resolve("corpus.path", spec.path))
-        case Jsonl():
-            return _listed(spec, ".jsonl")
-        case Parquet():
-            return _listed(spec, ".parquet")
+        case OwnFiles():
+            return _listed(spec, f".{spec.type}")
 
 
 def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
@@ -61,7 +60,7 @@ def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
     """
     folder = paths.resolve("corpus.path", spec.path)
     _check_folder(folder, "a folder of text files")
-    endings = tuple(suffix.lower() for suffix in spec.suffixes)
+    endings = SUFFIXES
     files = list[NamedFile]()
     for place, folders, names in os.walk(folder, onerror=_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -70,8 +69,8 @@ def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
         paths_ = (Path(place, name) for name in [*linked, *shown])
         files += [NamedFile(path.relative_to(folder).as_posix(), path) for path in paths_]
     if all(file.path.is_symlink() for file in files):
-        allowed = ", ".join(f"*{suffix}" for suffix in spec.suffixes)
-        raise InputError(f"corpus.path: {folder} holds no {allowed}; allowed: a folder of such files, corpus.suffixes")
+        allowed = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+        raise InputError(f"corpus.path: {folder} holds no {allowed}; allowed: a folder of such files")
     return tuple(sorted(files, key=lambda file: file.name))
 
 
@@ -120,7 +119,7 @@ def _check_folder(folder: Path, allowed: str) -> None:
         raise InputError(f"corpus.path: got {str(folder)!r}, no such folder; allowed: {allowed}")
 
 
-def _listed(spec: Jsonl | Parquet, suffix: str) -> Listing:
+def _listed(spec: OwnFiles, suffix: str) -> Listing:
     documents = _files("documents", spec.documents, suffix)
     queries = _files("queries", spec.queries, suffix) if spec.queries is not None else ()
     both = {file.path for file in documents} & {file.path for file in queries}

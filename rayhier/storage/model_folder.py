@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,17 @@ def weight_files(folder: Path, key: str = KEY) -> list[Path]:
     pickled = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     problem = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
     raise InputError(f"{key}: {folder} {problem}; allowed: weights in {WEIGHTS}, no other format is read")
+
+
+def matrices(folder: Path) -> int:
+    """Count the numbers in the matrices of a transformer's folder, without embeddings: multiply-adds of one token."""
+    count = 0
+    for file in weight_files(folder):
+        with file.open("rb") as opened:
+            header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+        shapes = [entry["shape"] for name, entry in header.items() if "shape" in entry and "embedding" not in name]
+        count += sum(math.prod(shape) for shape in shapes if len(shape) > 1)
+    return count
 
 
 def _shards(index: Path, key: str) -> list[Path]:

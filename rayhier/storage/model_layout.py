@@ -110,7 +110,6 @@ def _read(folder: Path) -> Layout:
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """Kind and folder of each module, in order."""
     path = folder / "modules.json"
     if not path.is_file():
         return [("Transformer", folder)]
@@ -184,7 +183,6 @@ def _check_names(path: Path, settings: dict[str, Any]) -> None:
 
 
 def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
-    """All prompts by name, and the name of the prompt put before every text."""
     path = folder / PROMPTS
     settings = files.read_json(path) if path.is_file() else {}
     prompts, name = dict(settings.get("prompts") or {}), settings.get("default_prompt_name")

@@ -97,7 +97,6 @@ def sweep(root: Location) -> None:
 
 
 def _every(root: Location) -> list[tuple[Location, int]]:
-    """All pin files, each with the version that it pins."""
     pins = []
     for kind in (READS, WRITES):
         for path in (root / PINS).glob(f"{kind}*.json"):

@@ -160,7 +160,6 @@ class Remote:
         return cast("BinaryIO", io.BufferedReader(_Reader(self, self.stat().st_size), CHUNK_BYTES))
 
     def read_range(self, begin: int, length: int) -> bytes:
-        """Read `length` bytes of the object, from byte `begin` on."""
         with self._errors():
             return bytes(obstore.get_range(_store(self.bucket), self.key, start=begin, length=length))
 
@@ -271,7 +270,6 @@ def _open(bucket: str, **options: Any) -> Any:
 
 
 def _said(error: Exception) -> str:
-    """The store's error message in one line, cut to SAID characters."""
     text = str(error).partition("\n\nDebug source")[0]
     answer = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.DOTALL)
     line = " ".join((f"{answer[1]}: {answer[2]}" if answer else text).split())

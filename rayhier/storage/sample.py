@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rayhier.spec.corpus import FileCorpus, Limits, MsMarco, Parquet, Passages
+from rayhier.spec.corpus import FileCorpus, Limits, MsMarco, OwnFiles, Passages
 
 MOST, MOST_BYTES = 1_000, 4 << 20
 """MOST: most documents of a sample. MOST_BYTES: most bytes read of a file of lines, or of a parquet file's texts."""
@@ -35,7 +35,7 @@ def _texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
     """The text of each row; "" where it is missing, None where the row cannot be read."""
     name = spec.row_columns.text
     match spec:
-        case Parquet():
+        case OwnFiles(type="parquet"):
             yield from _of_parquet(path, name)
         case MsMarco():
             yield from (_of_table(line) for line in _lines(path))
@@ -44,7 +44,6 @@ def _texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Lines that are not blank and end within the first MOST_BYTES of a file."""
     with path.open("rb") as opened:
         lines = opened.read(MOST_BYTES).split(b"\n")
         if opened.read(1):

@@ -44,7 +44,6 @@ class Process:
 
     @classmethod
     def here(cls) -> "Process":
-        """Describe this process."""
         pid, machine = os.getpid(), _machine()
         return cls(pid, socket.gethostname(), machine, None if machine is None else _started(pid))
 

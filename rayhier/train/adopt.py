@@ -32,14 +32,14 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, relevant
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.adoption import MEASURE, Adoption, Source
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact
-from rayhier.search.fusion_weight import WEIGHTS
-from rayhier.search.fusion_weight import best as best_weight
-from rayhier.search.hybrid import Lexical, fused
+from rayhier.search.segment.exact import exact
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.fusion_weight import WEIGHTS
+from rayhier.search.words.fusion_weight import best as best_weight
+from rayhier.search.words.hybrid import Lexical, fused
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import HybridSpec
-from rayhier.train.encoder import EncoderPhase
+from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.tower import HeadTower, Side, Tower, divided
 
@@ -74,12 +74,10 @@ class Searches:
 
     @cached_property
     def words(self) -> Words | None:
-        """BM25 over the documents' rows, counted at first use; None where queries are searched by vectors."""
         return None if self._count is None else self._count()
 
     @property
     def mode(self) -> str:
-        """How queries are searched: `hybrid` or `dense`."""
         return "dense" if self._count is None else "hybrid"
 
     def values(self, queries: Queries, query_QM: Floats, document_NM: Floats) -> Values:
@@ -98,19 +96,19 @@ class Searches:
         dense = exact(query_QM, document_NM, self.ids, self.results, DEPTH)
         dense = replace(dense, documents=dense.documents.select([ID]))
         lexical = self._lexical(self.words, queries.texts, query_QM, document_NM)
-        return np.stack([judge.values(self._fused(dense, lexical, weight))[MEASURE] for weight in WEIGHTS])
+        rankings = (
+            fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), DEPTH, cosines=self.cosines)
+            for weight in WEIGHTS
+        )
+        return np.stack([judge.values(ranking)[MEASURE] for ranking in rankings])
 
     def _lexical(self, words: Words, texts: Sequence[str], query_QM: Floats, document_NM: Floats) -> Lexical:
-        """Rank rows by BM25, with their scores by vectors."""
         score_QK, row_QK = words.best(texts, DEPTH)
         base_QK = np.einsum("qkm,qm->qk", document_NM[row_QK], query_QM)
         base_QK = np.where(row_QK < 0, -np.inf, base_QK).astype(np.float32)
         nothing_Q = np.zeros(len(texts), np.int64)
         table = pa.table({ID: self.results})
         return Lexical(Ranking(score_QK, row_QK, table, nothing_Q, nothing_Q, nothing_Q), base_QK)
-
-    def _fused(self, dense: Ranking, lexical: Lexical, weight: float) -> Ranking:
-        return fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), DEPTH, cosines=self.cosines)
 
 
 def at_best(value_WQ: Values) -> Values:
@@ -211,10 +209,6 @@ def by_folds(
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
 ) -> Asked:
-    """Train without each fold, from the weights `before`, and search for its queries. The tower keeps its weights.
-
-    Arguments are those of `decide`.
-    """
     parts, trained = [NOTHING_ASKED], weights(tower.module)
     for fold in folds(examples, searches.documents):
         restore(tower.module, before)
@@ -243,18 +237,15 @@ def _values(
 
 
 def weights(module: nn.Module) -> dict[str, Tensor]:
-    """Return copies of the weights that train, by name."""
     return {name: value.detach().clone() for name, value in module.named_parameters() if value.requires_grad}
 
 
 @torch.no_grad()
 def restore(module: nn.Module, before: dict[str, Tensor]) -> None:
-    """Give a module the weights that `weights` returned."""
     for name, value in module.named_parameters():
         if name in before:
             value.copy_(before[name])
 
 
 def is_changed(module: nn.Module, before: dict[str, Tensor]) -> bool:
-    """Return True if any weight differs from those that `weights` returned before training."""
     return any(not torch.equal(value, before[name]) for name, value in module.named_parameters() if name in before)

@@ -50,7 +50,6 @@ def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = 
 
 
 def has_dev(corpus: Artifact) -> bool:
-    """Return True if a corpus has judgements of dev queries."""
     return bool(corpus.record.counts["splits"]["dev"]["relevant"])
 
 

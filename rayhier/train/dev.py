@@ -13,7 +13,7 @@ from rayhier.dataset.documents import Documents
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, new_answers
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.exact import exact
+from rayhier.search.segment.exact import exact
 
 MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100
@@ -33,7 +33,7 @@ class DevJudge:
         if new_Q.any() and not new_Q.all():
             self.groups[" new"] = new_Q
 
-    def measured(self, ranking: Ranking) -> "Measured":
+    def measured(self, ranking: Ranking) -> "DevMeasured":
         """Compute each measure's mean over all queries and over those with new answers, named like `R@100 new`.
 
         Also computes each query's contribution to the mean of these values.
@@ -44,11 +44,11 @@ class DevJudge:
             for name, value_Q in values.items():
                 measures[f"{name}{group}"] = float(value_Q[in_group_Q].mean())
                 share_Q += np.where(in_group_Q, value_Q, 0) * len(in_group_Q) / in_group_Q.sum()
-        return Measured(measures, share_Q / len(measures))
+        return DevMeasured(measures, share_Q / len(measures))
 
 
 @dataclass(frozen=True)
-class Measured:
+class DevMeasured:
     """Measures on dev: values by name, and each query's contribution [queries]; both have the same mean."""
 
     values: dict[str, float]
@@ -56,11 +56,10 @@ class Measured:
 
     @property
     def dev(self) -> float:
-        """Mean of the measures; a higher one is better."""
         return float(np.mean(list(self.values.values())))
 
 
-def error_to_best(measured: Measured, kept: dict[str, Tensor]) -> float:
+def error_to_best(measured: DevMeasured, kept: dict[str, Tensor]) -> float:
     """Compute the standard error of the difference, over queries, between a measurement and the best so far.
 
     `kept["top"]` holds the best measurement's contributions [queries], empty before the first; a better `measured`
@@ -79,6 +78,5 @@ class ExactMeasure:
         self.judge = DevJudge(queries, MEASURES, answers)
         self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
-    def __call__(self, document_NM: Floats, dev_QM: Floats) -> Measured:
-        """Search with dev queries' vectors [q, m] among documents' [n, m]; returns nDCG@10 and R@100."""
+    def __call__(self, document_NM: Floats, dev_QM: Floats) -> DevMeasured:
         return self.judge.measured(exact(dev_QM, document_NM, self.ids, self.results, DEPTH))

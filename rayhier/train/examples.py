@@ -92,7 +92,6 @@ class KnownPositives:
     first_N: Ints
 
     def __call__(self, query_X: Ints, document_X: Ints) -> np.ndarray:
-        """Return booleans, True where a document is a known answer of a query; both arrays of rows are broadcast."""
         key = query_X * self.documents + self.first_N[document_X]
         place = np.searchsorted(self.key_P, key).clip(max=len(self.key_P) - 1)
         return np.asarray(self.key_P[place] == key)
@@ -112,7 +111,6 @@ class KnownPositives:
         return known_ND
 
     def most(self) -> int:
-        """Return the largest number of known answers of any query."""
         return int(np.unique(self.key_P // self.documents, return_counts=True)[1].max())
 
 

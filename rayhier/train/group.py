@@ -16,8 +16,6 @@ from rayhier.arrays import Ints
 
 
 class WorkerGroup:
-    """The process group of this worker, or a group of one worker where no process group was started."""
-
     def __init__(self) -> None:
         started = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if started else 0
@@ -28,10 +26,7 @@ class WorkerGroup:
         return [np.asarray(part) for part in np.array_split(rows, self.size)]
 
     def gather(self, x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Gather every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each worker.
-
-        `sizes` are the workers' numbers of rows.
-        """
+        """Gather every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each worker."""
         if self.size == 1:
             return x_ND
         gathered: Tensor = _Gather.apply(x_ND, tuple(sizes), self.rank)  # type: ignore[no-untyped-call]
@@ -59,7 +54,6 @@ class WorkerGroup:
             cast("Tensor", parameter.grad).copy_(summed.view_as(parameter))
 
     def agree(self, value: Any) -> Any:
-        """Return the first worker's value on every worker."""
         if self.size == 1:
             return value
         values = [value]
@@ -67,7 +61,6 @@ class WorkerGroup:
         return values[0]
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Overwrite tensors, in place, with those of the first worker."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor.data, src=0)
@@ -102,5 +95,4 @@ def _collect(x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def _device() -> torch.device:
-    """Return the device on which the process group exchanges tensors."""
     return torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")

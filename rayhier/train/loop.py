@@ -6,10 +6,11 @@ measures, and keeps the history and the best weights; the other workers only sha
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from safetensors import safe_open
@@ -57,7 +58,6 @@ class Learner:
         group: WorkerGroup | None = None,
         descent: Descent | None = None,
     ) -> None:
-        """Copy the first worker's weights to every worker; `rates` are the learning rates of the modules, in order."""
         self.modules, self.group, self.descent = dict(modules), group or WorkerGroup(), descent or Descent()
         self.parameters = list(self.learned().values())
         self.group.copy_from_first(self.parameters)
@@ -69,7 +69,6 @@ class Learner:
         """Further tensors that a checkpoint must hold, by name."""
 
     def learned(self) -> dict[str, Tensor]:
-        """Return every parameter that trains, by name."""
         return {
             f"{part}.{name}": value
             for part, module in self.modules.items()
@@ -95,7 +94,6 @@ class Learner:
         self.version += 1
 
     def state(self) -> dict[str, Tensor]:
-        """Return copies of the trained weights, by name."""
         return {name: value.detach().cpu().clone() for name, value in self.learned().items()}
 
     @torch.no_grad()
@@ -106,33 +104,25 @@ class Learner:
         self.version += 1
 
     def share(self) -> None:
-        """Copy the first worker's weights to every worker."""
         self.group.copy_from_first(self.parameters)
         self.version += 1
 
 
-class Phase(Protocol):
-    """Interface of a phase of training, such as that of an encoder or of a router, which a `Loop` runs."""
+class Phase(ABC):
+    """A phase of training, such as that of an encoder or of a router, which a `Loop` runs."""
 
-    @property
-    def learner(self) -> Learner:
-        """The modules that this phase trains, and their workers."""
+    learner: Learner
+    """The modules that this phase trains, and their workers."""
+    epochs: int
+    """Number of passes over the examples."""
+    measure_every: int
+    """Number of passes from one measurement to the next; the last pass is always measured."""
 
-    @property
-    def epochs(self) -> int:
-        """Number of passes over the examples."""
-
-    @property
-    def measure_every(self) -> int:
-        """Number of passes from one measurement to the next; the last pass is always measured."""
-
-    @property
-    def patience(self) -> int | None:
-        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last pass."""
-
+    @abstractmethod
     def run_pass(self, epoch: int) -> dict[str, float]:
         """Run one pass over the examples, on every worker; returns values for the history, such as losses."""
 
+    @abstractmethod
     def measure(self) -> dict[str, float]:
         """Measure the current weights on dev, on every worker; the first worker's result counts.
 
@@ -140,7 +130,7 @@ class Phase(Protocol):
         given: the standard error of its difference to the best so far.
         """
 
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027  most phases have nothing left to do
         """Do the phase's last work, on every worker, after the best weights are restored."""
 
 
@@ -160,12 +150,10 @@ class Loop:
         """Losses and measures after each measured pass; kept on the first worker only, like `best`."""
         self.best: dict[str, Tensor] = {}
         self.stopped = False
-        """True where training ended early: no higher `dev` for as long as the phase's patience, or dev perfect at the
-        start."""
+        """True if dev was perfect before training, so that nothing was trained."""
 
     @property
     def ended(self) -> bool:
-        """True if every pass is done or training ended early."""
         return self.started and (self.stopped or self.epoch >= self.phase.epochs)
 
     def start(self) -> dict[str, float] | None:
@@ -194,25 +182,12 @@ class Loop:
             self.history.append(row)
             if best_row(self.history) is row:
                 self.best = self.learner.state()
-        if self.phase.patience is not None:
-            self.stopped = self.group.agree(self._since_best() >= self.phase.patience)
         if self.epoch == 0:
-            perfect = row is not None and row["dev"] >= self.enough and self._dev_queries() >= FEW_DEV
+            perfect = row is not None and row["dev"] >= self.enough and len(self.learner.kept.get("top", ())) >= FEW_DEV
             self.stopped = self.group.agree(perfect)
         return row
 
-    def _dev_queries(self) -> int:
-        """Return the number of dev queries whose measures the phase keeps; 0 where it keeps none."""
-        top = self.learner.kept.get("top")
-        return 0 if top is None else top.numel()
-
-    def _since_best(self) -> int:
-        """Return the number of measurements after the best one."""
-        values = [row["dev"] for row in self.history]
-        return len(values) - 1 - values.index(max(values)) if values else 0
-
     def save(self, path: Path) -> None:
-        """Write a checkpoint: all state that training changes, as one safetensors file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = self.learner.state() | {f"kept.{name}": tensor for name, tensor in self.learner.kept.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
@@ -224,7 +199,6 @@ class Loop:
         save_file(tensors, path, metadata={"position": position})
 
     def load(self, path: Path) -> None:
-        """Restore the state of a checkpoint that `save` wrote."""
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             position: dict[str, Any] = json.loads(file.metadata()["position"])

@@ -16,22 +16,19 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.model.adoption import Adoption, Source
 from rayhier.model.router import TrainedRouter
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact
+from rayhier.search.segment.exact import exact
+from rayhier.search.words.bm25 import Words
 from rayhier.spec import JobSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, RetreeverTraining
 from rayhier.storage.artifact import Artifact
 from rayhier.train.adopt import Searches, decide, is_changed, restore, weights
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast, EncoderPhase, Measure
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
-from rayhier.train.ehi.dev import DevMeasure
-from rayhier.train.ehi.joint import Joint
-from rayhier.train.encoder import EncoderPhase, Measure
+from rayhier.train.ehi import DevMeasure, Joint
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.nodes import node_router
+from rayhier.train.hce.hce import Hce, node_router
 from rayhier.train.hce.pseudo import pseudo_pairs
 from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.learned_ivf.router_phase import build_router_phase
@@ -44,8 +41,6 @@ from rayhier.train.tower import Tower
 
 @dataclass(frozen=True)
 class Material:
-    """Data that every training method reads."""
-
     documents: Documents
     examples: Examples
     dev: Queries
@@ -65,18 +60,13 @@ class Material:
     """Kind of the dev queries: judged, or what stands for these."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The trained router, and whether the trained encoder is kept; None where no encoder trained by itself."""
-
-    router: TrainedRouter
-    adoption: Adoption | None = None
-
-
-def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Callable[[str, Phase], None]) -> Trained:
+def train(
+    spec: JobSpec, seed: int, tower: Tower, material: Material, run: Callable[[str, Phase], None]
+) -> tuple[TrainedRouter, Adoption | None]:
     """Make the training phases of a spec, and call `run` with each phase's name and the phase, in order.
 
-    The encoder is in `tower`: the trained one, or where `encoder.adopt` does not keep it, the base encoder.
+    Returns the router, and whether the trained encoder is kept; None where no encoder trained by itself. The encoder is
+    in `tower`: the trained one, or where `encoder.adopt` does not keep it, the base encoder.
     """
     examples, dev, documents = material.examples, material.dev, material.documents
     answers = examples.answers(documents.results)
@@ -108,32 +98,31 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
         case EhiTraining() as training, EhiRouting() as router:
             joint = Joint(tower, examples, router, training, seed, DevMeasure(dev, documents.results, answers))
             run("joint", joint)
-            return Trained(joint.router)
+            return joint.router, None
         case ContrastTraining() as training, LearnedIvfRouting() as router:
             contrast = partial(Contrast, spec=training, seed=seed, measure=exact_measure)
             phase = contrast(tower, examples)
             adoption = adopted(phase, contrast) if "encoder" in material.phases else None
-            return Trained(learned_ivf(phase, router), adoption)
+            return learned_ivf(phase, router), adoption
         case HceTraining() as training, LearnedIvfRouting() | HceRouting() as router:
             make_hce = partial(_hce, spec=training, seed=seed, material=material, measure=exact_measure)
             hce = make_hce(tower, examples)
             if isinstance(router, HceRouting):  # its leaves are the nodes that were trained with the encoder
                 run("encoder", hce)
-                return Trained(node_router(hce, router))
+                return node_router(hce), None
             adoption = adopted(hce, make_hce)
-            return Trained(learned_ivf(hce, router), adoption)
+            return learned_ivf(hce, router), adoption
         case RetreeverTraining() as training, RetreeverRouting() as router:
             contrast, adoption = partial(Contrast, spec=training.contrast, seed=seed, measure=exact_measure), None
             if "encoder" in material.phases:
                 adoption = adopted(contrast(tower, examples), contrast)
             measure = SizesMeasure(dev, documents, answers, router.leaves)
             grown = grow(tower, examples, router, training, seed, measure, run, material.read, material.held_N)
-            return Trained(grown, adoption)
+            return grown, adoption
     raise AssertionError(f"{spec.train.type} with {spec.router.type}: refused by the spec")
 
 
 def _hce(tower: Tower, examples: Examples, spec: HceTraining, seed: int, material: Material, measure: Measure) -> Hce:
-    """Make HCE's training of a tower on examples, whitened at its start where the spec says so."""
     pseudo = pseudo_pairs(spec.pseudo_queries, tower, material.spans, material.titled)
     start_whitened(tower, spec, material.spans, measure)
     return Hce(tower, examples, pseudo, spec, seed, measure)

@@ -26,6 +26,7 @@ from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
+from rayhier.spec.train.common import MOST_DOCUMENTS
 from rayhier.storage import arrow, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
@@ -158,10 +159,7 @@ def _fit(trainer: TorchTrainer) -> None:
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes encoder, router and measures.
-
-    `config` holds the spec, the seed, and the paths of model and artifacts, as `build` gives them.
-    """
+    """Train on a Ray Train worker, from the newest checkpoint; the first worker writes encoder, router and measures."""
     spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
     torch.set_num_threads(spec.cluster.train.cpus)
     root, scratch = locate(config["root"]), locate(config["scratch"])
@@ -169,7 +167,7 @@ def train_worker(config: dict[str, Any]) -> None:
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
     generated = None if config["generated"] is None else Artifact.open(locate(config["generated"]))
-    choice = sampled(corpus, spec.train.most_documents, generated)
+    choice = sampled(corpus, MOST_DOCUMENTS, generated)
     documents = load_documents(corpus, vectors, choice)
     examples = load_examples(spec.train, corpus, vectors, documents, generated)
     dev, spans = dev_and_spans(corpus, vectors, documents, generated)
@@ -186,15 +184,15 @@ def train_worker(config: dict[str, Any]) -> None:
     material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N, source)
     with ExitStack() as stack:
         run = Run(spec, spec.cluster.train, phases, config, stack)
-        trained = train(spec, seed, tower, material, run)
+        router, adoption = train(spec, seed, tower, material, run)
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:
         tower.save(Path(config["model"]), spec.encoder.max_length, folder)
     with files.filling(root / "router") as folder:
-        save_router(trained.router, folder)
-    if trained.adoption is not None:
-        trained.adoption.write(root)
+        save_router(router, folder)
+    if adoption is not None:
+        adoption.write(root)
     files.write_json(root / METRICS, run.history)
 
 
@@ -204,7 +202,6 @@ class Run:
     def __init__(
         self, spec: JobSpec, workers: TrainWorkers, epochs: dict[str, int], config: dict[str, Any], stack: ExitStack
     ) -> None:
-        """Take what `run_workers` gave in `config`; what is open is closed with `stack`."""
         self.workers, self.epochs = workers, epochs
         self.progress: Queue = config["progress"]
         self.group = WorkerGroup()
@@ -245,7 +242,6 @@ class Run:
         phase.finish()
 
     def _saved(self, target: Path) -> Path:
-        """Copy the newest checkpoint's files to `target`, where they stay as long as the run."""
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
@@ -253,7 +249,6 @@ class Run:
         return target
 
     def _save(self) -> None:
-        """Report to Ray from every worker; the first saves the checkpoint."""
         metrics = {"epoch": sum(loop.epoch for loop in self.loops.values())}
         if self.group.rank > 0:
             ray.train.report(metrics)
@@ -304,7 +299,6 @@ def _scaling(workers: TrainWorkers) -> ScalingConfig:
 
 
 def _follow(progress: Queue, bar: Bar, finished: threading.Event) -> None:
-    """Show the first worker's measures in the progress bar until the run is over."""
     while not finished.is_set():
         try:
             row = progress.get(timeout=0.5)

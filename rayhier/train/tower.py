@@ -35,15 +35,12 @@ class Tower(Protocol):
     """Interface of a trainable encoder, which encodes rows of queries, documents, dev queries or pseudo-queries."""
 
     @property
-    def module(self) -> nn.Module:
-        """The module whose parameters train."""
+    def module(self) -> nn.Module: ...
 
     @property
-    def device(self) -> torch.device:
-        """Device on which vectors are computed."""
+    def device(self) -> torch.device: ...
 
-    def size(self, side: Side) -> int:
-        """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
+    def size(self, side: Side) -> int: ...
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
         """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
@@ -64,22 +61,18 @@ class HeadTower:
         self.device = device
 
     def size(self, side: Side) -> int:
-        """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
         return len(self.stored[side])
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] from the stored vectors of a side's texts at `rows` [n], with gradient."""
         vectors: Tensor = self.module(torch.from_numpy(self.stored[side][rows]).to(self.device))
         return vectors
 
     @torch.no_grad()
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient, in batches."""
         parts = [self.encode(side, part) for part in np.array_split(rows, max(1, -(-len(rows) // TOWER_ROWS)))]
         return torch.cat(parts)
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
-        """Write the base encoder as a sentence-transformers folder, with the head where it trains."""
         save_encoder(base, self.module, max_length, folder, trained=self.module.weight.requires_grad)
 
 
@@ -113,19 +106,15 @@ class TextTower:
 
     @property
     def device(self) -> torch.device:
-        """Device on which vectors are computed."""
         return self.encoder.device
 
     def size(self, side: Side) -> int:
-        """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
         return len(self.texts[side])
 
     def give(self, side: Side, texts: Sequence[str]) -> None:
-        """Replace the texts of a side: queries, documents, dev queries or pseudo-queries."""
         self.texts[side] = pa.chunked_array([pa.array(texts, pa.string())])
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
         if not len(rows):
             return torch.zeros(0, self.encoder.dimension, device=self.device, requires_grad=torch.is_grad_enabled())
         tokens = self.encoder.tokenise(self._texts(side, rows))
@@ -151,7 +140,6 @@ class TextTower:
                 self.module.eval()
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient."""
         with self._autocast():
             return torch.from_numpy(self.encoder.encode(self._texts(side, rows))).to(self.device)
 
@@ -171,7 +159,6 @@ class TextTower:
             return self.module.hidden(ids_NT, mask_NT).float()[back], mask_NT[back]
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  needs no base
-        """Write the trained encoder with all its weights as a sentence-transformers folder; `base` is not read."""
         save_trained(self.module, max_length, folder)
 
     def _texts(self, side: Side, rows: Ints) -> list[str]:

@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 from benchmarks.history.toy_index import documents, tiny_bert
+
 from rayhier.__main__ import main
 from tests.integration.in_process import make
 

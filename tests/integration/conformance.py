@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from rayhier.search.answer import Answer
-from rayhier.search.searcher import Searcher
+from rayhier.search.request.answer import Answer
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.models import AnswerBody, SearchResponse
@@ -32,7 +32,7 @@ FORMS = [
 """Paths to write, and what a router might take for them."""
 
 
-def conforms(url: str, searcher: Searcher, built: Path, groups: list[str]) -> None:
+def conforms(url: str, searcher: Snapshot, built: Path, groups: list[str]) -> None:
     """Hold a server at an address against offline search of the same index, and against what the API promises."""
     client = Client(url, TOKEN)
     _says_what_it_serves(client, searcher, groups)
@@ -45,7 +45,7 @@ def conforms(url: str, searcher: Searcher, built: Path, groups: list[str]) -> No
     _is_healthy(url)
 
 
-def writes(url: str, searcher: Searcher) -> None:
+def writes(url: str, searcher: Snapshot) -> None:
     """Hold a server that writes to its promises about changes and versions."""
     client = Client(url, WRITE_TOKEN, timeout=60.0)
     _a_change_is_seen_by_the_next_search(client, searcher)
@@ -53,7 +53,7 @@ def writes(url: str, searcher: Searcher) -> None:
     _a_version_is_published_again(client, searcher)
 
 
-def _a_change_is_seen_by_the_next_search(client: Client, searcher: Searcher) -> None:
+def _a_change_is_seen_by_the_next_search(client: Client, searcher: Snapshot) -> None:
     size, names = searcher.manifest.documents, [f"new{number}" for number in range(20)]
     for number, name in enumerate(names, 1):
         told = client.put([{"id": name, "text": f"{OPEN} {name}"}])
@@ -93,7 +93,7 @@ def _what_is_refused_changes_nothing(url: str, client: Client) -> None:
     assert "rollback" not in {version.change for version in client.versions().versions}
 
 
-def _a_version_is_published_again(client: Client, searcher: Searcher) -> None:
+def _a_version_is_published_again(client: Client, searcher: Snapshot) -> None:
     """A rollback leaves the tail behind; what is written afterwards counts."""
     before = client.index()
     told = client.rollback(1, key="r-1")
@@ -123,7 +123,7 @@ def _texts(corpus: Path) -> list[str]:
     return [json.loads(line)["text"] for file in files for line in file.splitlines()][:200]
 
 
-def _says_what_it_serves(client: Client, searcher: Searcher, groups: list[str]) -> None:
+def _says_what_it_serves(client: Client, searcher: Snapshot, groups: list[str]) -> None:
     index = client.index()
     assert (index.name, index.version, index.leaves_per_document, index.shards) == ("tiny", 1, 2, 3)
     assert index.groups == groups
@@ -133,7 +133,7 @@ def _says_what_it_serves(client: Client, searcher: Searcher, groups: list[str]) 
     assert (index.k, index.beam) == (searcher.model.spec.search.k, searcher.model.spec.search.beam)
 
 
-def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: list[str]) -> None:
+def _answers_as_offline_search_does(client: Client, searcher: Snapshot, texts: list[str]) -> None:
     offline = searcher.search(texts, 10, 3)
     with ThreadPoolExecutor(8) as threads:
         answers = threads.map(lambda text: _whole(client, text), texts)
@@ -156,7 +156,7 @@ def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: l
         assert all(0 >= leaf.log_prob >= (leaf.log_density or 0) for leaf in route.leaves)
 
 
-def _shows_documents(client: Client, searcher: Searcher, corpus: Path) -> None:
+def _shows_documents(client: Client, searcher: Snapshot, corpus: Path) -> None:
     """Every document, page by page in the order of ids, as the corpus has it."""
     listed, after = [], None
     while True:
@@ -177,7 +177,7 @@ def _shows_documents(client: Client, searcher: Searcher, corpus: Path) -> None:
     assert caught.value.status == 404
 
 
-def _shows_nodes(url: str, searcher: Searcher) -> None:
+def _shows_nodes(url: str, searcher: Snapshot) -> None:
     """The leaves, with the sizes that the manifest says, by number and below the root of the tiny tree."""
     head, counts = {"Authorization": f"Bearer {TOKEN}"}, searcher.manifest.counts
     status, _, body = _sent(url, "GET", f"/v1/nodes?{'&'.join(f'leaf={leaf}' for leaf in range(len(counts)))}", head)
@@ -190,7 +190,7 @@ def _shows_nodes(url: str, searcher: Searcher) -> None:
     assert _raw(url, "GET", "/v1/nodes?below=9:0", b"", head) == (422, "invalid")
 
 
-def _encodes_texts(url: str, client: Client, searcher: Searcher) -> None:
+def _encodes_texts(url: str, client: Client, searcher: Snapshot) -> None:
     """Vectors are those by which searches are made, however many texts are sent at a time."""
     texts = ["leaf root branch", "stone " * 1_500, "wolf"]
     np.testing.assert_allclose(client.encode(texts), searcher.model.encode(texts).numpy, atol=1e-5)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rayhier.spec.cluster import CpuWorkers
+from rayhier.spec.cluster import Workers
 
 STAGES = ("corpus", "generate", "embed", "train", "scores", "index", "evaluate")
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def make(spec: Path, *stages: str) -> None:
 
 def in_this_process(patch: pytest.MonkeyPatch, *stages: str) -> None:
     """Until `patch` is undone, let these stages, or all, do in this process what they give to Ray."""
-    from rayhier.evaluate.workers import LocalWorkers
+    from rayhier.evaluate.workers import Holders
 
     patch.setenv("RAYON_NUM_THREADS", "1")
     for stage in stages or STAGES:
@@ -42,7 +42,7 @@ def in_this_process(patch: pytest.MonkeyPatch, *stages: str) -> None:
             case "train":
                 _train_here(module, patch)
             case "evaluate":
-                patch.setattr(module, "Actors", lambda own: contextlib.nullcontext(LocalWorkers(own.workers)))
+                patch.setattr(module, "actors", lambda own: contextlib.nullcontext(Holders.here(own.workers)))
             case _:
                 patch.setattr(module, "stream", stream_here)
         if hasattr(module, "call"):
@@ -64,7 +64,7 @@ def threads_as_before() -> Iterator[None]:
 
 
 def stream_here(
-    items: Sequence[dict[str, Any]], actor: type, arguments: dict[str, Any], _: CpuWorkers, ahead: Any = None
+    items: Sequence[dict[str, Any]], actor: type, arguments: dict[str, Any], _: Workers, ahead: Any = None
 ) -> Iterator[dict[str, Any]]:
     """`rayhier.ray.stream` by one actor in this process, which gets copies and reports its errors as others do."""
     from rayhier import ray as adapter

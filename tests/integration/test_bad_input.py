@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier import run
-from rayhier.plan import make_plan
+from rayhier.job.plan import make_plan
 from rayhier.spec import InputError, load
 from rayhier.storage import current
 

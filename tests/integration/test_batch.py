@@ -16,13 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from rayhier.search import query_files
-from rayhier.search.batch import Job, in_this_process
-from rayhier.search.neighbours import IndexDocuments
-from rayhier.search.query_files import QueryFile
-from rayhier.search.ray import Workers
-from rayhier.search.request import rules_of
-from rayhier.search.searcher import Searcher
+from rayhier.search.batch import query_files
+from rayhier.search.batch.job import Job, in_this_process
+from rayhier.search.batch.query_files import IndexDocuments, QueryFile
+from rayhier.search.batch.ray import Workers
+from rayhier.search.request.request import rules_of
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.storage import current
 
@@ -36,7 +35,7 @@ ASKED = {"k": 5, "beam": 4, "mode": None, "budget": None, "filter": None}
 DONE = 3
 COMMAND = f"""
 import sys
-from rayhier.search import query_files
+from rayhier.search.batch import query_files
 from rayhier.search.__main__ import main
 from rayhier.storage import files
 write, written = files.write_parquet, []
@@ -65,8 +64,8 @@ def workers(cluster: None, published: Path) -> Iterator[Workers]:
 
 
 @pytest.fixture(scope="module")
-def searcher(published: Path) -> Searcher:
-    return Searcher.open(published)
+def searcher(published: Path) -> Snapshot:
+    return Snapshot.open(published)
 
 
 @pytest.fixture
@@ -85,7 +84,7 @@ def job(work: Path, file: Path | None, out: Path, **asked: Any) -> Job:
     return Job(queries, leaf_map.manifest, rules, out, ASKED | asked)
 
 
-def alone(searcher: Searcher, job: Job) -> list[dict[str, Any]]:
+def alone(searcher: Snapshot, job: Job) -> list[dict[str, Any]]:
     """What one process answers, without a file."""
     chunks = enumerate(job.queries.chunks(query_files.Refused()))
     tables = [table for _, table in in_this_process(searcher, job.arguments)(chunks)]
@@ -95,7 +94,7 @@ def alone(searcher: Searcher, job: Job) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("filtered", [None, {"year": {"gte": 1990}}], ids=["all", "filtered"])
 @pytest.mark.parametrize("documents", [False, True], ids=["queries", "documents"])
 def test_two_workers_answer_as_one_process_does(
-    published: Path, workers: Workers, searcher: Searcher, file: Path, tmp_path: Path, documents: bool, filtered: Any
+    published: Path, workers: Workers, searcher: Snapshot, file: Path, tmp_path: Path, documents: bool, filtered: Any
 ) -> None:
     work = job(published, None if documents else file, tmp_path / "out.parquet", filter=filtered)
     answered, refused = work.run(workers.answers(work.arguments))
@@ -109,7 +108,7 @@ def test_two_workers_answer_as_one_process_does(
 def test_a_killed_driver_goes_on_with_the_chunks_that_are_missing(
     published: Path,
     workers: Workers,
-    searcher: Searcher,
+    searcher: Snapshot,
     file: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -139,7 +138,7 @@ def test_a_killed_driver_goes_on_with_the_chunks_that_are_missing(
 
 
 def test_a_killed_worker_starts_again_and_its_chunks_are_searched_again(
-    published: Path, workers: Workers, searcher: Searcher, file: Path, tmp_path: Path
+    published: Path, workers: Workers, searcher: Snapshot, file: Path, tmp_path: Path
 ) -> None:
     work, killed = job(published, file, tmp_path / "out.parquet"), []
 
@@ -167,7 +166,7 @@ def test_what_the_cluster_or_the_index_does_not_allow(published: Path, file: Pat
 def test_a_worker_that_dies_too_often_ends_the_job_and_what_is_done_stays(
     published: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rayhier.search.ray.RESTARTS", 0)
+    monkeypatch.setattr("rayhier.search.batch.ray.RESTARTS", 0)
     work, others = job(published, file, tmp_path / "out.parquet"), set(ray_processes("Worker"))
     with Workers(str(published), current.read(published), work.manifest, 1, None) as pool:
 

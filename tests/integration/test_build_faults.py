@@ -16,7 +16,7 @@ from rayhier.index.__main__ import main as index
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.run import main as run
-from rayhier.search import model
+from rayhier.search.request import model
 from rayhier.storage import current, files
 from rayhier.storage.ledger import Ledger
 
@@ -166,7 +166,7 @@ def test_no_room_while_an_index_is_changed(command, work, tmp_path, capsys, monk
 def test_actors_of_a_cluster_say_so_too(cluster):
     """A real actor's full disk reaches the driver through Ray Data, as one sentence."""
     from rayhier.spec import InputError
-    from rayhier.spec.cluster import GpuWorkers
+    from rayhier.spec.cluster import Workers
 
     class Full:
         def __call__(self, _item):
@@ -178,4 +178,4 @@ def test_actors_of_a_cluster_say_so_too(cluster):
 
     for actor, said in ((Full, "/full: No space left on device; finished"), (Broken, "vectors: 1 of 2 hold NaN")):
         with pytest.raises(InputError, match=said):
-            list(adapter.stream([{"n": 1}, {"n": 2}], actor, {}, GpuWorkers(workers=1)))
+            list(adapter.stream([{"n": 1}, {"n": 2}], actor, {}, Workers(workers=1)))

@@ -16,7 +16,7 @@ import pytest
 
 import rayhier
 from rayhier.__main__ import main
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 
 from .conformance import TOKEN, WRITE_TOKEN, conforms, writes
 
@@ -49,7 +49,7 @@ def process(work: Path, tmp_path: Path, port: int) -> Iterator[subprocess.Popen[
 
 
 def test_it_does_what_every_server_does(process: subprocess.Popen[str], work: Path, built: Path, port: int) -> None:
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     conforms(f"http://127.0.0.1:{port}", searcher, built, ["shards-0"])
     writes(f"http://127.0.0.1:{port}", searcher)
     process.send_signal(signal.SIGINT)

@@ -1,53 +1,31 @@
-"""Actors that hold parts of an evaluation."""
+"""Actors that keep objects of an evaluation."""
 
-import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from rayhier import run
-from rayhier.evaluate.part import Part
-from rayhier.evaluate.ray import Actors
-from rayhier.search.searcher import Searcher
+from rayhier.evaluate.ray import actors
+from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.spec import InputError
-from rayhier.spec.cluster import GpuWorkers
-
-from ..conftest import TEXT
+from rayhier.spec.cluster import Workers
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-def test_actors_hold_several_parts_and_let_them_go(tmp_path: Path) -> None:
+def test_actors_keep_several_objects_and_let_them_go(tmp_path: Path) -> None:
     ids = [pa.array(["a", "b"]), pa.array(["c"])]
-    vectors = pa.array([[1.0], [2.0]])
-    with Actors(GpuWorkers(workers=2)) as actors:
-        first = actors.start(Part, [(own, own, vectors) for own in ids])
-        second = actors.start(Part, [(ids[1], ids[1], vectors)])
-        alone = actors.alone(Part, ids[0], ids[0], vectors)
-        assert (first.call(Part.count), second.call(Part.count), alone.call(Part.count)) == ([2, 1], [1], [2])
+    vectors, count = pa.array([[1.0], [2.0]]), BaselineDocuments.counts
+    with actors(Workers(workers=2)) as workers:
+        first = workers.start(BaselineDocuments, [(own, own, vectors) for own in ids])
+        second = workers.start(BaselineDocuments, [(ids[1], ids[1], vectors)])
+        alone = workers.alone(BaselineDocuments, ids[0], ids[0], vectors)
+        assert (first.call(count), second.call(count), alone.one(count)) == ([(2, 2), (1, 1)], [(1, 1)], (2, 2))
         first.close()
-        assert second.call(Part.count) == [1]
+        assert second.one(count) == (1, 1)
         with pytest.raises(KeyError):
-            first.call(Part.count)
-        alone.close()
+            first.call(count)
         # What a user can mend reads as it would have in this process.
         with pytest.raises(InputError) as refused:
-            actors.start(Part.of_shards, [(str(tmp_path / "none"), [0])])
+            workers.alone(BaselineDocuments.of_index, str(tmp_path / "none"))
         assert str(refused.value) == f"{tmp_path / 'none'}: no artifact is published there"
-
-
-def test_queries_with_beams_of_their_own(built: Path, tmp_path: Path, here: Callable[..., None]) -> None:
-    """Measured, and searched, as the spec has it: some visit few leaves, and nothing but their number is the most."""
-    here("evaluate")
-    work = shutil.copytree(built / "work", tmp_path / "work")
-    beam = "search.beam={type: mass, target: 0.9}"
-    assert run.main([str(built / "spec.yaml"), "--set", f"workdir={work}", "--set", beam]) == 0
-    point = json.loads((work / "report.json").read_text())["systems"]["learned_ivf"]
-    assert 1 <= point["leaves"] < point["beam"] == 8
-    answers = Searcher.open(work).search(TEXT.split(), mode="dense")
-    counts = {len(answer.leaves) for answer in answers}
-    assert len(counts) > 1
-    assert all(hit.leaf in answer.leaves for answer in answers for hit in answer.hits)

@@ -9,7 +9,7 @@ import pytest
 
 from rayhier import run
 from rayhier.generate import ray as stage
-from rayhier.plan import make_plan
+from rayhier.job.plan import make_plan
 from rayhier.spec import load
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from rayhier import run
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.storage import columns, current, files
 from rayhier.train import ray as train
 
@@ -58,7 +58,7 @@ def test_a_folder_of_documents_teaches_an_encoder(
     history = files.read_json(model.path("metrics.json"))["encoder"]
     assert [row["epoch"] for row in history] == [0, 1, 2]
     assert model.record.counts["epochs"] == {"encoder": 2}
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     assert searcher.model.router.n_leaves == 30  # ⌈240 / 8⌉
     asked = documents[17]["title"] + " " + documents[17]["text"]
     assert searcher.search([asked], k=3, beam=30)[0].hits[0].id == documents[17]["_id"]

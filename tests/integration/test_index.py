@@ -8,13 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.evaluate.evaluation import load_index
-from rayhier.evaluate.workers import LocalWorkers
+from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.index.__main__ import main
 from rayhier.inspect.__main__ import main as inspect
 from rayhier.run import main as run
 from rayhier.search.__main__ import main as search
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.storage import current
 
 from ..conftest import leaf_map_of
@@ -50,7 +49,7 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
 
     said = ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
     assert re.match(r"version 2 \(add\): 270 documents \(\+30\), [0-9]+ rows, 8 files", said)
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     answers = searcher.search([f"{row['title']} {row['text']}" for row in new[:5]], k=1, beam=8)
     searcher.close()
     assert [answer.hits[0].id for answer in answers] == [row["_id"] for row in new[:5]]
@@ -67,12 +66,12 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     after_d3 = [json.loads(line)["id"] for line in ok(capsys, "list", work, "--after", "d3", "--limit", 2).splitlines()]
     assert after_d3 == listed[listed.index("d3") + 1 :][:2]
     assert ok(capsys, "list", work, "--after", "z") == ""
-    before = {hit.id: hit.score for hit in Searcher.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
+    before = {hit.id: hit.score for hit in Snapshot.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
     assert "d3" in before
     assert not {"d7", "n4"} & before.keys()
 
     assert "version 5 (compact): 268 documents (+0)" in ok(capsys, "compact", work)
-    after = {hit.id: hit.score for hit in Searcher.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
+    after = {hit.id: hit.score for hit in Snapshot.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
     assert after == before
     assert "whole: versions 1, 2, 3, 4, 5" in ok(capsys, "verify", work)
     assert len(ok(capsys, "versions", work).splitlines()) == 5
@@ -97,7 +96,7 @@ def test_leaves_that_grew_are_split(work, corpus, tmp_path, capsys):
     new = [{"_id": f"n{n}", "title": words[n % 10], "text": f"{text} {words[n // 10 % 10]} {n}"} for n in range(200)]
     ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
     assert "maintain: searches compare" in ok(capsys, "stats", work)
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     queries = [f"{row['title']} {row['text']}" for row in [*new[:20], *corpus[:20]]]
     before = [[(hit.id, hit.score) for hit in answer.hits] for answer in searcher.search(queries, k=20, beam=8)]
     searcher.close()
@@ -106,7 +105,7 @@ def test_leaves_that_grew_are_split(work, corpus, tmp_path, capsys):
     assert "maintain" not in ok(capsys, "stats", work)
     manifest = leaf_map_of(work).manifest
     assert len(manifest.counts) > 8
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     assert len(searcher.model.trained.cells.centroid_LM) == len(manifest.counts)
     after = [
         [(hit.id, hit.score) for hit in answer.hits] for answer in searcher.search(queries, k=20, beam=manifest.leaves)
@@ -118,7 +117,7 @@ def test_leaves_that_grew_are_split(work, corpus, tmp_path, capsys):
     assert capsys.readouterr().out
 
     ok(capsys, "add", work, write(tmp_path / "late.jsonl", [{**new[0], "_id": "late"}]))
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     assert {"late", "n0"} == {hit.id for hit in searcher.search([queries[0]], k=2)[0].hits}
     searcher.close()
     ok(capsys, "compact", work)
@@ -232,17 +231,17 @@ def test_a_measurement_is_of_what_was_built(work, tmp_path, capsys, here):
     """Whatever was added since, and however few or many files there are now."""
     here("index")
     now = current.read(work)
-    model, index = (current.artifact(work, now, kind) for kind in ("model", "index"))
+    index = current.artifact(work, now, "index")
     for name in ("n1", "n2", "n3"):
         ok(capsys, "add", work, write(tmp_path / "new.jsonl", [{"_id": name, "text": f"oak {name}"}]))
-        assert load_index(now.spec, model, index, LocalWorkers(2)).collection.documents == 240
+        assert BaselineDocuments.of_index(str(index.folder)).counts() == (240, 240)
     ok(capsys, "compact", work)
-    assert load_index(now.spec, model, index, LocalWorkers(2)).collection.documents == 240
+    assert BaselineDocuments.of_index(str(index.folder)).counts() == (240, 240)
 
 
 def test_an_open_search_keeps_its_version(work, capsys, here):
     here("index")
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     ok(capsys, "delete", work, "d1")
     ok(capsys, "compact", work)
     said = ok(capsys, "vacuum", work)

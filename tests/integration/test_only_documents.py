@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rayhier import run
-from rayhier.outline import NOT_EVALUATED
+from rayhier.job.outline import NOT_EVALUATED
 from rayhier.search import __main__ as search_command
+from rayhier.search.snapshot import Snapshot
 from rayhier.storage import current
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -24,20 +25,19 @@ def test_documents_alone(
     here()
     work = tmp_path / "work"
     source = f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}"
-    spec = str(tiny_spec(corpus=source))
+    spec = str(tiny_spec(corpus=source, search="{k: 10, beam: auto}"))
     for state in ("built", "published"):
         assert run.main([spec]) == 0
         printed = capsys.readouterr()
         summary = json.loads(printed.out.splitlines()[-1])
-        stages = ("corpus", "embed", "train", "index")
+        stages = ("corpus", "embed", "train", "index", "calibrate")
         assert [(step["stage"], step["state"]) for step in summary["steps"]] == [(stage, state) for stage in stages]
         assert NOT_EVALUATED in printed.out
-    assert set(current.read(work).artifacts) == {"corpus", "vectors", "model", "index"}
+    assert set(current.read(work).artifacts) == {"corpus", "vectors", "model", "index", "calibration"}
+    chosen = Snapshot.open(work).model.chosen
+    assert chosen is not None
+    assert (chosen.of, chosen.recall >= 0.99) == ("documents", True)
     assert not (work / "report.json").exists()
 
     assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 6
-
-    assert run.main([spec, "--set", "search.beam={type: mass, target: 0.9}"]) == 0
-    assert search_command.main([str(work), "river stone"]) == 2
-    assert "search.beam: got type mass, but the router was trained without judged queries" in capsys.readouterr().err

@@ -5,6 +5,7 @@ import shutil
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,16 @@ import rayhier
 from rayhier import run
 from rayhier.command import STOPPED
 from rayhier.evaluate.report import Report
-from rayhier.scores.settings import open_scorer
+from rayhier.scores.scorer import open_scorer
 from rayhier.search import __main__ as shell
-from rayhier.search.rerank_weight import RerankWeight
-from rayhier.search.searcher import Searcher
+from rayhier.search.rerank import RerankWeight
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 from rayhier.serve.local import deploy, prepare
 from rayhier.storage import columns, current, files
+from rayhier.train.cross_encoder import ray as training
+from rayhier.train.cross_encoder.phase import Recipe
 
 from ..conftest import one_worker_each
 
@@ -33,7 +36,7 @@ pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 LINES = {
     "scores": "{judged: 10, per: item, count: 2}",
-    "factors": "{vectors: transductive, epochs: 2}",
+    "factors": "{vectors: transductive}",
     "search": "{k: 10, beam: 4, rerank: {type: axn, budget: 12, rounds: 3}}",
     "evaluate": "{measures: [nDCG@10, R@10], lists: 8, baselines: [exact]}",
     "cluster": one_worker_each(scores="{workers: 1}"),
@@ -41,7 +44,7 @@ LINES = {
 
 
 def reads(model: Path, **own: object) -> str:
-    section = {"model": str(model), "max_length": 32, "precision": "float32", "train": {"epochs": 2, "lr": 1e-3}, **own}
+    section = {"model": str(model), "max_length": 32, "precision": "float32", "train": {"epochs": 2}, **own}
     return json.dumps(section)
 
 
@@ -89,7 +92,7 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     np.testing.assert_allclose(again, table["score"].to_numpy()[::7], atol=1e-5)
 
     # The shell's answers are those of the search: those read first, by the scores that the cross-encoder gives.
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     question = texts[pairs[0][0]]
     (answer,) = searcher.search([question], k=20)
     assert answer.calls == 12
@@ -118,14 +121,19 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
 
 @pytest.mark.parametrize("head", ["cls", "emb"])
 def test_a_trained_cross_encoder_loads_elsewhere(
-    head: str, reranked: Callable[..., Path], tmp_path: Path, tiny_model: Path, here: Callable[..., None]
+    head: str,
+    reranked: Callable[..., Path],
+    tmp_path: Path,
+    tiny_model: Path,
+    here: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A `cls` head in sentence-transformers, with equal scores; either as the model of another spec."""
     here()
     work = tmp_path / "work"
     stages = [part for stage in ("train", "index", "cross_encoder", "calibrate") for part in ("--stage", stage)]
-    train = {"epochs": 12, "lr": 1e-2}  # enough that an epoch is better than none
-    spec = reranked(cross_encoder=reads(tiny_model, head=head, train=train), scores="null", factors="null")
+    monkeypatch.setattr(training, "Recipe", partial(Recipe, lr=1e-2))  # enough that an epoch is better than none
+    spec = reranked(cross_encoder=reads(tiny_model, head=head, train={"epochs": 12}), scores="null", factors="null")
     assert run.main([str(spec), *stages]) == 0
     published = artifact(work, "cross_encoder")
     assert published.record.counts["best"]["epoch"] >= 1
@@ -142,7 +150,7 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     untrained = artifact(work, "cross_encoder")
     assert untrained.folder != published.folder
     np.testing.assert_array_equal(open_scorer(untrained, current.read(work).spec.cross_encoder)(queries, items), ours)
-    opened = Searcher.open(work).reranker
+    opened = Snapshot.open(work).reranker
     assert opened is not None
     assert opened.base_weight == 0.5
 
@@ -157,7 +165,7 @@ def _served(work: Path, tmp_path: Path) -> None:
     local = prepare(config, str(work), None, port)
     try:
         deploy(local)
-        client, searcher = Client(local.url), Searcher.open(work)
+        client, searcher = Client(local.url), Snapshot.open(work)
         index = client.index()
         assert (index.rerank, index.budget) == ("axn", 12)
         texts = ["leaf root branch", "stone cloud rain", "wolf bear deer hare moss"]
@@ -211,7 +219,7 @@ def _served(work: Path, tmp_path: Path) -> None:
         serve.shutdown()
 
 
-def _fuses(client: Client, searcher: Searcher, texts: list[str]) -> None:
+def _fuses(client: Client, searcher: Snapshot, texts: list[str]) -> None:
     """Words are counted in each shard group, so that scores differ from those of one process; what is found is not."""
     assert client.index().modes == ["dense", "bm25", "hybrid"]
     for mode in ("bm25", "hybrid"):
@@ -239,14 +247,14 @@ def test_queries_kept_for_scores_are_never_trained_on(
 
     here()
     seen: set[str] = set()
-    drawn = phase.Groups.draw
+    drawn = phase.TrainingGroups.draw
 
     def spied(self, rows, generator):
         groups = drawn(self, rows, generator)
         seen.update(group.query for group in groups)
         return groups
 
-    monkeypatch.setattr(phase.Groups, "draw", spied)
+    monkeypatch.setattr(phase.TrainingGroups, "draw", spied)
     stages = ("cross_encoder", "scores", "train", "index", "calibrate")
     assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
     kept = set(files.read_table(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())
@@ -260,7 +268,7 @@ def test_queries_kept_for_scores_are_never_trained_on(
     dev = set(columns.read([corpus.path("judgements/dev.parquet")], ["query_id"])["query_id"].to_pylist())
     texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"]).to_pylist()
     seen.clear()
-    spec = reranked(cross_encoder=reads(tiny_model, train={"epochs": 2, "lr": 1e-3, "pairs": [str(other)]}))
+    spec = reranked(cross_encoder=reads(tiny_model, train={"epochs": 2, "pairs": [str(other)]}))
     assert run.main([str(spec), "--stage", "cross_encoder"]) == 0
     assert len(seen) == alone
     assert dev

@@ -22,9 +22,9 @@ from rayhier.index import __main__ as index
 from rayhier.index.nodes import NodeTable
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.search.retrieve import Flat, Reading, Words
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.application import check_index, describe
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.engine import Engine, View
@@ -134,7 +134,7 @@ def test_a_tree_over_tokens(attentive: Path, tiny_model: Path) -> None:
     assert not (model.path("encoder") / "2_Dense").exists()
     base, kept = load_file(tiny_model / "model.safetensors"), load_file(model.path("encoder/model.safetensors"))
     assert all((base[name] == kept[name]).all() for name in kept)
-    answers = Searcher.open(work).search(texts(attentive, 20), k=3)
+    answers = Snapshot.open(work).search(texts(attentive, 20), k=3)
     assert sum(answer.hits[0].id == f"d{number}" for number, answer in enumerate(answers)) >= 18
 
 
@@ -157,7 +157,7 @@ class Near:
         return not self.gone
 
 
-def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClient]:
+def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Near], TestClient]:
     """Engine, groups and HTTP interface of an index."""
     version, manifest, ranges = check_index(args := ServeArgs(workdir=str(work), shard_groups=3))
     groups = [Near(f"shards-{number}", one, ShardGroup(version, one)) for number, one in enumerate(ranges)]
@@ -171,7 +171,7 @@ def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClie
 
 
 def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    searcher, questions = Searcher.open(tree / "work"), texts(tree, 30)
+    searcher, questions = Snapshot.open(tree / "work"), texts(tree, 30)
     engine, groups, client = served(tree / "work", searcher)
     assert len(client.post("/v1/route", json={"query": "oak", "beam": 3}).json()["leaves"]) == 3
     monkeypatch.delattr(Model, "route")
@@ -205,7 +205,7 @@ def test_a_tree_over_tokens_refuses_bare_vectors(
     said = "vector: the router reads tokens, and only vectors are given; allowed: documents as texts"
     assert capsys.readouterr().err == f"error: {said}\n"
     assert leaf_map_of(work).manifest.version == 1
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     said = "vector: the router reads tokens, and only vectors are known; give it the texts"
     with pytest.raises(InputError, match=f"^{said}$"):
         searcher.search(np.array([vector], np.float32), 5)
@@ -348,10 +348,6 @@ def test_a_spoilt_sidecar_is_named(
             "train.start: got 'kmeans' with router.splits mlp; allowed: auto, random, mrl",
         ),
         ({"encoder": "none"}, "encoder.train: got 'none' with train.type contrast, which trains it; allowed: head"),
-        (
-            {"encoder": "none", "router": "{type: retreever}", "train": "{type: retreever, reads: trained}"},
-            "train.reads: got 'trained' with encoder.train none, where nothing trains; allowed: auto, base, or encoder",
-        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(

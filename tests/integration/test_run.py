@@ -14,9 +14,9 @@ import pytest
 import rayhier
 from rayhier import run
 from rayhier.evaluate.evaluation import evaluate
-from rayhier.evaluate.workers import LocalWorkers
+from rayhier.evaluate.workers import Holders
 from rayhier.search import __main__ as search_command
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
@@ -188,7 +188,7 @@ def _one_process_measures_the_same(work: Path) -> None:
     corpus, vectors, test, model, index = (
         artifact(work, kind) for kind in ("corpus", "vectors", "test", "model", "index")
     )
-    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, LocalWorkers(), test=test)
+    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, Holders.here(), test=test)
     curves = json.loads((work / "report.json").read_text())["curves"]
     assert set(curves) == set(alone.seeds[0].curves)
     for name, curve in alone.seeds[0].curves.items():
@@ -205,7 +205,7 @@ def _search_is_the_evaluated_one(work: Path, system: str) -> None:
     ranked: dict[str, list[tuple[str, float]]] = {}
     for row in ir_measures.read_trec_run(str(artifact(work, "evaluate").root / "runs" / f"{system}.seed0.trec")):
         ranked.setdefault(row.query_id, []).append((row.doc_id, row.score))
-    answers = Searcher.open(work).search([texts[query] for query in ranked], mode="dense")
+    answers = Snapshot.open(work).search([texts[query] for query in ranked], mode="dense")
     for answer, expected in zip(answers, ranked.values(), strict=True):
         assert [hit.score for hit in answer.hits] == pytest.approx([score for _, score in expected], abs=1e-5)
         assert {hit.leaf for hit in answer.hits} <= set(answer.leaves)

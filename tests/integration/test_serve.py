@@ -9,7 +9,7 @@ import ray
 from ray import serve
 from ray.util import list_named_actors
 
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
 from rayhier.serve.config import ServeConfig
 from rayhier.serve.errors import ApiError
@@ -32,7 +32,7 @@ def local(configured: Callable[..., ServeConfig]) -> ServeConfig:
 
 def test_served(local: ServeConfig, work: Path, built: Path, cache: Path) -> None:
     deploy(local)
-    searcher, client = Searcher.open(work), Client(local.url, TOKEN)
+    searcher, client = Snapshot.open(work), Client(local.url, TOKEN)
     conforms(local.url, searcher, built, ["shards-0", "shards-1"])
     assert pins.held(current.artifact(work, current.read(work), "index").root) == {1}
     writes(local.url, searcher)
@@ -50,7 +50,7 @@ def _a_second_server_is_refused(local: ServeConfig, work: Path) -> None:
         deploy(local)
 
 
-def _loses_a_shard(client: Client, searcher: Searcher, work: Path, cache: Path) -> Path:
+def _loses_a_shard(client: Client, searcher: Snapshot, work: Path, cache: Path) -> Path:
     """Kill the replica of a group that cannot come back: its file is no longer what was published, nor kept here."""
     whole = client.search("river stone", 1_000, searcher.model.router.n_leaves)
     assert not whole.partial

@@ -20,7 +20,7 @@ from rayhier.index import ray as index
 from rayhier.model import adoption
 from rayhier.model.adoption import Adoption
 from rayhier.search.index import open_leaf_map
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
@@ -31,13 +31,12 @@ from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-TEACHING = "{epochs: 2, batch_size: 17, lr: 1e-2}"
-TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5, measure_every: 2}"
+TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5}"
 SETTINGS = {
-    "learned_ivf": (TRAIN, f"{{type: learned_ivf, branching: 8, teaching: {TEACHING}}}"),
+    "learned_ivf": (TRAIN, "{type: learned_ivf, branching: 8}"),
     "hce": (TRAIN.replace("{", "{type: hce, objective: supervised, tree: {recluster: every}, "), "{type: hce}"),
 }
-PHASES = {"learned_ivf": {"encoder": [0, 2], "router": [0, 1, 2]}, "hce": {"encoder": [0, 2]}}
+PHASES = {"learned_ivf": {"encoder": [0, 2], "router": [0, 1, 2, 3, 4, 5]}, "hce": {"encoder": [0, 2]}}
 
 
 def model(work: Path) -> Artifact:
@@ -107,7 +106,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     moved = {name for name in after if not np.array_equal(before[name], after[name])}
     assert moved
     assert all(name.startswith("encoder.layer.0.") for name in moved)
-    searcher = Searcher.open(work)
+    searcher = Snapshot.open(work)
     texts = ["leaf river 3", "ash elm wolf"]
     wanted = SentenceTransformer(str(model(work).path("encoder")), device="cpu").encode(texts)
     np.testing.assert_allclose(searcher.model.text_encoder.encode(texts), wanted, atol=1e-5)
@@ -142,7 +141,7 @@ def test_an_encoder_of_which_nobody_says_that_it_gains_stays_the_base(
     )
     assert run.main([str(spec)]) == 0
     texts = ["leaf river 3", "ash elm wolf"]
-    trained = Searcher.open(work).model.text_encoder.encode(texts)
+    trained = Snapshot.open(work).model.text_encoder.encode(texts)
     base = TextEncoder(tiny_model, current.read(work).spec.encoder).encode(texts)
     assert np.allclose(trained, base, atol=1e-5) == (adopt == "auto")
     report = Report.read(work / "report.json")

@@ -8,9 +8,8 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search import leaf_by_leaf
-from rayhier.search.row_codes import CodeScan
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment import leaf_by_leaf
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import parse
 from rayhier.storage.leaf_map import LeafMap
@@ -108,12 +107,3 @@ def in_batch_and_alone(corpus, codec, where, k):
     probed[::9, 3:] = -1
     together = leaves.scan(queries, probed, k, where)
     return together, [leaves.scan(queries[q : q + 1], probed[q : q + 1], k, where) for q in range(Q)]
-
-
-@pytest.mark.parametrize("name", FILTERS)
-def test_codes_of_all(corpus, name, tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path_factory.getbasetemp() / "batches"))
-    scan = CodeScan.mapped(corpus, LeafScan.mapped(corpus), None, 1e12)
-    where = None if FILTERS[name] is None else parse(FILTERS[name], FIELDS)
-    queries = unit(9, Q, M)
-    same(scan.scan(queries, 10, where), [scan.scan(queries[q : q + 1], 10, where) for q in range(Q)])

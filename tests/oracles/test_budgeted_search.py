@@ -6,8 +6,7 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.axn.tour import Tour
-from rayhier.scores.call_budget import Asked, Spending
+from rayhier.scores.call_budget import Asked, run_sync, spending
 from rayhier.scores.estimators import Fixed, LeastSquares, Matching, Ridge
 
 SEEDS = st.integers(0, 10_000)
@@ -25,6 +24,10 @@ def linear(vector_PM, query_QM):
     return lambda query_N, row_N: np.einsum("nm,nm->n", query_QM[query_N], vector_PM[row_N])
 
 
+def spend(budget, rounds, score, asked):
+    return run_sync(spending(asked, budget, rounds), lambda pairs: score(*pairs))
+
+
 def counted(score, seen):
     def scored(query_N, row_N):
         seen.extend(zip(query_N.tolist(), row_N.tolist(), strict=True))
@@ -39,7 +42,7 @@ def test_least_squares_recovers_every_score_that_is_an_inner_product(seed):
     rng, vector_PM, query_QM = world(seed)
     score = linear(vector_PM, query_QM)
     asked = [Asked(rng.normal(size=200), LeastSquares(vector_PM)) for _ in query_QM]
-    for query, spent in enumerate(Spending(16, 2)(score, asked)):
+    for query, spent in enumerate(spend(16, 2, score, asked)):
         truth_P = vector_PM @ query_QM[query]
         np.testing.assert_allclose(spent.score_P, truth_P[spent.row_P], atol=1e-8)
         # The calls left after the first round go to the best there are.
@@ -79,12 +82,12 @@ def test_the_base_alone_is_retrieve_and_rerank(rounds):
     # λ = 1 with the base's first round, and any fit in one round, is retrieve-and-rerank.
     fits = [LeastSquares(vector_PM, query_M, 1.0) for query_M in query_QM]
     fits = fits if rounds > 1 else [Ridge(base_P, vector_PM) for base_P in base_QP]
-    found = Spending(40, rounds)(score, [Asked(*own) for own in zip(base_QP, fits, strict=True)])
+    found = spend(40, rounds, score, [Asked(*own) for own in zip(base_QP, fits, strict=True)])
     for query, spent in enumerate(found):
         top = np.argsort(-base_QP[query])[:40]
         expected = top[np.argsort(-score_QP[query, top])]
         assert spent.row_P[:40].tolist() == expected.tolist()
-        plain = Spending(40, 1)(score, [Asked(base_QP[query], Fixed(base_QP[query]))] * 3)[query]
+        plain = spend(40, 1, score, [Asked(base_QP[query], Fixed(base_QP[query]))] * 3)[query]
         assert plain.row_P[:40].tolist() == expected.tolist()
 
 
@@ -133,16 +136,16 @@ def test_scaling_all_scores_changes_no_choice(seed, scale, name):
     rng, vector_PM, query_QM = world(seed, queries=1)
     score_P, base_P = rng.normal(size=200), vector_PM @ query_QM[0]
 
-    def spend(factor):
+    def spent(factor):
         matching = Matching.of(score_P[:50] * factor, base_P[:50])
         fit = {
             "ridge": Ridge(base_P, vector_PM),
             "lstsq": LeastSquares(vector_PM),
             "matched": LeastSquares(vector_PM, query_QM[0], 0.4, matching),
         }[name]
-        return Spending(30, 5)(lambda _, row_N: score_P[row_N] * factor, [Asked(base_P, fit)])[0]
+        return spend(30, 5, lambda _, row_N: score_P[row_N] * factor, [Asked(base_P, fit)])[0]
 
-    assert spend(1.0).row_P.tolist() == spend(scale).row_P.tolist()
+    assert spent(1.0).row_P.tolist() == spent(scale).row_P.tolist()
 
 
 def test_near_low_rank_documents_do_not_blow_up():
@@ -171,24 +174,6 @@ def test_adacur_is_least_squares_over_anchors_scores(seed):
     np.testing.assert_allclose(LeastSquares(anchor_AP.T).estimate(read_S, score_P[read_S]), expected_P, atol=1e-8)
 
 
-@pytest.mark.parametrize("loss", ["kl", "mse"])
-def test_tour_follows_the_gradient(loss):
-    torch = pytest.importorskip("torch")
-    rng, vector_PM, query_QM = world(9)
-    read_S, score_S = np.arange(15), rng.normal(size=15)
-    fit, query_M = Tour(vector_PM, query_QM[0], 0.2, loss), query_QM[0]
-    for _ in range(2):  # a round each
-        query = torch.tensor(query_M, requires_grad=True)
-        own, target = torch.tensor(vector_PM[read_S]) @ query, torch.tensor(score_S)
-        if loss == "mse":
-            value = ((own - target) ** 2).mean()
-        else:
-            value = torch.nn.functional.kl_div(own.log_softmax(0), target.softmax(0), reduction="sum")
-        value.backward()
-        query_M = query_M - 0.2 * query.grad.numpy()
-        np.testing.assert_allclose(fit.estimate(read_S, score_S), vector_PM @ query_M, atol=1e-9)
-
-
 @given(SEEDS, st.integers(1, 250), st.integers(1, 7))
 @settings(max_examples=40)
 def test_budgets_are_exact_and_no_pair_is_read_twice(seed, budget, rounds):
@@ -198,7 +183,7 @@ def test_budgets_are_exact_and_no_pair_is_read_twice(seed, budget, rounds):
     score_QP = rng.normal(size=(3, 120))
     base_QP = query_QM @ vector_PM.T
     asked = [Asked(base_P, Ridge(base_P, vector_PM)) for base_P in base_QP]
-    found = Spending(budget, rounds)(counted(lambda q, r: score_QP[q, r], seen), asked)
+    found = spend(budget, rounds, counted(lambda q, r: score_QP[q, r], seen), asked)
     assert len(seen) == len(set(seen)) == 3 * min(budget, 120)
     for query, spent in enumerate(found):
         assert spent.calls == min(budget, 120)

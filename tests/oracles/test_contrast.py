@@ -7,7 +7,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import ContrastTraining
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast
 from rayhier.train.examples import Examples
 from rayhier.train.tower import HeadTower
 

@@ -24,4 +24,4 @@ def test_examples(name):
 
 
 def test_some_modules_have_examples():
-    assert {"rayhier.evaluate.curve", "rayhier.storage.leaf_map", "rayhier.model.losses"} <= set(WITH_EXAMPLES)
+    assert {"rayhier.evaluate.curve", "rayhier.storage.leaf_map", "rayhier.model.ehi"} <= set(WITH_EXAMPLES)

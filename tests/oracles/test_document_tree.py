@@ -4,9 +4,8 @@ import faiss
 import numpy as np
 import pytest
 
-from rayhier.cluster import clusters
-from rayhier.cluster.clusters import cluster
-from rayhier.cluster.document_tree import grow
+from rayhier.cluster import document_tree
+from rayhier.cluster.document_tree import cluster, grow
 from rayhier.cluster.kmeans import ITERATIONS
 
 N, M, SEEDS = 3000, 16, range(4)
@@ -40,7 +39,7 @@ def test_not_worse_than_faiss(clustered, branching):
 @pytest.mark.parametrize("branching", [8, 40])
 def test_in_two_steps_nearly_as_good(clustered, monkeypatch, branching):
     flat = ours(clustered, branching)
-    monkeypatch.setattr(clusters, "FLAT", 10_000)
+    monkeypatch.setattr(document_tree, "FLAT", 10_000)
     found = ours(clustered, branching)
     assert found != flat
     assert found > peer(clustered, -(-N // branching)) - 0.02

@@ -6,11 +6,9 @@ import pyarrow as pa
 import pytest
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.evaluate.collection import Collection
-from rayhier.evaluate.part import Part
-from rayhier.evaluate.systems.ivf import faiss_ivf
-from rayhier.evaluate.workers import LocalParts
-from rayhier.search.lists import LeafLists
+from rayhier.evaluate.systems.documents import BaselineDocuments
+from rayhier.evaluate.systems.ivf import KmeansIvf
+from rayhier.search.segment.lists import LeafLists
 
 from ..draws import unit
 
@@ -69,22 +67,19 @@ def test_nearest_centroids_as_leaves_are_faiss_ivf(vectors, queries, nprobe):
     np.testing.assert_allclose(scores[rows >= 0], wanted_scores[rows >= 0], atol=1e-5)
 
 
-def collection(vectors, parts):
-    """The vectors in so many parts; a document's id is its row."""
-    cuts = np.array_split(np.arange(len(vectors)), min(parts, len(vectors)))
-    ids = [pa.array([str(row) for row in cut]) for cut in cuts]
-    return Collection.of(LocalParts([Part(own, own, vectors[cut]) for own, cut in zip(ids, cuts, strict=True)]))
+def documents(vectors):
+    """The id of each is its row."""
+    ids = pa.array([str(row) for row in range(len(vectors))])
+    return BaselineDocuments(ids, ids, vectors)
 
 
 def rows_of(ranking):
     return [[int(ranking.ids[row]) for row in rows if row >= 0] for rows in ranking.row_QK]
 
 
-@pytest.mark.parametrize("parts", [1, 2, 5])
 @pytest.mark.parametrize("nprobe", [1, 5, L])
-def test_the_ivf_control_in_parts_is_faiss_ivf(vectors, queries, nprobe, parts):
-    system = faiss_ivf("ivf", collection(vectors, parts), queries, K, L, seed=4)
-    found = system.rank(nprobe)
+def test_the_ivf_baseline_is_faiss_ivf(vectors, queries, nprobe):
+    found = KmeansIvf(documents(vectors), L, seed=4).rank(queries, nprobe, K)
     centroids = spherical_kmeans(vectors, L, seed=4)
     scores, rows = ivf(vectors, centroids, queries, K, nprobe)
     assert rows_of(found) == [[row for row in own if row >= 0] for own in rows.tolist()]
@@ -92,14 +87,12 @@ def test_the_ivf_control_in_parts_is_faiss_ivf(vectors, queries, nprobe, parts):
     sizes = np.bincount(nearest(vectors, centroids, 1)[0][:, 0], minlength=L)
     wanted = sizes[nearest(queries, centroids, nprobe)[0]].sum(axis=1)
     assert found.visited_Q.tolist() == found.scanned_Q.tolist() == wanted.tolist()
-    assert system.routing(nprobe) == L
 
 
-@pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("nprobe", [1, 4, L])
-def test_the_control_with_two_lists_a_document_by_its_definition(vectors, queries, nprobe, parts):
+def test_the_baseline_with_two_lists_a_document_by_its_definition(vectors, queries, nprobe):
     """SOAR's second list by its formula, documents and scores counted in plain Python."""
-    found = faiss_ivf("spill", collection(vectors, parts), queries, K, L, seed=4, leaves=2).rank(nprobe)
+    found = KmeansIvf(documents(vectors), L, seed=4, leaves=2).rank(queries, nprobe, K)
     centroids = spherical_kmeans(vectors, L, seed=4)
     own = []
     for vector in vectors.astype(np.float64):
@@ -130,16 +123,14 @@ def test_given_leaves_are_a_scan_of_their_members(vectors, queries, nprobe):
         assert found[found >= 0].tolist() == wanted.tolist()
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_exact_is_an_argsort(vectors, queries, parts):
-    ranking = collection(vectors, parts).exact(queries, K)
+def test_exact_is_an_argsort(vectors, queries):
+    ranking = documents(vectors).exact(queries, K)
     scores = queries.astype(np.float64) @ vectors.T.astype(np.float64)
     order = np.argsort(-scores, axis=1)[:, :K]
     assert rows_of(ranking) == order.tolist()
     np.testing.assert_allclose(ranking.score_QK, np.take_along_axis(scores, order, axis=1), atol=1e-5)
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_exact_gives_no_more_than_there_are(vectors, queries, parts):
-    found = rows_of(collection(vectors[:5], parts).exact(queries, K))
+def test_exact_gives_no_more_than_there_are(vectors, queries):
+    found = rows_of(documents(vectors[:5]).exact(queries, K))
     assert [sorted(rows) for rows in found] == [[0, 1, 2, 3, 4]] * Q

@@ -7,20 +7,19 @@ from torch import nn
 from torch.func import functional_call
 
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.model.ehi import EhiRouter
+from rayhier.model.ehi import Batch, EhiRouter, ehi_losses
 from rayhier.model.encoder import ResidualHead
-from rayhier.model.losses import Batch, ehi_losses
 from rayhier.spec.train.ehi import Loss
 
 
 class Model(nn.Module):
     """Head and router of one step, with every loss on."""
 
-    def __init__(self, dimension, branching, height, residual="relu", form="product"):
+    def __init__(self, dimension, branching, height, residual="relu"):
         super().__init__()
         self.head = ResidualHead(dimension)
         self.router = EhiRouter(dimension, branching, height, residual)
-        self.spec = Loss(semantic=0.7, indexing=0.9, intra_leaf=0.6, intra_leaf_form=form)
+        self.spec = Loss(semantic=0.7, indexing=0.9, intra_leaf=0.6)
 
     def forward(self, query, positive, hard):
         query, positive, hard = self.head(query), self.head(positive), self.head(hard)
@@ -50,11 +49,10 @@ def texts(count, dimension, dtype=torch.float32):
     ]
 
 
-@pytest.mark.parametrize("form", ["product", "triplet"])
 @pytest.mark.parametrize(("height", "residual"), [(1, "relu"), (2, "relu"), (2, "none")])
-def test_gradcheck(height, residual, form):
+def test_gradcheck(height, residual):
     torch.manual_seed(0)
-    model = Model(4, 3, height, residual, form).double()
+    model = Model(4, 3, height, residual).double()
     values = {name: torch.randn_like(value, requires_grad=True) for name, value in model.named_parameters()}
     data = texts(5, 4, torch.float64)
 

@@ -8,12 +8,12 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.spans import Spans
-from rayhier.model.contrast import info_nce
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.hce import Hierarchy
 from rayhier.spec.train import ContrastTraining, HceTraining
-from rayhier.train.contrast.contrast import Contrast
-from rayhier.train.dev import Measured
+from rayhier.train.batch import info_nce
+from rayhier.train.contrast import Contrast
+from rayhier.train.dev import DevMeasured
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import StoredPairs
@@ -72,21 +72,6 @@ def test_an_only_child_costs_nothing():
     assert loss.item() == 0
 
 
-def test_a_node_without_documents_is_no_sibling():
-    whole, hierarchy = hand_tree(), hand_tree()
-    hierarchy.arrange(
-        [torch.tensor([0, 0]), torch.tensor([0, 0, 0, 1])],
-        [torch.ones(2, dtype=torch.bool), torch.tensor([True, True, False, True])],
-    )
-    path = torch.tensor([[0, 1]])
-    second = whole.centroids[1].detach().numpy()
-    query = queries(1)
-    left_out = cross_entropy(query[0].numpy(), second[:3], 1, 0.2) - cross_entropy(query[0].numpy(), second[:2], 1, 0.2)
-    difference = whole.loss(query, path, 0.2) - hierarchy.loss(query, path, 0.2)
-    assert difference.item() == pytest.approx(left_out)
-    assert left_out > 0.01
-
-
 @pytest.mark.parametrize("batch", [3, 1], ids=["every node a sibling", "some nodes siblings"])
 def test_gradients_by_finite_differences(batch):
     paths = torch.tensor([[0, 1], [0, 2], [1, 3]])[:batch]
@@ -138,7 +123,7 @@ def parts(documents=N):
 
 
 def silent(*_):
-    return Measured({"R@100": 0.0}, np.zeros(1))
+    return DevMeasured({"R@100": 0.0}, np.zeros(1))
 
 
 def begun(tower, examples, spec, pseudo=None):
@@ -205,12 +190,11 @@ def test_siblings_lie_below_the_same_node_and_answer_nothing(levels):
     assert seen > 100
 
 
-TAU, ALPHA, MOST = 0.2, 0.7, 3
+TAU, ALPHA, MOST = 0.2, 0.5, 3
 SINGLE = {"form": "single", "hierarchy": 0.3}
 PAPER = {"form": "paper", "hard_negatives": {"source": "none"}}
 CASES = {
     "single": ({**SINGLE, "tree": {"branching": 3, "levels": 2}}, 0.3, False, 2, [2]),
-    "both directions": ({**SINGLE, "directions": "both", "tree": {"branching": 3, "levels": 2}}, 0.3, True, 2, [2]),
     "paper, M = 1": ({**PAPER, "tree": {"branching": 3, "levels": 1}}, 1.0, True, 1, [1, 2, 3]),
     "paper, M = 0": ({**PAPER, "tree": {"branching": 3, "levels": 0}}, 1.0, True, 0, [0, 1, 2, 3]),
 }
@@ -323,7 +307,7 @@ def test_a_whole_step_in_plain_loops(case, judged, pseudo):
     """The loss and its gradient; of the code only what it has drawn is taken, and that is checked."""
     given, hierarchy, both, levels, terms = CASES[case]
     shared = {"type": "hce", "batch_size": ROWS, "temperature": TAU, "siblings": MOST, "anchor": 0}
-    plain, spec = Plain(), HceTraining.model_validate({**shared, "pseudo_weight": ALPHA, **given})
+    plain, spec = Plain(), HceTraining.model_validate({**shared, **given})
     hce, rows, generator = plain.hce(spec, judged, pseudo)
     plain.read(hce)
     assert len(plain.centroids) == levels

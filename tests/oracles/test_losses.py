@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import TripletMarginWithDistanceLoss
 
-from rayhier.model.losses import Batch, ehi_losses, indexing_loss, intra_leaf_loss, semantic_loss
+from rayhier.model.ehi import Batch, ehi_losses, indexing_loss, intra_leaf_loss, semantic_loss
 from rayhier.spec.train.ehi import Loss
 
 N, M, T = 7, 5, 6
@@ -61,10 +61,9 @@ def test_triplets_are_torchs(batch, margin):
     torch.testing.assert_close(indexing_loss(batch, margin), wanted)
 
 
-@pytest.mark.parametrize("form", ["product", "triplet"])
-def test_shares_of_a_batch_add_up(batch, form):
+def test_shares_of_a_batch_add_up(batch):
     """Three workers' rows, everybody's columns."""
-    spec = Loss(unlike=0.2, intra_leaf_form=form)
+    spec = Loss(unlike=0.2)
     rows = ("query_NM", "positive_NM", "hard_NM", "hard_N", "query_NT", "positive_NT", "negative_ND")
     whole = ehi_losses(batch, spec)
     shares = [
@@ -95,16 +94,6 @@ def test_intra_leaf_product_is_equation_5(batch, unlike):
     d, path = batch.positive_NM, batch.positive_NT
     values = [path[i] @ path[j] * float(d[i] @ d[j] < unlike) for i, j in pairs(batch)]
     torch.testing.assert_close(intra_leaf_loss(batch, Loss(unlike=unlike)), mean(values))
-
-
-def test_intra_leaf_triplet_is_algorithm_1(batch):
-    d, path, query_path = batch.positive_NM, batch.positive_NT, batch.query_NT
-    values = [
-        (path[i] @ path[j] - query_path[i] @ path[i] + 0.25).clamp(min=0) * float(d[i] @ d[j] < 0.2)
-        for i, j in pairs(batch)
-    ]
-    spec = Loss(unlike=0.2, margin=0.25, intra_leaf_form="triplet")
-    torch.testing.assert_close(intra_leaf_loss(batch, spec), mean(values))
 
 
 def test_whether_documents_are_alike_is_a_matter_of_direction(batch):

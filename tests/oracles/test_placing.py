@@ -11,6 +11,7 @@ from rayhier.model.placing import place
 from rayhier.model.router import load_router, save_router
 from rayhier.model.spill import CANDIDATES, WEIGHT
 from rayhier.spec import JobSpec
+from rayhier.spec.index import SPILLED
 from rayhier.storage import schemas
 from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
@@ -19,9 +20,9 @@ IDS = [f"d{row:03d}" for row in range(N)]
 ROUTERS = {"flat": {"branching": 40}, "few": {"branching": 9}, "tall": {"branching": 6, "height": 2}}
 
 
-def job(router, **index):
+def job(router):
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    return JobSpec.model_validate({**least, "router": {"type": "learned_ivf", **router}, "index": index})
+    return JobSpec.model_validate({**least, "router": {"type": "learned_ivf", **router}})
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +56,13 @@ class Case:
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-@pytest.mark.parametrize("index", [{"spilled": 1.0}, {}, {"second_leaf": "next_best"}], ids=str)
-def test_the_leaf_map_is_what_was_taught(vectors, tmp_path, name, index):
-    case = Case(job(ROUTERS[name], **index), vectors, tmp_path)
+def test_the_leaf_map_is_what_was_taught(vectors, tmp_path, name):
+    case = Case(job(ROUTERS[name]), vectors, tmp_path)
     taught = [list(dict.fromkeys(own)) for own in case.leaf_NR.tolist()]
     assert case.rows() == taught
-    assert np.array_equal(place(case.router, Encoded.of(vectors), 2, case.spec.index.second_leaf)[0], case.leaf_NR)
+    assert np.array_equal(place(case.router, Encoded.of(vectors), 2)[0], case.leaf_NR)
     two = np.mean([len(own) == 2 for own in taught])
-    assert two == pytest.approx(case.spec.index.spilled, abs=0.1)
+    assert two == pytest.approx(SPILLED, abs=0.1)
 
 
 def test_by_hand(vectors, tmp_path):
@@ -86,6 +86,6 @@ def test_by_hand(vectors, tmp_path):
 
 def test_a_document_is_placed_alone_as_among_all(vectors, tmp_path):
     case = Case(job(ROUTERS["flat"]), vectors, tmp_path)
-    alone = [place(case.router, Encoded.of(vectors[n : n + 1]), 2, "soar")[0][0].tolist() for n in range(100)]
+    alone = [place(case.router, Encoded.of(vectors[n : n + 1]), 2)[0][0].tolist() for n in range(100)]
     assert alone == case.leaf_NR[:100].tolist()
     assert not torch.equal(case.router.cells.price_L, torch.zeros_like(case.router.cells.price_L))

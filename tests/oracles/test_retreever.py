@@ -25,7 +25,7 @@ from rayhier.model.retreever import (
 from rayhier.spec.train import RetreeverTraining
 from rayhier.train.examples import Examples
 from rayhier.train.retreever.dev import SizesMeasure
-from rayhier.train.retreever.matching import Matching, level_weights, picks
+from rayhier.train.retreever.matching import SCALES, MatchingPhase, level_weights, picks
 from rayhier.train.tower import HeadTower
 
 N, M, D = 7, 6, 4
@@ -70,16 +70,6 @@ def test_products_along_paths():
     for row in range(N):
         for found, wanted in zip(levels, by_hand(scores[row].tolist()), strict=True):
             np.testing.assert_allclose(found[row].exp(), wanted, atol=1e-12)
-
-
-def test_a_tree_of_depth_one_is_a_sigmoid():
-    splits = Splits(2, 1).double()
-    with torch.no_grad():
-        splits.planes.weight.copy_(torch.tensor([[2.0, -1.0]]))
-        splits.planes.bias.copy_(torch.tensor([0.5]))
-    (found,) = NodeTree(splits)(torch.tensor([[1.0, 1.0]], dtype=torch.float64))
-    left = 1 / (1 + math.exp(-1.5))
-    np.testing.assert_allclose(found.exp().detach(), [[left, 1 - left]], atol=1e-12)
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -177,11 +167,13 @@ def test_the_loss_by_hand(similarity):
     stored = {"query": query_QM, "document": document_NM, "dev": query_QM}
     tower = HeadTower(ResidualHead(M), stored, torch.device("cpu"))
     dev = Queries(["q"], query_QM[:1], {"q": {"d0": 1}})
-    spec = RetreeverTraining(type="retreever", similarity=similarity, scale=5, schedule="matryoshka")
+    spec = RetreeverTraining(type="retreever", similarity=similarity, schedule="matryoshka")
     levels = TreeLevels(NodeTree(Splits(M, D)), similarity)
     with torch.no_grad():
         levels.tree.splits.planes.weight.normal_(generator=torch.Generator().manual_seed(6))
-    phase = Matching(levels, tower, examples, spec, 0, SizesMeasure(dev, Documents(["d0", "d1", "d2"], document_NM)))
+    phase = MatchingPhase(
+        levels, tower, examples, spec, 0, SizesMeasure(dev, Documents(["d0", "d1", "d2"], document_NM))
+    )
     queries, documents = (
         [by_hand(levels.scores(vector[None])[0].tolist()) for vector in tower.infer(side, batch)]
         for side in ("query", "document")
@@ -193,7 +185,7 @@ def test_the_loss_by_hand(similarity):
                 [
                     0
                     if (q, n) in left_out
-                    else math.exp(5 * similarity_by_hand(query[level], document[level], similarity))
+                    else math.exp(SCALES[similarity][0] * similarity_by_hand(query[level], document[level], similarity))
                     for n, document in enumerate(documents)
                 ]
                 for q, query in enumerate(queries)
@@ -201,7 +193,7 @@ def test_the_loss_by_hand(similarity):
         )
         for n in batch:
             total -= math.log(told[n, n] / told[n].sum()) + math.log(told[n, n] / told[:, n].sum())
-    assert phase.loss(batch, 0.0, 0.0).item() == pytest.approx(total / (2 * 3 * D), rel=1e-4)
+    assert phase.loss(batch, 0.0, 0.0).item() == pytest.approx(total / (2 * 3 * D), rel=1e-3)
 
 
 @pytest.mark.parametrize(("similarity", "level"), [("tv", 1), ("tv", D), ("cosine", D)])
@@ -232,16 +224,6 @@ def test_every_tensor_moves(learned, trunk):
         loss(model, drawn(8, M, seed=10 + step), drawn(8, M, seed=20 + step), "cosine").backward()
         optimizer.step()
     assert all(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
-
-
-@pytest.mark.parametrize("trunk", [False, True])
-def test_scores_start_centred_and_smaller_each_level_up(trunk):
-    splits, vectors = tree(trunk=Trunk(M) if trunk else None).splits, drawn(200, M, seed=6)
-    splits.scale(vectors)
-    scores = splits.eval()(vectors)
-    torch.testing.assert_close(scores.mean(dim=0), torch.zeros(15, dtype=torch.float64), atol=1e-9, rtol=0)
-    wanted = [0.7 / 2 ** ((3 - level) / 2) for level in range(4) for _ in range(2**level)]
-    np.testing.assert_allclose(scores.std(dim=0, correction=0).detach(), wanted, atol=1e-9)
 
 
 def test_stochastic_levels_are_drawn_by_their_square():
@@ -299,19 +281,3 @@ def test_attention_by_hand_and_padding_that_changes_nothing(aggregation):
     changed = tokens.masked_fill(~mask.bool()[:, :, None], 7.0)
     wider = torch.cat([changed, torch.full((3, 2, M), 9.0)], dim=1)
     torch.testing.assert_close(splits(wider, torch.cat([mask, mask[:, :2] * 0], dim=1)), found, atol=1e-6, rtol=1e-6)
-
-
-@pytest.mark.parametrize("aggregation", ["shared", "linear", "ancestors"])
-def test_every_tensor_of_attention_moves_in_one_step(aggregation):
-    torch.manual_seed(0)
-    splits = AttentionSplits(M, D, aggregation)
-    read = [(drawn(12, 4, M, seed=seed).float(), torch.ones(12, 4)) for seed in (1, 2)]
-    splits.scale(*read[0])
-    model = NodeTree(splits)
-    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
-    levels = [[represent(level.exp(), "cosine") for level in model(*one)] for one in read]
-    spared = torch.zeros(12, 12, dtype=torch.bool)
-    sum(symmetric_info_nce(5 * a @ b.T, spared) for a, b in zip(*levels, strict=True)).backward()
-    optimizer.step()
-    assert all(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())

@@ -7,7 +7,7 @@ import torch
 from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.train.ehi.warm import walk, warm_start
+from rayhier.train.ehi import walk, warm_start
 
 B, M, EACH = 4, 24, 30
 

@@ -18,10 +18,10 @@ FORKED.set_forkserver_preload(
     + [
         f"rayhier.train.{name}"
         for name in (
-            "contrast.contrast",
+            "contrast",
             "learned_ivf.router_phase",
             "tower",
-            "ehi.joint",
+            "ehi",
             "hce.hce",
             "retreever.matching",
         )
@@ -57,17 +57,15 @@ def spec(micro_batch, router):
     from rayhier.spec import JobSpec
 
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    teaching = {"epochs": 2, "batch_size": ROWS, "lr": 0.02, "most": 30}
     train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch}
-    own = {"teaching": teaching} if router["type"] == "learned_ivf" else {}
-    return JobSpec.model_validate({**least, "router": {**router, **own}, "train": train})
+    return JobSpec.model_validate({**least, "router": router, "train": train})
 
 
 def joint(micro_batch):
     """EHI's trainer; hard negatives in the first batch."""
     import numpy as np
 
-    from rayhier.train.ehi.joint import Joint
+    from rayhier.train.ehi import Joint
 
     asked = spec(micro_batch, {"type": "ehi", "branching": 3, "height": 2})
     examples = problem()
@@ -91,9 +89,9 @@ def first_size(now):
 def one_query(value):
     import numpy as np
 
-    from rayhier.train.dev import Measured
+    from rayhier.train.dev import DevMeasured
 
-    return Measured({"R@100": value}, np.array([value]))
+    return DevMeasured({"R@100": value}, np.array([value]))
 
 
 def begin(phase):
@@ -109,7 +107,7 @@ def contrast(micro_batch):
     """The contrast, the same way; the batch ends with second answers of its first queries."""
     import numpy as np
 
-    from rayhier.train.contrast.contrast import Contrast
+    from rayhier.train.contrast import Contrast
 
     examples = problem()
     asked = spec(micro_batch, {"type": "learned_ivf", "branching": 9})
@@ -122,14 +120,14 @@ def contrast(micro_batch):
 
 
 def hce(micro_batch):
-    """HCE by judged pairs and pseudo-queries, both directions, a tree that grows anew after every epoch."""
-    return tree(micro_batch, {"directions": "both", "tree": {"branching": 3, "levels": 2, "recluster": "every"}})
+    """HCE by judged pairs and pseudo-queries, and a tree that grows again after every epoch."""
+    return tree(micro_batch, {"tree": {"branching": 3, "levels": 2, "recluster": "every"}})
 
 
 def paper(micro_batch):
     """HCE as the paper has it: a term of the contrast for each level below the first."""
-    published = {"form": "paper", "optimizer": "adafactor", "hard_negatives": {"source": "none"}}
-    return tree(micro_batch, {**published, "tree": {"branching": 4, "levels": 1}, "patience": 1})
+    published = {"form": "paper", "hard_negatives": {"source": "none"}}
+    return tree(micro_batch, {**published, "tree": {"branching": 4, "levels": 1}})
 
 
 def tree(micro_batch, settings):
@@ -167,7 +165,7 @@ def tall(micro_batch):
 def taught(micro_batch, router):
     import numpy as np
 
-    from rayhier.train.contrast.contrast import Contrast
+    from rayhier.train.contrast import Contrast
     from rayhier.train.learned_ivf.router_phase import build_router_phase
 
     examples, asked = problem(), spec(micro_batch, router)
@@ -200,8 +198,8 @@ def levels(settings, learned):
     from rayhier.model.retreever import LearnedPropagation, NodeTree, Splits, TreeLevels
     from rayhier.spec.train import RetreeverTraining
     from rayhier.train.retreever.dev import SizesMeasure
-    from rayhier.train.retreever.matching import Matching
-    from rayhier.train.retreever.start import start_at_random
+    from rayhier.train.retreever.grow import start_at_random
+    from rayhier.train.retreever.matching import MatchingPhase
 
     examples = problem()
     shared = {"epochs": 3, "batch_size": ROWS, "router_lr": 0.05}
@@ -211,7 +209,7 @@ def levels(settings, learned):
     documents = Documents([f"d{n}" for n in range(60)], examples.document_NM)
     dev = Queries([f"q{n}" for n in range(5)], examples.query_QM[:5], {f"q{n}": {f"d{n}": 1} for n in range(5)})
     propagation = LearnedPropagation(3, dropout=0.0) if learned else None
-    made = Matching(
+    made = MatchingPhase(
         TreeLevels(NodeTree(splits, propagation), spec.similarity),
         tower(examples),
         examples,
@@ -230,11 +228,10 @@ def reading(micro_batch):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-    from rayhier.dataset.documents import Documents
     from rayhier.model.cross_encoder import CrossEncoder
-    from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
-    from rayhier.train.cross_encoder.groups import Groups
-    from rayhier.train.cross_encoder.phase import Reading
+    from rayhier.spec.cross_encoder import CrossEncoderSpec
+    from rayhier.train.cross_encoder.groups import TrainingGroups
+    from rayhier.train.cross_encoder.phase import Reading, Recipe
 
     pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"w{n}" for n in range(60))]
     words = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
@@ -252,11 +249,10 @@ def reading(micro_batch):
         parameter.requires_grad_(not name.endswith(("key.bias", "classifier.bias", "scale")))
     examples = problem()
     examples = replace(examples, query_texts=[f"w{n}" for n in range(40)])
-    documents = Documents([f"d{n}" for n in range(60)], examples.document_NM)
-    training = CrossEncoderTraining(epochs=2, batch_size=ROWS, lr=1e-4)
+    training = Recipe(epochs=2, batch_size=ROWS, lr=1e-4)
     texts = [f"w{n} w{(n + 1) % 60}" for n in range(60)]
-    corpora = [Groups(examples, documents, texts, training.groups, seed) for seed in (0, 1)]
-    spec = CrossEncoderSpec(model="none", max_length=8, train=training)
+    corpora = [TrainingGroups(examples, texts) for _ in range(2)]
+    spec = CrossEncoderSpec(model="none", max_length=8, train={"epochs": 2})
 
     def measure(now):
         return {"dev": float(now.transformer.classifier.weight[0, 0].detach())}
@@ -288,7 +284,7 @@ def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None
     loop.phase.finish()
     kept |= {f"best.{name}": value.detach().clone() for name, value in loop.learner.learned().items()}
     if hasattr(loop.phase, "router"):
-        only_first = ("reach_T", "cells.centroid_LM") if kind == "joint" else ("reach_T",)
+        only_first = ("cells.centroid_LM",) if kind == "joint" else ()
         buffers = loop.phase.router.named_buffers()
         kept |= {f"buffer.{name}": value.clone() for name, value in buffers if name not in only_first}
     if rank == 0:

@@ -22,7 +22,8 @@ OUTPUT = {
     ("README.md", "Training: the trained encoder is kept"): RUN,
     ("README.md", "1  0."): PRINTED,
     ("ARCHITECTURE.md", "spec ──> corpus"): DRAWN,
-    ("ARCHITECTURE.md", "shell, Python ───"): DRAWN,
+    ("ARCHITECTURE.md", "shell, Python, batch"): DRAWN,
+    ("ARCHITECTURE.md", "PUT /v1/documents"): DRAWN,
     ("cluster.md", "corpus: built /shared"): RUN,
     ("cluster.md", "error: workdir: got 'runs/quickstart'"): ERROR,
     ("corpora.md", "documents: 7,"): RUN,
@@ -32,7 +33,7 @@ OUTPUT = {
     ("results.md", "R@100   "): RUN,
     ("serving.md", "serving, a core a replica"): RUN,
     ("specs.md", "Training: nDCG@10 of exact search"): RUN,
-    ("specs.md", "search.beam: recall: at least"): RUN,
+    ("specs.md", "Beam: dev chose a beam of"): RUN,
 }
 """Page and how its block begins -> why the block is nothing that could be run or read."""
 

@@ -1,20 +1,16 @@
 """Fusion with many weights at once finds what the library's fusion finds."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks.fusion import NDCG, listed
-from benchmarks.late.candidates import candidates as looked_up
-from benchmarks.late.candidates import hybrid
+from benchmarks.fusion import listed
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact, exact_rows
-from rayhier.search.hybrid import Lexical, fused
+from rayhier.search.segment.exact import exact, exact_rows
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.hybrid import Lexical, fused
 from rayhier.spec.search import HybridSpec
 
 MEASURES = ("nDCG@10", "R@100")
@@ -64,33 +60,5 @@ def test_values_are_those_of_the_librarys_fusion(world, weight):
     got = candidates.values(weight)
     for measure in MEASURES:
         np.testing.assert_allclose(got[measure], wanted[measure], atol=1e-9)
-
-
-def test_bm25_alone_is_its_own_ranking(world):
-    names, document_NM, texts, queries = world
-    word_QK, row_QK = Words(texts).best(queries.texts, 100)
-    order = {name: place for place, name in enumerate(sorted(names))}
-    candidates = listed(
-        exact_rows(queries.vector_QM, document_NM, None, 100),
-        (word_QK, row_QK),
-        document_NM,
-        queries,
-        {name: row for row, name in enumerate(names)},
-        np.array([order[name] for name in names]),
-    )
-    wanted = Judge(queries, MEASURES).values(whole_scan(word_QK, row_QK, pa.array(names), 0))
-    np.testing.assert_allclose(candidates.bm25()["R@100"], wanted["R@100"], atol=1e-9)
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.3])
-def test_candidates_of_late_interaction_are_in_the_order_of_the_fusion(world, weight):
-    names, document_NM, texts, queries = world
-    dense, lexical = exact_rows(queries.vector_QM, document_NM, None, 100), Words(texts).best(queries.texts, 100)
-    place, order = {name: row for row, name in enumerate(names)}, np.argsort(np.argsort(np.array(names, dtype=object)))
-    wanted = listed(dense, lexical, document_NM, queries, place, order).values(weight)
-
-    score_QK, row_QK = hybrid(dense, lexical, document_NM, queries, weight)
-    numbers, new_Q = np.arange(len(queries)), np.ones(len(queries), dtype=bool)
-    arrays = {"dev scores": score_QK, "dev rows": row_QK}
-    got = looked_up(SimpleNamespace(place=place), queries, arrays, "dev", numbers, new_Q)
-    np.testing.assert_allclose(got.measured(score_QK)[NDCG], wanted[NDCG], atol=1e-9)
+    alone = Judge(queries, MEASURES).values(table)["R@100"]
+    np.testing.assert_allclose(candidates.bm25()["R@100"], alone, atol=1e-9)

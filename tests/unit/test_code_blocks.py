@@ -16,7 +16,6 @@ from starlette.routing import Match
 
 import rayhier
 from rayhier import __main__ as door
-from rayhier.serve import replay
 from rayhier.serve.http import models
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.spec.filter import parse
@@ -25,7 +24,7 @@ from .code_blocks import ADDRESS, BLOCKS, MARKDOWN, OUTPUT, PAGES, ROOT, command
 from .serve.stand_ins import Canned, app_of
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-MODULES = {"rayhier.run": rayhier.run.main, "rayhier.serve.replay": replay.main}
+MODULES = {"rayhier.run": rayhier.run.main}
 
 
 def test_every_block_is_of_a_kind_and_every_output_is_there():

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rayhier import __main__ as door
-from rayhier.command import run_command
+from rayhier.command import REMOVED, run_command
 from rayhier.spec import InputError
 
 
@@ -72,6 +72,14 @@ def test_an_unknown_command_is_code_2(capsys):
     with pytest.raises(SystemExit, match="2"):
         door.main(["fly"])
     assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("removed", sorted(REMOVED))
+def test_a_removed_command_or_option_is_code_2_and_says_what_to_do(removed, capsys):
+    _, command, *rest = removed.split()
+    with pytest.raises(SystemExit, match="2"):
+        door.main([command, *rest, "WORKDIR"])
+    assert f"{removed.split()[-1]}: removed; {REMOVED[removed]}" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_seen_enough_sees_no_traceback():

@@ -72,7 +72,7 @@ NOTES = {
 }
 QUICK = """
 train: {epochs: 1}
-router: {type: learned_ivf, teaching: {epochs: 1}}
+router: {type: learned_ivf}
 evaluate: {baselines: [exact]}
 """
 LIBRARY = ("__future__", "imaplib", "zipfile")
@@ -115,16 +115,15 @@ def built(tmp_path_factory):
         assert rayhier.run.main(["specs/quickstart.yaml"]) == 0
         rayhier.run(NOTES)
         sets = [part for each in named for part in ("--set", f"corpus.{each}")]
-        assert rayhier.run.main(["specs/my-folder.yaml", *sets, "--set", "search.how=leaves"]) == 0
+        assert rayhier.run.main(["specs/my-folder.yaml", *sets]) == 0
         yield folder
 
 
 @pytest.fixture
 def guides(built, tmp_path, monkeypatch):
-    """A copy of this folder that a test may change, in which it runs; an index of any size is searched by codes."""
+    """A copy of this folder that a test may change, in which it runs."""
     folder = shutil.copytree(built, tmp_path / "guides", symlinks=True)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("rayhier.spec.search.FEWEST_COMPARED", 1)
     return folder
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import rayhier
 from rayhier.index import pack
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 
 from .serve.conftest import TEXTS, N, damageable, published
 
@@ -24,7 +24,7 @@ def index(published):
 
 def test_a_query_has_results_that_are_those_of_a_search(index, published):
     results = index.search(TEXTS[3], k=4)
-    (expected,) = Searcher.open(published).search([TEXTS[3]], 4)
+    (expected,) = Snapshot.open(published).search([TEXTS[3]], 4)
     assert [hit.id for hit in results] == [hit.id for hit in expected.hits]
     assert (len(results), results[0], results[1:3]) == (4, expected.hits[0], expected.hits[1:3])
     assert (results.query, results.answer) == (TEXTS[3], expected)

@@ -8,13 +8,9 @@ import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
-from rayhier.dataset.documents import result_numbers
 from rayhier.dataset.ranking import Ranking, whole_scan
-from rayhier.evaluate.part import Part
-from rayhier.search.exact import best_results
-from rayhier.storage.artifact import Artifact
-from rayhier.storage.leaf_map import BUILT, LeafMap
-from rayhier.storage.paths import locate
+from rayhier.evaluate.systems.documents import BaselineDocuments
+from rayhier.search.segment.exact import best_results
 
 LINKS = 32
 """Number of neighbours of a node in the graph, faiss's default."""
@@ -30,10 +26,9 @@ class Hnsw:
         self.index.add(np.ascontiguousarray(vector_NM))
 
     @classmethod
-    def of_index(cls, index: str) -> Self:
-        """Build the graph over all documents of a published index."""
-        part = whole(index)
-        return cls(part.result_ids, result_numbers(part.doc_ids, part.result_ids), part.vector_NM)
+    def of(cls, documents: BaselineDocuments) -> Self:
+        """Build the graph over all of some documents."""
+        return cls(documents.result_ids, documents.result_N, documents.vector_NM)
 
     def rank(self, query_QM: Floats, effort: int, k: int) -> Ranking:
         """Rank the best k results of each query [q, m] with efSearch `effort`.
@@ -66,12 +61,6 @@ class Hnsw:
         width = min(k, self.index.ntotal)
         scores, rows = best_results(fetch_rows, self.result_N, self.index.ntotal, width)
         return scores[:, :width], rows[:, :width], int(stats.ndis)
-
-
-def whole(index: str) -> Part:
-    """Load all shards of a published index, as it was built, as one part."""
-    shards = LeafMap.open(Artifact.open(locate(index)).root, BUILT).manifest.shards
-    return Part.of_shards(index, range(len(shards)))
 
 
 def efforts(documents: int) -> list[int]:

@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
-from rayhier.dataset.documents import result_numbers
 from rayhier.dataset.ranking import Ranking, once, whole_scan
-from rayhier.evaluate.systems.hnsw import whole
+from rayhier.evaluate.systems.documents import BaselineDocuments
 
 WIDTH = 1024
 CELLS = 20_000_000
@@ -37,10 +36,9 @@ class ScannTree:
         self.index = tree.score_brute_force().build()
 
     @classmethod
-    def of_index(cls, index: str, leaves: int) -> Self:
-        """Build the partitions, `leaves` of them, over all documents of a published index."""
-        part = whole(index)
-        return cls(part.result_ids, result_numbers(part.doc_ids, part.result_ids), part.vector_NM, leaves)
+    def of(cls, documents: BaselineDocuments, leaves: int) -> Self:
+        """Build the partitions, `leaves` of them, over all of some documents."""
+        return cls(documents.result_ids, documents.result_N, documents.vector_NM, leaves)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
         """Rank the best k results of each query [q, m] in the `beam` partitions with the nearest centroids."""

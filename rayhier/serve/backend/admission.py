@@ -114,7 +114,6 @@ class Admission:
             raise overloaded(f"questions wait for longer than {round(limit, 2):g} s; retry in a second")
 
     def _answered(self, size: int) -> None:
-        """Update the rate of answers by a request's queries, which are answered."""
         now = self._clock()
         self._each += (1 - (1 - FORGETS) ** size) * ((now - self._left) / size - self._each)
         self._left = now

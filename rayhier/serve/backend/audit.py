@@ -20,9 +20,9 @@ import numpy as np
 from rayhier.arrays import Floats
 from rayhier.dataset.ranking import Ranking, merge
 from rayhier.index.stats import ServedRecall
-from rayhier.search.request import Request
+from rayhier.search.request.request import Request
+from rayhier.search.request.routes import Routes
 from rayhier.search.retrieve import Exact, Found
-from rayhier.search.routes import Routes
 from rayhier.serve.args import Auditing
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.errors import LostError
@@ -49,7 +49,6 @@ class Audit:
     def __init__(
         self, engine: Engine, settings: Auditing, metrics: Metrics | None = None, seed: int | None = None
     ) -> None:
-        """Audit the searches of an engine, as many of them as the settings say."""
         self._engine, self._settings, self._metrics = engine, settings, metrics
         self._random = np.random.default_rng(seed)
         self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)

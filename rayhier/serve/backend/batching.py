@@ -22,8 +22,6 @@ A = TypeVar("A")
 
 @dataclass(eq=False)  # queries may be arrays, of which == makes an array
 class _Waiting(Generic[Q, A]):
-    """A question that waits for its answer."""
-
     key: Hashable
     size: int
     question: Q
@@ -54,7 +52,6 @@ class Batches(Generic[Q, A]):
         """Numbers of queries or pairs in the latest batches."""
 
     async def __call__(self, question: Q, size: int = 1, key: Hashable = None) -> tuple[A, float]:
-        """Return the answer to a question of `size` queries or pairs, and the seconds that it waited for its batch."""
         loop = asyncio.get_running_loop()
         waiting: _Waiting[Q, A] = _Waiting(key, size, question, loop.create_future())
         self._waiting.append(waiting)
@@ -69,7 +66,6 @@ class Batches(Generic[Q, A]):
 
     @property
     def waiting(self) -> int:
-        """Number of questions that wait for their batch to begin."""
         return len(self._waiting)
 
     def _start(self) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.index.assign import Assigner
-from rayhier.search.live import Seen
+from rayhier.search.snapshot import Seen
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.lease import WriteLease
@@ -185,7 +185,6 @@ class ChangeQueue:
             self._is_changing = False
 
     def _taken(self) -> list[WaitingChange]:
-        """Take the first changes that wait, but for those whose requests ended."""
         taken, documents = list[WaitingChange](), 0
         while self._waiting and (not taken or documents + len(self._waiting[0].ids) <= TOGETHER):
             waiting = self._waiting.popleft()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rayhier.arrays import Floats
-from rayhier.scores.settings import open_scorer
+from rayhier.scores.scorer import open_scorer
 from rayhier.search.retrieve import RERANKER
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.version import Version
@@ -93,8 +93,6 @@ class CrossEncoderReplica:
 
 
 class LocalScorer:
-    """The cross-encoder, which scores pairs in a thread of this process."""
-
     def __init__(self, version: Version, threads: int) -> None:
         """Open the cross-encoder of an index's version; InputError where a file is not as published.
 

@@ -17,14 +17,13 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import ID
-from rayhier.search.answer import Answer, answers
-from rayhier.search.live import Seen
-from rayhier.search.model import Model
-from rayhier.search.request import NO_CROSS_ENCODER, Queries, Request, Rules
+from rayhier.search.request.answer import Answer, answers
+from rayhier.search.request.model import Model
+from rayhier.search.request.request import NO_CROSS_ENCODER, Queries, Request, Rules
+from rayhier.search.request.routes import Routes, find_routes
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
     RERANKER,
-    Coded,
     Exact,
     Flat,
     Found,
@@ -37,8 +36,8 @@ from rayhier.search.retrieve import (
     Words,
     Work,
 )
-from rayhier.search.routes import Routes, find_routes
-from rayhier.search.stored import Listing, Lookup, Stored, documents
+from rayhier.search.segment.stored import Listing, Lookup, Stored, documents
+from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.groups import Group
@@ -131,9 +130,7 @@ class Engine:
         """
         self._changed = asyncio.Event()
         self.view = view
-        self._batches: Batches[tuple[Model, Queries, int, bool], Routes] = Batches(
-            self._routed, together, "encode", metrics
-        )
+        self._batches: Batches[tuple[Model, Queries, int], Routes] = Batches(self._routed, together, "encode", metrics)
         self._encodes: Batches[tuple[Model, Sequence[str]], tuple[Floats, int]] = Batches(
             self._encoded, together, "encode", metrics
         )
@@ -266,20 +263,19 @@ class Engine:
         return [name for name, answering in zip(checks, replies, strict=True) if not answering]
 
     async def _routes(self, request: Request, model: Model) -> Routes:
-        """Encode and route a request's queries together with those of other requests to the same model."""
-        key = model, isinstance(request.queries, np.ndarray), request.beam, request.own_beams
-        item = model, request.queries, request.beam, request.own_beams
+        key = model, isinstance(request.queries, np.ndarray), request.beam
+        item = model, request.queries, request.beam
         routes, waited = await self._batches(item, len(request.queries), key)
         return replace(routes, queue_ms=1e3 * waited)
 
-    async def _routed(self, requests: Sequence[tuple[Model, Queries, int, bool]]) -> list[Routes]:
+    async def _routed(self, requests: Sequence[tuple[Model, Queries, int]]) -> list[Routes]:
         """Encode and route several requests' queries together, all texts or all vectors, of equal model and beam."""
-        parts, (model, _, beam, own_beams) = [queries for _, queries, _, _ in requests], requests[0]
+        parts, (model, _, beam) = [queries for _, queries, _ in requests], requests[0]
         together: Queries = parts[0]
         if len(parts) > 1:
             texts = [text for part in parts for text in part]
             together = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
-        routing = partial(find_routes, model, together, beam, own_beams=own_beams)
+        routing = partial(find_routes, model, together, beam)
         if isinstance(together, np.ndarray) and together.size * model.router.n_leaves <= SMALL:
             routes = routing()
         else:
@@ -288,7 +284,6 @@ class Engine:
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
     async def _encoded(self, requests: Sequence[tuple[Model, Sequence[str]]]) -> list[tuple[Floats, int]]:
-        """Encode several requests' texts by one model together."""
         (model, _), parts = requests[0], [texts for _, texts in requests]
 
         def encode() -> tuple[Floats, list[int]]:
@@ -311,7 +306,7 @@ class Engine:
                 every_Q = np.ones(queries, dtype=bool)
                 needs = [every_Q if view.has_tail else work.visits(group.leaves) for group in view.groups]
                 pieces = [work.part(need_Q) for need_Q in needs]
-            case Words() | Flat() | Coded():
+            case Words() | Flat():
                 needs = [np.ones(queries, dtype=bool)] * len(view.groups)
                 pieces = [work] * len(view.groups)
             case Score() | Exact() | Lookup() | Listing():

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 
 from rayhier.index.change import last_rows
 from rayhier.index.find import find
-from rayhier.search.live import Seen
-from rayhier.search.model import Model
-from rayhier.search.request import rules_of
+from rayhier.search.request.model import Model
+from rayhier.search.request.request import rules_of
+from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.engine import Engine, View
+from rayhier.serve.backend.groups import Shards
 from rayhier.serve.backend.reranker import open_versions_reranker
 from rayhier.serve.backend.version import Version
 from rayhier.serve.metrics import Metrics
@@ -32,13 +33,6 @@ from rayhier.storage.change_log import Change, ChangeLog
 from rayhier.storage.leaf_map import Manifest, versions
 
 log = logging.getLogger("ray.serve")
-
-
-class Versions(Protocol):
-    """Interface of a group of shards that can open several versions."""
-
-    async def open(self, number: int) -> None:
-        """Open a version too, in all replicas of the group."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class Follower:
     def __init__(
         self,
         engine: Engine,
-        groups: Sequence[Versions],
+        groups: Sequence[Shards],
         metrics: Metrics | None = None,
         pins: contextlib.ExitStack | None = None,
     ) -> None:
@@ -94,12 +88,10 @@ class Follower:
 
     @property
     def version(self) -> Version:
-        """The version that requests read."""
         return self.engine.view.opened[0]
 
     @property
     def spec(self) -> JobSpec:
-        """Spec of the version that requests read."""
         return self.version.now.spec
 
     @property
@@ -127,7 +119,6 @@ class Follower:
 
     @property
     def tail(self) -> TailSize:
-        """Size of the tail of the version that requests read."""
         tail = [each for each in self._tail if each[0] > self.manifest.log]
         documents, sizes = sum(each[1] for each in tail), sum(each[2] for each in tail)
         return TailSize(documents, sizes, tail[0][3] if tail else time.monotonic())
@@ -213,7 +204,7 @@ class Follower:
                 self._count(made)
                 self.applied(made)
 
-    async def reopen(self, view: View, groups: Sequence[Versions]) -> None:
+    async def reopen(self, view: View, groups: Sequence[Shards]) -> None:
         """Let requests see the index as it was opened anew, with another spec: its model, groups and rules."""
         async with self.lock:
             number = self.seen.version
@@ -284,7 +275,9 @@ class Follower:
             opened = replace(
                 view,
                 model=view.model if is_same else view.model.with_router(version.router(leaf_map)),
-                rules=replace(rules_of(version.now.spec, manifest), groups=rules.groups, limits=rules.limits),
+                rules=replace(
+                    rules_of(version.now.spec, manifest, rules.calibration), groups=rules.groups, limits=rules.limits
+                ),
                 documents=manifest.documents,
                 count_L=np.array(manifest.counts, dtype=np.int64),
                 reranker=None if view.reranker is None else open_versions_reranker(version),

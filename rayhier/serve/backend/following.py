@@ -8,13 +8,16 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.follower import Follower
-from rayhier.serve.backend.handles import WriterHandle
 from rayhier.serve.backend.readers import SECONDS
 from rayhier.serve.errors import ApiError, LostError
 from rayhier.storage.writer_lease import clock
+
+if TYPE_CHECKING:  # imports Ray
+    from rayhier.serve.backend.handles import WriterHandle
 
 BEHIND_SECONDS = 0.1
 """Seconds between two calls of a Writer that has not seen yet what was read from storage."""
@@ -26,9 +29,7 @@ log = logging.getLogger("ray.serve")
 
 
 class Following:
-    """Follows the Writer for a follower in another process."""
-
-    def __init__(self, follower: Follower, writer: WriterHandle) -> None:
+    def __init__(self, follower: Follower, writer: "WriterHandle") -> None:
         """Follow once `run` runs; until the Writer has answered, storage counts."""
         self._follower, self._writer, self._name = follower, writer, uuid.uuid4().hex
         self._until = 0.0
@@ -36,7 +37,6 @@ class Following:
 
     @property
     def lost(self) -> list[str]:
-        """`writer` where the Writer does not answer."""
         return [] if clock() < self._until else [WRITER]
 
     async def __call__(self) -> None:
@@ -45,7 +45,6 @@ class Following:
             await self._looks(None)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         while True:
             sent = clock()
             try:

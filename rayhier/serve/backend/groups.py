@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rayhier.dataset.ranking import Ranking, split
-from rayhier.search.live import Seen
 from rayhier.search.retrieve import Reading, Scan
+from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.metrics import Metrics
 
@@ -18,15 +18,11 @@ AT_ONCE = 2
 
 @dataclass(frozen=True)
 class ShardRange:
-    """Name of a shard group and the range of its leaves."""
-
     name: str
     leaves: range
 
 
 class Shards(Protocol):
-    """Interface of the shards of a group, in this process or in a deployment."""
-
     async def read(self, work: Reading, seen: Seen | None = None) -> Any:
         """Do a piece of a search's work, such as a scan, of what is seen; LostError where no answer comes in time."""
 
@@ -68,7 +64,6 @@ class Group:
         return ranking
 
     async def answers(self) -> bool:
-        """Return True if the group answers a search now."""
         return await self._shards.answers()
 
     async def _read(self, work: Reading, seen: Seen | None) -> Any:

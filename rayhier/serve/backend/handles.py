@@ -16,8 +16,8 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 from rayhier.arrays import Floats
-from rayhier.search.live import Seen
 from rayhier.search.retrieve import Reading
+from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.follower import Newest
 from rayhier.serve.backend.publishing import RolledBack
@@ -219,7 +219,6 @@ class ScorerHandle:
 
 
 async def _replies(method: DeploymentHandle, seconds: float) -> bool:
-    """Return True if a method of a deployment answers within `seconds`, or the deployment is too busy to answer."""
     try:
         async with asyncio.timeout(seconds):
             await _answer(method.remote())

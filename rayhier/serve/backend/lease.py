@@ -33,7 +33,6 @@ class WriteLease:
         """True once the Writer of another index has all changes, and makes all further ones."""
 
     def close(self) -> None:
-        """Give the lease back."""
         self._closing.close()
 
     @property

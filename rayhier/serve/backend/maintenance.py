@@ -32,7 +32,7 @@ class Maintenance:
         """Return the next step, which publishes a version where it pays; None where none is due, or it rests."""
         if time.monotonic() < self._rests:
             return None
-        due, can_be = Due.of(manifest, spec), not manifest.carried and can_maintain(router, spec)
+        due, can_be = Due.of(manifest, spec), can_maintain(router, spec)
         self.may_be_due = can_be and bool(due.advice()) and abs(manifest.rows - self._unpaid) > SETTLED * manifest.rows
         return (lambda: self._step(manifest, router, spec, due)) if self.may_be_due else None
 

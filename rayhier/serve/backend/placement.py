@@ -14,7 +14,7 @@ from rayhier.corpus.passages import DocumentLayout
 from rayhier.dataset.documents import document_texts
 from rayhier.embed.encode import TextEncoder
 from rayhier.index.assign import Assigner
-from rayhier.index.given import GivenDocuments, given_documents
+from rayhier.index.incoming import GivenDocuments, given_documents
 from rayhier.model.encoded import Encoded
 from rayhier.model.precision import resolve
 from rayhier.serve.backend.batching import Batches

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from rayhier.index import change
 from rayhier.index.compact import compact_here
-from rayhier.index.embed_carried import Embedding
 from rayhier.index.pack import pack
 from rayhier.index.stats import Stats
 from rayhier.index.vacuum import vacuum
-from rayhier.search.live import Seen
-from rayhier.search.memory import give_back
+from rayhier.search.segment.memory import give_back
+from rayhier.search.snapshot import Seen
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.changes import REUSED, ChangeQueue
 from rayhier.serve.backend.follower import Follower
@@ -63,10 +62,9 @@ class Publisher:
         """Function that appends what the log of the index before has beyond this one's."""
         self._published, self._publishing, self._is_tidying = 0, asyncio.Lock(), False
         self._maintenance = Maintenance(follower.root)
-        self._embedding: Embedding | None = None
         self._failed: Exception | None = None
-        self._fold_thread, self._tidy_thread, self._embed_thread = (
-            ThreadPoolExecutor(1, name, yield_to_others) for name in ("fold", "tidy", "embed")
+        self._fold_thread, self._tidy_thread = (
+            ThreadPoolExecutor(1, name, yield_to_others) for name in ("fold", "tidy")
         )
 
     @property
@@ -116,8 +114,6 @@ class Publisher:
                         await self._changes.catch_up()
                 elif self._changes.is_due:
                     await self.fold()
-                elif self._follower.manifest.carried:
-                    await self.embed()
                 elif self._maintenance.may_be_due:
                     async with self._publishing:
                         await self.serve_newest()
@@ -172,18 +168,6 @@ class Publisher:
             except (InputError, OSError):
                 log.exception("leaves cannot be split; it is tried again")
 
-    async def embed(self) -> None:
-        """Encode some documents whose vectors were carried from another model, as a new version."""
-        if await run_in(self._embed_thread, self._embedded) is not None:
-            async with self._publishing:
-                await self.serve_newest()
-
-    def _embedded(self) -> LeafMap | None:
-        if self._embedding is None:
-            version = self._follower.version
-            self._embedding = Embedding.of_workdir(locate(version.workdir), version.now, self._follower.model)
-        return self._embedding.next(self._limits.fold_documents)
-
     async def _tidy(self) -> None:
         """Pack small files into larger ones, and remove old versions where the limits say so, beside further folds."""
         self._is_tidying = True
@@ -200,8 +184,8 @@ class Publisher:
 
     def _tidied(self) -> LeafMap | None:
         """Publish a version in fewer files; None where they are few, and without many removed rows."""
-        packed, manifest = pack(self._root), LeafMap.open(self._root).manifest
-        if packed is None and not manifest.carried and Stats.of(manifest).void > VOID:
+        packed = pack(self._root)
+        if packed is None and Stats.of(LeafMap.open(self._root).manifest).void > VOID:
             return compact_here(self._follower.spec, self._root)
         return packed
 

@@ -8,7 +8,7 @@ the call, which is later: no two clocks are compared. A reader whose time is ove
 import asyncio
 import contextlib
 
-from rayhier.search.live import Seen
+from rayhier.search.snapshot import Seen
 from rayhier.storage.writer_lease import clock
 
 SECONDS = 3.0

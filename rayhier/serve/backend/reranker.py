@@ -8,8 +8,7 @@ from typing import Protocol
 
 from rayhier.arrays import Floats
 from rayhier.scores.call_budget import ScorerError, checked
-from rayhier.search.rerank import Reranker
-from rayhier.search.reranking import KINDS, open_reranker
+from rayhier.search.rerank import KINDS, Reranker, open_reranker
 from rayhier.search.retrieve import Reply, Score, Work
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.version import Version

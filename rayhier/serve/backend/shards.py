@@ -10,57 +10,26 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
-
-from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
-from rayhier.search.codebook import multiply_adds
-from rayhier.search.level_similarity import FlatQuery, LevelSimilarity
-from rayhier.search.live import LiveReader, Seen
-from rayhier.search.reader import Reader
-from rayhier.search.retrieve import Coded, Exact, Flat, Reading, Scan, Words
-from rayhier.search.stored import Listing, Lookup
-from rayhier.search.threads import single_thread
+from rayhier.search.retrieve import Exact, Reading, Scan
+from rayhier.search.segment.stored import Listing, Lookup
+from rayhier.search.segment.tail import Tail
+from rayhier.search.segment.threads import single_thread
+from rayhier.search.snapshot import Seen, Snapshot
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
-from rayhier.serve.threads import SMALL, yield_to_others
+from rayhier.serve.threads import SMALL
 from rayhier.spec import InputError
-from rayhier.storage.leaf_map import LeafMap, versions
+from rayhier.storage.leaf_map import versions
 
 FAILURES = 2
 """Failures in a row after which a group opens its files again."""
 OLDER, SOON = 2, 5.0
 """Older versions that stay open for as long as a request may take, and the seconds for which further ones stay."""
-AGAIN = 1.02
-"""Growth of an index from which on files for a larger one are looked at again."""
-PROBED = 16
-"""Most shards of which `ping` searches a leaf."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
-
-
-@dataclass
-class _Opened:
-    """A version's files in a range of leaves, opened."""
-
-    version: Version
-    there: LeafMap
-    live: LiveReader
-    leaves: range
-    rows_L: Ints
-    """Rows of each leaf that the group holds; the last entry is for leaf -1, no leaf."""
-    probed: Ints
-    depth: int
-    pins: contextlib.ExitStack
-
-    @property
-    def reader(self) -> Reader:
-        """Reader of the leaf files."""
-        return self.live.reader
 
 
 class ShardGroup:
@@ -77,17 +46,15 @@ class ShardGroup:
     def __init__(self, version: Version, leaves: range, seconds: float = 30.0, *, follows: bool = False) -> None:
         faiss.omp_set_num_threads(1)
         self._range, self._failed, self._seconds, self._follows = leaves, 0, seconds, follows
-        self._versions, self._named = dict[int, _Opened](), dict[int, tuple[float, float]]()
+        self._versions, self._named = dict[int, Snapshot](), dict[int, tuple[float, float]]()
         self._newer: asyncio.Task[None] | None = None
-        self._newest = self._opened(Version.newest(version.workdir)[0] if follows else version)
-        self._versions[self._newest.version.number] = self._newest
-        self._prepared = self._newest.there.manifest.documents
+        self._version = Version.newest(version.workdir)[0] if follows else version
+        self._newest = self._versions[self._version.number] = self._opened(self._version.number)
         # One thread, so that a replica takes one core. Its loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan", single_thread)
         self._documents = ThreadPoolExecutor(1, "documents", single_thread)
         self._exact = ThreadPoolExecutor(1, "exact", single_thread)
         self._opening = ThreadPoolExecutor(1, "open", single_thread)
-        self._preparing = ThreadPoolExecutor(1, "prepare", yield_to_others)
 
     def __del__(self) -> None:
         """Release the versions; called by Ray Serve when it stops the replica."""
@@ -96,7 +63,7 @@ class ShardGroup:
     def release(self) -> None:
         """Release all versions and their files, which vacuum may then remove; the group reads nothing any more."""
         for opened in self.__dict__.pop("_versions", {}).values():
-            opened.pins.close()
+            opened.close()
         self.__dict__.pop("_newest", None)
 
     async def read(self, work: Reading, seen: Seen | None = None) -> Any:
@@ -107,14 +74,14 @@ class ShardGroup:
         that is seen cannot be read.
         """
         opened = self._newest if seen is None else await self._at(seen)
-        number = opened.live.tail.first if seen is None else seen.log
+        number = opened.manifest.log if seen is None else seen.log
         loop = asyncio.get_running_loop()
         if isinstance(work, Exact):
-            return await loop.run_in_executor(self._exact, _timed, opened.live.read, work, number)
+            return await loop.run_in_executor(self._exact, _timed, opened.read, work, number)
         if isinstance(work, Lookup | Listing):
-            return await loop.run_in_executor(self._documents, opened.live.read, work, number)
-        small = number == opened.live.tail.first and _is_small(opened, work)
-        return await self._work(lambda: opened.live.read(work, number), small=small)
+            return await loop.run_in_executor(self._documents, opened.read, work, number)
+        small = number == opened.manifest.log and _is_small(opened, work)
+        return await self._work(lambda: opened.read(work, number), small=small)
 
     async def open(self, number: int) -> None:
         """Open a version beside those that are open; InputError where it is not there, or a file not as published.
@@ -130,7 +97,7 @@ class ShardGroup:
 
     async def ping(self) -> None:
         """Search a leaf of each shard; raises an error, of any type, where files cannot be read or were changed."""
-        await self._work(lambda: self._probe(self._newest))
+        await self._work(lambda: self._newest.probe())
 
     async def alive(self) -> None:
         """Return at once, even while a search runs, which shows that the replica's process lives."""
@@ -140,18 +107,18 @@ class ShardGroup:
 
         Also opens the newest version where requests may soon name it, and closes those that none names any more.
         """
-        if not self._newest.reader.intact():
+        if not self._newest.intact():
             await asyncio.get_running_loop().run_in_executor(self._thread, self._load_again)
         self._close_unnamed()
         if self._follows and (self._newer is None or self._newer.done()):
             self._newer = asyncio.create_task(self._open_newest(), context=contextvars.Context())
 
-    async def _at(self, seen: Seen) -> _Opened:
+    async def _at(self, seen: Seen) -> Snapshot:
         """Return the version that is seen, with the log up to the change that is seen.
 
         InputError where it is of another model than this group's, as while an application is deployed anew.
         """
-        model = self._newest.there.manifest.model
+        model = self._newest.manifest.model
         if seen.model != model:
             raise InputError(f"version {seen.version}: got model {seen.model}; allowed: {model}, whose leaves are open")
         is_newer = seen.version > max(self._named, default=0)
@@ -163,46 +130,22 @@ class ShardGroup:
         opened = self._versions[seen.version]
         if is_newer:
             self._close_unnamed()
-        if opened.live.tail.last < seen.log:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._documents, opened.live.follow, opened.there.root, seen.log)
+        if opened.tail.last < seen.log:
+            await asyncio.get_running_loop().run_in_executor(self._documents, opened.follow, seen.log)
         return opened
 
     def _open(self, number: int) -> None:
         if number not in self._versions:
-            opened = self._opened(self._newest.version.at(number))
+            opened = self._opened(number)
             with contextlib.suppress(InputError):  # of a damaged object is told where it is asked for
-                opened.live.follow(opened.there.root)
-            with contextlib.suppress(Exception):  # of what fails, the first search is told
-                self._probe(opened)  # so that no request waits for what a first search computes
+                opened.follow()
             self._versions[number] = opened
-            if number > self._newest.version.number:
+            if number > self._newest.manifest.version:
                 self._newest = opened
-                self._preparing.submit(self._prepare, number)
-
-    def _prepare(self, number: int) -> None:
-        """Make files that a larger index needs, where the index has grown, and no newer version is open by now."""
-        opened: _Opened | None = self.__dict__.get("_newest")
-        if opened is None or opened.version.number != number:
-            return
-        documents = opened.there.manifest.documents
-        if documents < AGAIN * self._prepared:
-            return
-        single_thread()
-        goes_on = partial(self._is_newest, number)
-        try:
-            Reader.prepare(opened.version.now.spec, opened.there, opened.leaves, goes_on)
-        except Exception as error:  # noqa: BLE001  whatever it is, searches go on
-            log.log(logging.WARNING if goes_on() else logging.INFO, "files are not made ahead: %s", error)
-        self._prepared = documents
-
-    def _is_newest(self, number: int) -> bool:
-        newest: _Opened | None = self.__dict__.get("_newest")
-        return newest is not None and newest.version.number == number
 
     async def _open_newest(self) -> None:
         with contextlib.suppress(InputError, OSError):  # whoever names the version is told
-            await self.open((await asyncio.to_thread(versions, self._newest.there.root))[-1])
+            await self.open((await asyncio.to_thread(versions, self._newest.leaf_map.root))[-1])
 
     def _close_unnamed(self) -> None:
         """Release versions that no request has named for a while, since one named a newer version."""
@@ -213,38 +156,27 @@ class ShardGroup:
             last = self._named[number][1] if number in self._named else since
             if now - max(since, last) > (self._seconds if place < OLDER else min(SOON, self._seconds)):
                 self._named.pop(number, None)
-                self._opening.submit(_release, self._versions.pop(number))
+                self._opening.submit(self._versions.pop(number).close)  # freeing much memory takes a while
 
-    def _opened(self, version: Version) -> _Opened:
+    def _opened(self, number: int, tail: Tail | None = None) -> Snapshot:
+        version = self._version.at(number)
         with contextlib.ExitStack() as pins:
             there = pins.enter_context(version.reading())
-            spec, depth = version.now.spec, 0
-            similarity: LevelSimilarity | None = None
-            if spec.search.how == "level":
-                model = version.model()
-                similarity, depth = model.flat_similarity, model.tree.levels
-            count = len(there.manifest.counts)
-            leaves = range(min(self._range.start, count), min(self._range.stop, count))
-            reader = Reader.open(spec, there, similarity, leaves)
-            reader.open_files()
-            if reader.words is not None:  # here, so that no request waits for what a first one computes
-                m = there.manifest.dimension
-                reader.read(Words(["search"], np.zeros((1, m), np.float32), 1))
-            rows_L = np.append(np.array(there.manifest.counts, dtype=np.int64), 0)
-            rows_L[: leaves.start] = rows_L[leaves.stop :] = 0
-            live, probed = LiveReader.open(reader, there, self._range), _some(there, leaves)
-            return _Opened(version, there, live, leaves, rows_L, probed, depth, pins.pop_all())
+            opened = Snapshot(version.now.spec, there, version.model, None, pins.pop_all(), self._range, tail)
+        opened.open_files()
+        with contextlib.suppress(Exception):  # of what fails, the first search is told
+            opened.probe()  # so that no request waits for what a first search computes
+        return opened
 
     def _load_again(self) -> None:
-        """Open the newest version's files anew, its tail kept."""
+        """Open the newest version's files again, its tail kept."""
         before = self._newest
-        after = self._opened(before.version)
-        after.live = replace(before.live, reader=after.reader)
+        after = self._opened(before.manifest.version, before.tail)
         # Everything is open before any part is used: small scans do not wait for the thread that loads.
-        self._versions[before.version.number] = after
+        self._versions[before.manifest.version] = after
         if self._newest is before:  # none newer was opened meanwhile
             self._newest = after
-        before.pins.close()
+        before.close()
 
     async def _work(self, work: Callable[[], T], *, small: bool = False) -> T:
         """Do work in the thread; small work at once, and where it fails again in the thread, which counts failures."""
@@ -256,7 +188,6 @@ class ShardGroup:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._counted, work)
 
     def _counted(self, work: Callable[[], T]) -> T:
-        """Do work and count failures in a row."""
         try:
             done = work()
         except Exception:
@@ -269,25 +200,6 @@ class ShardGroup:
         self._failed = 0
         return done
 
-    def _probe(self, opened: _Opened) -> None:
-        if not opened.reader.intact():
-            raise OSError("files in the cache of this machine were changed while they were open")
-        m, reader = opened.there.manifest.dimension, opened.reader
-        query_QM = np.full((1, m), m**-0.5, np.float32)
-        flat = reader.flat
-        if flat is not None:
-            again_QX = {"none": None, "vectors": query_QM, "level": _even(opened.depth)}[flat.similarity.again]
-            reader.read(Flat(FlatQuery(_even(flat.similarity.level), again_QX), 1))
-        elif reader.codes is not None:
-            reader.read(Coded(query_QM, 1))
-        else:
-            reader.read(Scan(query_QM, opened.probed, 1))
-
-
-def _release(opened: _Opened) -> None:
-    """Release a version's files; to be called in a thread, as freeing much memory takes a while."""
-    opened.pins.close()
-
 
 def _timed(read: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     """Return what a function returns, and the seconds of CPU that this thread took for it."""
@@ -295,14 +207,11 @@ def _timed(read: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     return read(*arguments), time.thread_time() - began
 
 
-def _is_small(opened: _Opened, work: Reading) -> bool:
+def _is_small(opened: Snapshot, work: Reading) -> bool:
     """Return True if work takes less time than a thread takes to wake."""
-    if not isinstance(work, Scan | Coded) or work.where is not None or work.needs == "vectors":
+    if not isinstance(work, Scan) or work.where is not None or work.needs == "vectors":
         return False
-    if isinstance(work, Coded):
-        documents = 0 if opened.reader.codes is None else opened.reader.codes.documents
-        return bool(len(work.query_QM) * multiply_adds(documents, work.query_QM.shape[1]) <= SMALL)
-    return int(opened.rows_L[work.leaves_QB].sum() * work.query_QM.shape[1]) <= SMALL
+    return int(opened.row_counts[work.leaves_QB].sum() * work.query_QM.shape[1]) <= SMALL
 
 
 class LocalShards:
@@ -346,17 +255,3 @@ class LocalShards:
             await self._group.check_health()
         except Exception as error:  # noqa: BLE001  tried again later; until then the group is lost
             log.warning("%s: cannot be opened anew: %s", self.name, error)
-
-
-def _even(level: int) -> Floats:
-    """Return the numbers [1, 2^level] of a text that is equally probable in every node of a level."""
-    return np.full((1, 2**level), 2.0**-level, np.float32)
-
-
-def _some(leaf_map: LeafMap, leaves: range) -> Ints:
-    """Choose leaves [1, b] to check readiness by: the smallest leaf with rows of each shard, at most 16."""
-    smallest, counts = [], leaf_map.manifest.counts
-    for shard in leaf_map.manifest.shards:
-        leaves_with_rows = [leaf for leaf in shard.leaves if leaf in leaves and counts[leaf]]
-        smallest += [min(leaves_with_rows, key=lambda leaf: counts[leaf])] if leaves_with_rows else []
-    return np.array([smallest[:PROBED]], dtype=np.int64).reshape(1, -1)

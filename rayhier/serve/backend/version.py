@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from rayhier.search.index import open_leaf_map, reading_leaf_map
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.spec import InputError
 from rayhier.spec.encoder import Precision
 from rayhier.storage import current
@@ -41,7 +41,6 @@ class Version:
         return cls(workdir, now, manifest.version), manifest
 
     def at(self, number: int) -> Self:
-        """Return another version of the same index."""
         return replace(self, number=number)
 
     def before(self) -> Location | None:

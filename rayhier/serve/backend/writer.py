@@ -44,7 +44,7 @@ class Writer:
         if follower.spec.search.how == "level":
             raise InputError(
                 "write_token_file: search.how is level, which compares documents by a tree's levels, that changes do "
-                "not have; allowed: no write_token_file, or search.how leaves or codes"
+                "not have; allowed: no write_token_file, or search.how leaves"
             )
         self._follower, tasks = follower, Tasks()
         self._placement, self._lease = Placement(follower, metrics), WriteLease(follower.root, self._is_named)
@@ -62,7 +62,6 @@ class Writer:
         return current.read(locate(version.workdir)).artifacts["index"] == version.now.artifacts["index"]
 
     def close(self) -> None:
-        """Give the lease back."""
         self._lease.close()
 
     @property
@@ -180,7 +179,6 @@ class Writers:
         return await self._by(lambda writer: writer.put(documents if writer is first else texts, key, body))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
-        """Delete documents, as `Writer.delete` does."""
         return await self._by(lambda writer: writer.delete(ids, key, body))
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:

@@ -1,4 +1,4 @@
-"""The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer requests."""
+"""The HTTP interface of a served index: paths, limits of requests, responses."""
 
 import asyncio
 import contextlib
@@ -24,22 +24,22 @@ from starlette.middleware import Middleware
 from rayhier.arrays import Floats
 from rayhier.index.nodes import Node, NodeTable
 from rayhier.index.stats import ServedRecall, recall_advice
-from rayhier.search.answer import Answer, Hit
-from rayhier.search.live import Seen
-from rayhier.search.request import Queries, Request, Rules
-from rayhier.search.routes import Routes
-from rayhier.search.stored import Listing, Lookup, Stored
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.request import Queries, Request, Rules
+from rayhier.search.request.routes import Routes
+from rayhier.search.segment.stored import Listing, Lookup, Stored
+from rayhier.search.snapshot import Seen
 from rayhier.serve.args import RequestLimits, WriteLimits
-from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.changes import Written
-from rayhier.serve.backend.engine import Answers, View
+from rayhier.serve.backend.engine import Answers, Engine
+from rayhier.serve.backend.following import Following
 from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
 from rayhier.serve.http.guard import READING_POSTS, ROLLBACK, WITHOUT_SLOT, Guard, authorization
-from rayhier.serve.http.inference import Models, install_models
+from rayhier.serve.http.inference import install_models
 from rayhier.serve.http.models import (
     MOST,
     NAME_SHOWN,
@@ -113,33 +113,6 @@ DESCRIPTIONS = {
 }
 
 
-class Backend(Models, Protocol):
-    """Interface of the engine that answers requests, with its models."""
-
-    @property
-    def admission(self) -> Admission:
-        """Counter of the queries that wait, which refuses queries that would wait too long."""
-
-    def search(self, request: Request) -> Awaitable[Answers]:
-        """Answer each query of a request."""
-
-    def route(self, request: Request) -> Awaitable[Routes]:
-        """Return the leaves that each query of a request visits, in the order of visit."""
-
-    def documents(self, work: Lookup | Listing) -> Awaitable[tuple[list[Stored], list[str]]]:
-        """Read some documents by their ids; returns them, and the names of the groups that did not answer."""
-
-    def unavailable(self) -> Awaitable[list[str]]:
-        """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
-
-    @property
-    def view(self) -> View:
-        """The index as requests that begin now see it."""
-
-    def changed(self) -> Awaitable[None]:
-        """Wait until requests see another view."""
-
-
 class Writes(Protocol):
     """Interface of the Writer."""
 
@@ -153,19 +126,8 @@ class Writes(Protocol):
         """Publish an older version again as the newest one, and serve it."""
 
 
-class Follows(Protocol):
-    """Interface of what follows a Writer in another process."""
-
-    @property
-    def lost(self) -> list[str]:
-        """`writer` where the Writer does not answer."""
-
-    def __call__(self) -> Awaitable[None]:
-        """Return once a request that begins now sees every change that was answered before."""
-
-
 def api(
-    engine: Backend,
+    engine: Engine,
     index: Callable[[], IndexResponse],
     rules: Rules,
     limits: RequestLimits,
@@ -179,7 +141,7 @@ def api(
     writer: Writes | None = None,
     write_limits: WriteLimits | None = None,
     versions: Callable[[int | None, int], list[Manifest]],
-    following: Follows | None = None,
+    following: Following | None = None,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     recall: Callable[[], ServedRecall | None] = lambda: None,
     follows: bool = False,
@@ -232,10 +194,10 @@ class _Sight:
 
     def __init__(
         self,
-        engine: Backend,
+        engine: Engine,
         index: Callable[[], IndexResponse],
         seconds: float,
-        following: Follows | None,
+        following: Following | None,
         recall: Callable[[], ServedRecall | None],
         *,
         follows: bool,
@@ -299,7 +261,7 @@ class _Sight:
 class _Asked:
     """Converts bodies to requests; InputError, answered 422, where a request is not allowed."""
 
-    def __init__(self, engine: Backend, rules: Rules, *, log_queries: bool) -> None:
+    def __init__(self, engine: Engine, rules: Rules, *, log_queries: bool) -> None:
         self._engine, self._opened, self._log_queries = engine, rules, log_queries
 
     @property
@@ -327,7 +289,6 @@ class _Asked:
         return request
 
     def _queries(self, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
-        """Return the name of the field that has the queries, and the queries as texts or vectors."""
         if isinstance(body, BatchRequest):
             name, values = ("queries", body.queries) if body.queries is not None else ("vectors", body.vectors)
             queries: Sequence[object] = values or []
@@ -344,7 +305,7 @@ class _Asked:
         return np.array(vectors, dtype=np.float32)
 
 
-def _health(app: FastAPI, engine: Backend, following: Follows | None) -> None:
+def _health(app: FastAPI, engine: Engine, following: Following | None) -> None:
     ready = Readiness(engine.unavailable)
 
     @app.get("/healthz", summary="Check that the server is up", tags=["health"])
@@ -368,7 +329,7 @@ def _health(app: FastAPI, engine: Backend, following: Follows | None) -> None:
 
 
 def _searches(
-    app: FastAPI, engine: Backend, converter: _Asked, sight: _Sight, most_bytes: int, metrics: Metrics | None
+    app: FastAPI, engine: Engine, converter: _Asked, sight: _Sight, most_bytes: int, metrics: Metrics | None
 ) -> None:
     async def answered(body: SearchRequest | BatchRequest) -> tuple[Request, Answers, list[AnswerBody]]:
         await sight.reach(body.min_log)
@@ -413,7 +374,7 @@ def _searches(
         return sight.index()
 
 
-def _documents(app: FastAPI, engine: Backend, sight: _Sight, most_bytes: int) -> None:
+def _documents(app: FastAPI, engine: Engine, sight: _Sight, most_bytes: int) -> None:
     async def read(
         request: HttpRequest, work: Callable[[], Lookup | Listing], min_log: int | None
     ) -> tuple[list[Stored], dict[str, Any]]:
@@ -616,7 +577,6 @@ def _sent(body: BaseModel) -> Response:
 
 
 def _routed(routes: Routes, seen: Seen) -> RouteResponse:
-    """Make the response for a query that was routed."""
     order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
     return RouteResponse(leaves=_leaves(routes, 0), order=order, **asdict(seen))
 

@@ -194,7 +194,6 @@ def _check_size(body: bytes, most: int, most_keys: int) -> None:
 
 
 def _outside_texts(body: bytes) -> np.ndarray:
-    """Return the bytes of a body that are not inside JSON texts."""
     if b"\\" in body:
         body = body.replace(rb"\\", b"").replace(rb"\"", b"")
     byte_N = np.frombuffer(body, np.uint8)

@@ -77,7 +77,6 @@ def no_path(path: str) -> ApiError:
 
 
 def _methods(request: Request) -> set[str]:
-    """Return the methods of all routes with a request's path."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     return set().union(*(route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE))
 
@@ -91,7 +90,6 @@ async def _unexpected(_: Request, __: Exception) -> JSONResponse:
 
 
 def _line(problem: Mapping[str, Any]) -> str:
-    """Format a problem on one line: its place, the value given, the values allowed."""
     where, *inside = problem["loc"] or ("body",)
     place = _path(inside if where in PLACES else [where, *inside]) or str(where)
     if problem["type"] == "missing":

@@ -210,7 +210,6 @@ def _path(scope: Scope) -> str:
 
 
 def authorization(scope: Scope) -> bytes:
-    """Return the first header `Authorization` of a request."""
     header: bytes = dict(reversed(scope["headers"])).get(b"authorization", b"")
     return header
 
@@ -230,13 +229,11 @@ def _check_head(scope: Scope) -> None:
 
 
 def _writes(scope: Scope) -> bool:
-    """Return True if a request needs the token for writing."""
     method = scope.get("method")
     return method not in READS and not (method == "POST" and _path(scope) in READING_POSTS)
 
 
 def _counted(path: str) -> str:
-    """Return the name under which metrics count requests to a path."""
     if path.startswith("/v1/documents/"):
         return DOCUMENT
     if path in PAGE:

@@ -5,14 +5,13 @@ Texts are encoded, and pairs scored, together with those of searches, by the sam
 
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI
 
-from rayhier.arrays import Floats
 from rayhier.search.rerank import by_relevance
 from rayhier.serve.args import RequestLimits
+from rayhier.serve.backend.engine import Engine
 from rayhier.serve.errors import ApiError, invalid
 from rayhier.serve.http.foreign import (
     Embedding,
@@ -30,17 +29,7 @@ from rayhier.serve.http.models import NAME_SHOWN, IndexResponse
 from rayhier.serve.http.packed import pack
 
 
-class Models(Protocol):
-    """The encoder and the cross-encoder as requests that begin now see them."""
-
-    def encode(self, texts: Sequence[str]) -> Awaitable[tuple[Floats, int]]:
-        """Encode n texts: vectors [n, m], and the number of tokens that were read."""
-
-    def score(self, query: str, texts: Sequence[str]) -> Awaitable[Floats]:
-        """Score n texts for a query by the cross-encoder: [n]."""
-
-
-def install_models(app: FastAPI, models: Models, index: Callable[[], IndexResponse], limits: RequestLimits) -> None:
+def install_models(app: FastAPI, models: Engine, index: Callable[[], IndexResponse], limits: RequestLimits) -> None:
     """Add the paths to an application; `index` describes what requests that begin now see."""
     began = int(time.time())
 

@@ -563,8 +563,6 @@ class IndexResponse(Body):
     """Type of the router: ehi, hce, learned_ivf or retreever."""
     documents: int
     """Number of documents; of passages where the corpus is cut into passages."""
-    carried: int
-    """Number of documents, about, whose vectors were moved from another model's and are not encoded yet."""
     leaves: int
     """Number of leaves."""
     leaves_per_document: int
@@ -591,9 +589,8 @@ class IndexResponse(Body):
     pool: int | Literal["leaves", "all"] | None
     """Documents of which the cross-encoder reads some: `leaves`, those in the leaves that a query visits; a number of
     the best of these; or `all`, for which queries visit all leaves. Null where results are not re-ranked."""
-    how: Literal["leaves", "level", "codes"]
-    """`leaves` where a query visits leaves; `level` where all documents are compared, by a level of ReTreever's tree;
-    `codes` where by codes of their vectors."""
+    how: Literal["leaves", "level"]
+    """`leaves` if a query visits leaves. `level` if all documents are compared, by a level of ReTreever's tree."""
     mode: Mode
     """Order of results for a text that gives no `mode`: `dense` (by vectors), `bm25` (by words) or `hybrid` (by
     both)."""
@@ -602,10 +599,10 @@ class IndexResponse(Body):
     weight: float | None
     """Weight of BM25 in mode `hybrid`; null where there is no such mode, or ranks are fused."""
     beam: int
-    """Most leaves visited for a query that gives no `beam`: all, where every query has a beam of its own."""
+    """Most leaves visited for a query that gives neither `k` nor `beam`."""
     recall: float | None
-    """Share of the exact best `k` documents that a query finds at least, on average over queries like those that
-    calibrated the index; null where nothing is promised."""
+    """Share of the exact best `k` documents that the dev queries found with `beam`, on average. Null if dev queries did
+    not choose `beam`."""
     drift: Drift
     recall_served: RecallServed | None
     """Recall as this server, or one of its ingresses, measured it; null until a query was audited."""

@@ -40,7 +40,6 @@ def unpack(text: str) -> "array[float]":
 
 
 def _little(numbers: "array[float]") -> "array[float]":
-    """Return numbers in the order of bytes that is little-endian here, or back."""
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers

@@ -56,6 +56,5 @@ def _add(app: FastAPI, path: str, content: bytes, media_type: str) -> None:
 
 
 def _has(headers: Mapping[str, str], tag: str) -> bool:
-    """Return True if a browser says that it has a file with this tag."""
     tags = [name.strip().removeprefix("W/") for name in headers.get("if-none-match", "").split(",")]
     return tag in tags or "*" in tags

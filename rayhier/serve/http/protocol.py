@@ -33,7 +33,6 @@ LINGER_SECONDS = 2.0
 
 @lru_cache(1_000)
 def _tell(server: ServerState, peer: str, minute: int) -> None:  # noqa: ARG001  each is told once
-    """Log once a minute that a peer of a server sends data that is not HTTP."""
     logging.getLogger("uvicorn.error").warning("%s sends data that is not HTTP", peer)
 
 
@@ -102,7 +101,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit for the first head."""
         super().connection_made(cast("asyncio.Transport", _Transport(transport, self)))
         self._idle_since = time.perf_counter()
         self._await_head()
@@ -117,7 +115,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self.connections.discard(idle or self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers of a connection that has ended."""
         self._end_deadline()
         if self._lingers is not None:
             self._lingers.cancel()

@@ -92,12 +92,10 @@ class Tokens:
 
 @cache
 def _warn(message: str) -> None:
-    """Log a warning, once for each message."""
     log.warning("%s", message)
 
 
 def _same(tokens: Mapping[str, bytes]) -> bool:
-    """Return True if two files hold the same token."""
     return len(set(tokens.values())) < len(tokens)
 
 

@@ -32,15 +32,14 @@ export async function showServed() {
       ["numbers of a vector", count(index.dimension)],
       ["similarity", index.similarity],
       ["precision", index.precision],
-      ...(index.carried ? [["documents with vectors of the model before, moved", count(index.carried)]] : []),
       ...(index.refused === null ? [] : [["a newer one is not served", index.refused]]),
     ],
     Search: [
       ["modes", index.modes.map((name) => (name === index.mode ? `${name} (default)` : name)).join(", ")],
       ...(index.weight === null ? [] : [["weight of BM25", String(index.weight)]]),
-      ["compares", { leaves: "documents of the leaves that a query visits", level: "all documents, by a level of the tree", codes: "all documents, by codes" }[index.how]],
+      ["compares", { leaves: "documents of the leaves that a query visits", level: "all documents, by a level of the tree" }[index.how]],
       ["leaves visited, at most", count(index.beam)],
-      ["promised recall", index.recall === null ? "none" : index.recall.toFixed(3)],
+      ["recall on dev", index.recall === null ? "none" : index.recall.toFixed(3)],
       ["re-ranking", index.rerank],
     ],
     Drift: [

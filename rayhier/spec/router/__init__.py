@@ -7,9 +7,9 @@ from pydantic import Field
 from rayhier.spec.router.common import Reads
 from rayhier.spec.router.ehi import EhiRouting
 from rayhier.spec.router.hce import HceRouting
-from rayhier.spec.router.learned_ivf import LearnedIvfRouting, Teaching
+from rayhier.spec.router.learned_ivf import LearnedIvfRouting
 from rayhier.spec.router.retreever import RetreeverRouting
 
 RouterSpec = Annotated[LearnedIvfRouting | EhiRouting | HceRouting | RetreeverRouting, Field(discriminator="type")]
 
-__all__ = ["EhiRouting", "HceRouting", "LearnedIvfRouting", "Reads", "RetreeverRouting", "RouterSpec", "Teaching"]
+__all__ = ["EhiRouting", "HceRouting", "LearnedIvfRouting", "Reads", "RetreeverRouting", "RouterSpec"]

@@ -8,9 +8,6 @@ from rayhier.spec.base import Section
 Reads = Literal["vectors", "tokens"]
 """Part of an encoded text that routing needs: `vectors`, the text's vector; `tokens`, also its tokens' vectors."""
 
-FirstPass = Literal["auto", "none"]
-"""Comparison of a query with all leaves before the best are scored in full."""
-
 
 class Routing(Section):
     """Settings of a router: number of leaves, and how texts are routed to them."""
@@ -21,8 +18,8 @@ class Routing(Section):
         return False
 
     @property
-    def calibrates(self) -> bool:
-        """Return True if `search.beam` may be of type mass or recall, by leaves' densities; by default False."""
+    def splits_leaves(self) -> bool:
+        """Return True if maintenance may split leaves and give them up; by default False."""
         return False
 
     @property
@@ -40,11 +37,6 @@ class Routing(Section):
         """Keys of the section that count dimensions -> values; none may exceed the size of the encoder's vectors."""
         return {}
 
-    @property
-    def codes_first(self) -> bool:
-        """Return True if a search first compares queries with codes of the leaves; by default False."""
-        return False
-
     def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  some routers are taught by judged pairs
         """Return the phases of training in which only the router trains, name -> epochs; none by default.
 
@@ -59,10 +51,6 @@ class Routing(Section):
     @abstractmethod
     def multiply_adds(self, leaves: int, dimension: int) -> float:
         """Return the multiply-adds that routing a vector of size `dimension` takes in a router with `leaves` leaves."""
-
-    def placing(self, leaves: int, dimension: int) -> float:
-        """Return the multiply-adds that placing a document in its leaves takes; by default those of routing."""
-        return self.multiply_adds(leaves, dimension)
 
     def over(self, documents: int) -> Self:  # noqa: ARG002  some routers count them
         """Return a copy in which a branching that fits `documents` documents replaces `auto`; by default unchanged."""

@@ -15,9 +15,6 @@ class EhiRouting(TreeSpec):
     """EHI's router: a tree whose levels share weights; documents and queries are routed in the same way."""
 
     type: Literal["ehi"]
-    residual: Literal["relu", "none"] = "relu"
-    """Input to the softmax of each level, from a text's vector x. `relu`: x + ReLU(U x), as in the paper. `none`: x
-    itself."""
     warm_start: Literal["kmeans", "none"] = "kmeans"
     """First weights of the tree. `kmeans`: centroids of spherical k-means (our addition). `none`: random, as in the
     paper."""

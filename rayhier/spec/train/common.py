@@ -11,8 +11,11 @@ from rayhier.spec.train.pseudo_queries import PseudoQueries
 
 STEPS, FEWEST_EPOCHS = 300, 10
 """Where epochs are automatic: least number of training steps (STEPS), and least number of epochs (FEWEST_EPOCHS)."""
+MOST_DOCUMENTS = 1_000_000
+"""Most documents that training keeps in memory with their vectors: all documents of its pairs, and further ones up to
+this number, drawn by a hash of the id. The index still holds all documents."""
 MEASUREMENTS = 20
-"""Number of measurements on dev where `measure_every` is auto."""
+"""Most measurements on dev. A measurement encodes all documents. With fewer epochs, each is measured."""
 
 
 class Training(Section):
@@ -28,20 +31,14 @@ class Training(Section):
     micro_batch: Annotated[int, Field(ge=1)] | None = None
     """Most texts whose activations a worker keeps in memory at a time. Each text is then encoded twice and gradients
     are cached: gradients stay equal, and batch 4096 fits one GPU. null: a worker's share of a batch at once."""
-    most_documents: Annotated[int, Field(ge=1_000)] = 1_000_000
-    """Most documents that training keeps in memory with their vectors: all documents of its pairs, and further ones up
-    to this number, drawn by a hash of the id. The index still holds all documents."""
-    measure_every: Annotated[int, Field(ge=1)] = 1
-    """Epochs between two measurements on dev. A measurement encodes all documents, and with ehi routes them. The last
-    epoch is always measured."""
 
     def passes(self, pairs: int) -> int:  # noqa: ARG002  most trainings say how many
         """Return the number of epochs for a number of training pairs."""
         return self.epochs
 
-    def between(self, epochs: int) -> int:  # noqa: ARG002  most trainings say how many
+    def between(self, epochs: int) -> int:
         """Return the number of epochs between two measurements on dev, in a training of `epochs` epochs."""
-        return self.measure_every
+        return math.ceil(epochs / MEASUREMENTS)
 
     @property
     def draws(self) -> PseudoQueries | None:
@@ -75,14 +72,12 @@ class Mining(Section):
     top: Annotated[int, Field(ge=1, le=1000)] = 10
     """Number of a query's best wrong documents, from which its hard negatives are drawn at random."""
     refresh: Annotated[int, Field(ge=1)] = 5
-    """Epochs or steps (see `unit`) after which hard negatives are mined again."""
-    unit: Literal["epochs", "steps"] = "epochs"
-    """Unit of `refresh`: section 3.5 of the EHI paper names steps, its Table 8 seems to mean epochs."""
+    """Epochs after which hard negatives are mined again."""
 
     @model_validator(mode="after")
     def _mined_at_all(self) -> Self:
         if self.source == "none":
-            self.refuse("top", "refresh", "unit", where="only where source is not none")
+            self.refuse("top", "refresh", where="only where source is not none")
         return self
 
 
@@ -114,9 +109,6 @@ class InfoNce(Training):
     """Number of pairs in a training step, of all workers together."""
     encoder_lr: Rate = 1e-3
     """First learning rate of the encoder's optimizer; it falls to zero."""
-    measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # type: ignore[assignment]
-    """Epochs between two measurements on dev. A measurement encodes all documents; the last epoch is always measured.
-    `auto`: twenty measurements, or one an epoch where there are fewer epochs."""
     temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
     """Number by which scores are divided before the softmax of the loss."""
     hard_negatives: ExactNegatives = ExactNegatives()
@@ -131,7 +123,3 @@ class InfoNce(Training):
         if self.epochs != "auto":
             return self.epochs
         return max(FEWEST_EPOCHS, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))
-
-    def between(self, epochs: int) -> int:
-        """Return the number of epochs between two measurements on dev, in a training of `epochs` epochs."""
-        return math.ceil(epochs / MEASUREMENTS) if self.measure_every == "auto" else self.measure_every

@@ -14,7 +14,6 @@ LEARNS = (
     "temperature",
     "hard_negatives",
     "anchor",
-    "measure_every",
 )
 """Keys that have no effect where nothing is trained by judged pairs."""
 

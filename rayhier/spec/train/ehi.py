@@ -24,18 +24,15 @@ class Loss(Section):
     """Margin γ of the triplet losses."""
     unlike: Annotated[float, Field(ge=-1, le=1)] = 0.9
     """Similarity τ below which two documents count as unlike."""
-    intra_leaf_form: Literal["product", "triplet"] = "product"
-    """Form of the loss for unlike documents in a leaf. `product`: the paper's Eq. 5. `triplet`: the triplet of its
-    Algorithm 1."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if self.semantic == self.indexing == self.intra_leaf == 0:
             raise ValueError("semantic, indexing or intra_leaf above 0: with none of them nothing is learned")
         if self.intra_leaf == 0:
-            self.refuse("unlike", "intra_leaf_form", where="only where intra_leaf is above 0")
-        if self.semantic == self.indexing == 0 and self.intra_leaf_form == "product":
-            self.refuse("margin", where="only where semantic or indexing is above 0, or intra_leaf_form is triplet")
+            self.refuse("unlike", where="only where intra_leaf is above 0")
+        if self.semantic == self.indexing == 0:
+            self.refuse("margin", where="only where semantic or indexing is above 0")
         return self
 
 
@@ -46,14 +43,6 @@ class EhiNegatives(Mining):
     """Documents from which hard negatives are taken. `query_leaves`: those in leaves that the query visits (the paper's
     Algorithm 1). `positive_leaf`: those in the leaf of the query's document (Appendix C.2). `exact`: all documents (as
     in ANCE, Table 12). `none`: nothing is mined."""
-    beam: Annotated[int, Field(ge=1, le=1000)] = 4
-    """Most leaves that a query visits to find hard negatives; only with `query_leaves`."""
-
-    @model_validator(mode="after")
-    def _beam_is_the_query_s(self) -> Self:
-        if self.source != "query_leaves":
-            self.refuse("beam", where="only where source is query_leaves")
-        return self
 
 
 class EhiTraining(Training):
@@ -69,7 +58,7 @@ class EhiTraining(Training):
     router_lr: Rate = 3e-3
     """Learning rate of the router, by AdamW with weight decay 0.01, torch's default."""
     loss: Loss = Loss()
-    """Weights, margins and form of the three losses."""
+    """Weights and margins of the three losses."""
     hard_negatives: EhiNegatives = EhiNegatives()
     """Mining of hard negatives for the triplets."""
 

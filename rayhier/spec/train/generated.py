@@ -1,8 +1,8 @@
 """`train.generated`: pairs of a document and a query that a model wrote for it, to train on like judged pairs."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from rayhier.spec.base import Section
 
@@ -33,18 +33,6 @@ class QueryModel(Section):
     """Most tokens of a query that the model writes."""
     most: Annotated[int, Field(ge=1)] = 100_000
     """Most documents (passages, where documents are cut) to write queries for, drawn by a hash of the id."""
-    top_k: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Number of likeliest tokens from which each next token is drawn; 1: always the likeliest."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of the draws: of documents to write queries for, and of the queries' tokens."""
-    batch_size: Annotated[int, Field(ge=1, le=65536)] = 32
-    """Number of documents that the model reads in one forward pass."""
-
-    @model_validator(mode="after")
-    def _not_the_likeliest_twice(self) -> Self:
-        if self.top_k == 1 and self.per_document > 1:
-            raise ValueError("per_document 1 where top_k is 1, which writes the same query every time")
-        return self
 
 
 GeneratedSpec = Annotated[PairFile | QueryModel, Field(discriminator="type")]

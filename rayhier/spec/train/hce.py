@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from rayhier.spec.base import Section, Weight
 from rayhier.spec.errors import InputError
-from rayhier.spec.train.common import InfoNce
+from rayhier.spec.train.common import MOST_DOCUMENTS, InfoNce
 from rayhier.spec.train.generated import GeneratedSpec
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 
@@ -87,13 +87,14 @@ class HceTraining(InfoNce):
     type: Literal["hce"]
     objective: Literal["auto", "supervised", "documents", "joint"] = "auto"  # type: ignore[assignment]
     """Source of the pairs. `supervised`: train judgements and generated pairs (the paper's S). `documents`:
-    pseudo-queries and their documents (U). `joint`: both, S + α U (J). `auto`: joint where train judgements or
+    pseudo-queries and their documents (U). `joint`: both, S + U / 2 (J). `auto`: joint where train judgements or
     generated pairs exist, else documents."""
     generated: GeneratedSpec | None = None
     """Pairs that a model wrote for documents, trained on like judged pairs (the paper's +QG); null: none."""
     form: Literal["single", "paper"] = "single"
-    """Terms of the loss. `single`: one contrast among documents, to which mined hard negatives are added. `paper`: Eq.
-    5-8, a contrast in both directions for each level below those of `tree.levels`, nothing mined, `hierarchy` 1."""
+    """Terms of the loss. `single`: one contrast among documents, to which mined hard negatives are added; by AdamW.
+    `paper`: Eq. 5-8, a contrast in both directions for each level below those of `tree.levels`, nothing mined,
+    `hierarchy` 1; by Adafactor, without relative steps and scaling by parameter."""
     tree: TreeShape = TreeShape()
     """Shape of the tree over the documents."""
     hierarchy: Weight = 0.1
@@ -101,10 +102,6 @@ class HceTraining(InfoNce):
     siblings: Annotated[int, Field(ge=0, le=100)] = 4
     """Number of documents below the parent node of a query's answer that are drawn as further negatives of this query;
     never its known answers."""
-    directions: Literal["query", "both"] = "query"
-    """`query`: the loss lets each query pick its document. `both`: it lets each document pick its query too."""
-    pseudo_weight: Weight = 0.5
-    """Weight α of pseudo-queries in the loss, where judged pairs have weight 1; only with `joint`."""
     pseudo_queries: PseudoQueries = PseudoQueries()
     """Texts of documents that stand for queries where there are none, or in addition to queries."""
     start: Literal["auto", "whitened", "base"] = "auto"
@@ -112,27 +109,20 @@ class HceTraining(InfoNce):
     the (shrunk) covariance of the differences between documents' vectors and those of their pseudo-queries (our
     addition). `base`: the base encoder. `auto`: `whitened` where a head trains and there are pseudo-queries, unless dev
     is worse by more than two standard errors; else `base`."""
-    optimizer: Literal["adamw", "adafactor"] = "adamw"
-    """`adamw`: AdamW with weight decay 0.01, torch's default. `adafactor`: Adafactor as in the paper, without relative
-    steps and scaling by parameter."""
-    patience: Annotated[int, Field(ge=1)] | None = None
-    """Number of measurements on dev without a higher value after which training stops; null: it runs to its last
-    epoch."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if self.form == "paper":
-            self.refuse("hierarchy", "directions", where="only where form is single")
+            self.refuse("hierarchy", where="only where form is single")
             if self.objective != "documents" and self.hard_negatives.source != "none":
                 raise ValueError("hard_negatives: {source: none} where form is paper, which mines nothing")
         if self.form == "single" and self.tree.levels == 0:
             self.refuse("hierarchy", where="only where tree.levels is above 0")
         if self.objective == "documents":
-            paired = ("generated", "pseudo_weight", "hard_negatives")
+            paired = ("generated", "hard_negatives")
             self.refuse(*paired, where="only where objective is not documents: they belong to pairs of its queries")
         if self.objective == "supervised":
-            unused = ("pseudo_weight", "pseudo_queries")
-            self.refuse(*unused, where="only where objective is joint or documents")
+            self.refuse("pseudo_queries", where="only where objective is joint or documents")
             if self.start == "whitened":
                 raise ValueError("start base or auto where objective is supervised, which has no pseudo-queries")
         return self
@@ -180,9 +170,9 @@ class HceTraining(InfoNce):
 
         It is 1 where `tree.levels` is 0.
         """
-        in_training = min(documents, self.most_documents)
+        in_training = min(documents, MOST_DOCUMENTS)
         return [1, *self.tree.counts(in_training)][self.tree.told_apart(in_training)]
 
     def check_documents(self, documents: int) -> None:
         """Raise InputError where the tree's settings do not fit this number of documents."""
-        self.tree.check(min(documents, self.most_documents))
+        self.tree.check(min(documents, MOST_DOCUMENTS))

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from rayhier.spec.base import Rate, Weight
 from rayhier.spec.router.retreever import Splits
-from rayhier.spec.train.common import MEASUREMENTS, Training
+from rayhier.spec.train.common import Training
 from rayhier.spec.train.contrast import ContrastTraining
 
 STEPS, FEWEST = 3_000, 5
@@ -38,12 +38,6 @@ class RetreeverTraining(Training):
     """Number of pairs in a training step, of all workers together."""
     router_lr: Rate = 3e-3
     """Highest learning rate of the tree (AdamW): it rises over the first twentieth of the steps, then falls to zero."""
-    measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # type: ignore[assignment]
-    """Epochs between two measurements on dev. The last epoch is always measured. `auto`: twenty measurements, or one
-    an epoch where there are fewer epochs."""
-    reads: Literal["auto", "base", "trained"] = "auto"
-    """Encoder of the vectors, or tokens, that the tree reads. `trained`: the encoder learns before the tree, by
-    contrast. `base`: the encoder does not learn. `auto`: trained unless `encoder.train` is none."""
     schedule: Schedule = "matryoshka"
     """Levels of the tree that a step trains. `constant`: only the leaves. `linear`, `exponential`: one level, deeper
     with the steps. `stochastic`: one level d, drawn in proportion to d². `matryoshka`: all levels at once."""
@@ -61,23 +55,13 @@ class RetreeverTraining(Training):
     """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained before, the most
     important nearest to the root (our addition). `kmeans`: from one half of a node's documents to the other half.
     `random`: random. `auto`: mrl, or for splits by attention random."""
-    scale: Annotated[float, Field(gt=0, le=10_000)] | Literal["auto"] = "auto"
-    """First value of the learned factor by which similarities are multiplied before the softmax. `auto`: 300 for tv, 20
-    for cosine."""
-    most_scale: Annotated[float, Field(gt=0, le=10_000)] | Literal["auto"] = "auto"
-    """Greatest value of the learned factor of similarities. `auto`: 10,000 for tv, 100 for cosine."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if self.similarity == "tv":
             self.refuse("anchor", where="only where similarity is cosine")
-        start, most = self.scales(self.similarity)
-        if start > most:
-            raise ValueError(f"scale at most most_scale ({most:g})")
         if self.objective == "documents":
             self.refuse("documents", where="only where judged queries ask too, not with objective documents")
-            if self.reads == "trained":
-                raise ValueError("reads auto or base with objective documents, by which no encoder learns")
         return self
 
     def passes(self, pairs: int) -> int:
@@ -85,23 +69,6 @@ class RetreeverTraining(Training):
         if self.epochs != "auto":
             return self.epochs
         return max(FEWEST, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))
-
-    def between(self, epochs: int) -> int:
-        """Return the number of epochs between two measurements on dev, in a training of `epochs` epochs."""
-        return math.ceil(epochs / MEASUREMENTS) if self.measure_every == "auto" else self.measure_every
-
-    def scales(self, similarity: Comparison) -> tuple[float, float]:
-        """Return the first and the greatest factor of a similarity before the softmax.
-
-        `scale` and `most_scale` apply only to the tree's own similarity; others have the automatic values.
-        """
-        start, most = (300.0, 10_000.0) if similarity == "tv" else (20.0, 100.0)
-        if similarity != self.similarity:
-            return start, most
-        return (
-            start if self.scale == "auto" else self.scale,
-            most if self.most_scale == "auto" else self.most_scale,
-        )
 
     def held(self, splits: str) -> float:
         """Return the weight of the anchor loss for a kind of splits; 0: no such loss."""
@@ -118,7 +85,6 @@ class RetreeverTraining(Training):
             type="contrast",
             objective="auto" if self.objective == "documents" else self.objective,
             micro_batch=self.micro_batch,
-            most_documents=self.most_documents,
         )
 
     @property
@@ -139,9 +105,9 @@ class RetreeverTraining(Training):
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
         """Return the phases of training, name -> epochs: `encoder`, `adapter` and `tree`.
 
-        The encoder trains with judged pairs, unless `reads` is base; the adapter where `start` is mrl or auto. Without
-        judged pairs, the number of documents sets the epochs.
+        The encoder trains with judged pairs, the adapter if `start` is mrl or auto. Without judged pairs, the number of
+        documents sets the epochs.
         """
         passes = self.passes(pairs or documents)
-        encoder = {"encoder": self.contrast.passes(pairs)} if pairs and self.reads != "base" else {}
+        encoder = {"encoder": self.contrast.passes(pairs)} if pairs else {}
         return {**encoder, **({"adapter": passes} if self.start in ("auto", "mrl") else {}), "tree": passes}

@@ -1,7 +1,7 @@
 """Groups that a cross-encoder learns from: a query's answer among wrong documents, with a cheap teacher's scores.
 
-Wrong documents are drawn from the base encoder's best, from BM25's best, and from all documents or the answer's leaf;
-the teacher is softmax(20 (base + 0.3 BM25 / max)) over the group.
+Wrong documents are drawn from the base encoder's best, from BM25's best, and from all documents. The teacher is
+softmax(20 (base + 0.3 BM25 / max)) over the group.
 """
 
 from dataclasses import dataclass
@@ -9,22 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.dataset.documents import Documents
-from rayhier.search.bm25 import Words
-from rayhier.spec.cross_encoder import Groups as GroupsSpec
+from rayhier.cluster.kmeans import nearest
+from rayhier.search.words.bm25 import Words
+from rayhier.spec.cross_encoder import GROUPS, Groups
 from rayhier.train.examples import Examples, KnownPositives
-from rayhier.train.negatives import draw, mine
+from rayhier.train.pairs import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
 """SHARPNESS: factor of the teacher's scores before the softmax. LEXICAL: weight in them of BM25, divided by the query's
 best BM25."""
-LEAF = 64
-"""Approximate number of documents in a k-means leaf from which wrong documents are drawn."""
 
 
 @dataclass(frozen=True)
-class Group:
+class TrainingGroup:
     """A query, the texts of documents [d], of which the first is its answer, and a teacher's scores [d] of them."""
 
     query: str
@@ -32,22 +29,20 @@ class Group:
     teacher_D: Floats
 
 
-class Groups:
+class TrainingGroups:
     """Draws groups of a query, its answer and wrong documents from a corpus with judged pairs."""
 
-    def __init__(self, examples: Examples, documents: Documents, texts: list[str], spec: GroupsSpec, seed: int) -> None:
-        """Find wrong documents for all pairs; `texts` has the text of each row of `documents`."""
+    def __init__(self, examples: Examples, texts: list[str], spec: Groups = GROUPS) -> None:
         self.examples, self.texts, self.spec = examples, texts, spec
         self.words, self.known = Words(texts, None), examples.known()
         self.query_P = examples.pair_P2[:, 0]
         self.base_PT = mine(self._nearest, self.query_P, self.known, spec.top)
         self.bm25_PT = mine(self._sharing, self.query_P, self.known, spec.top)
-        self.leaves = _leaves(documents.vector_NM, seed) if spec.drawn == "leaf" else None
 
     def __len__(self) -> int:
         return len(self.query_P)
 
-    def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[Group]:
+    def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[TrainingGroup]:
         """Draw a group for each pair numbered in `pair_G`; missing wrong documents come from all documents."""
         base_GB = draw(self.base_PT[pair_G], self.spec.base, generator)
         bm25_GW = draw(self.bm25_PT[pair_G], self.spec.bm25, generator)
@@ -56,24 +51,16 @@ class Groups:
             for pair, base_B, bm25_W in zip(pair_G.tolist(), base_GB, bm25_GW, strict=True)
         ]
 
-    def _group(self, pair: int, mined_X: Ints, generator: np.random.Generator) -> Group:
+    def _group(self, pair: int, mined_X: Ints, generator: np.random.Generator) -> TrainingGroup:
         query, answer = self.examples.pair_P2[pair].tolist()
         rows = [answer, *dict.fromkeys(mined_X[mined_X >= 0].tolist())]
-        rows += self._others(query, rows, 1 + self.spec.wrong - len(rows), generator)
+        everywhere = np.arange(len(self.texts))
+        rows += _fresh(self.known, query, rows, everywhere, 1 + self.spec.wrong - len(rows), generator)
         text = self.examples.query_texts[query]
         base_D = self.examples.document_NM[rows] @ self.examples.query_QM[query]
         score_N = self.words.scores(text)
         bm25_D = score_N[rows] / max(float(score_N.max()), 1e-9)
-        return Group(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
-
-    def _others(self, query: int, taken: list[int], count: int, generator: np.random.Generator) -> list[int]:
-        """Draw further wrong documents, from the answer's leaf first if there are leaves; neither taken nor answers."""
-        rows = np.arange(len(self.texts)) if self.leaves is None else self.leaves.in_same_leaf(taken[0])
-        drawn = _fresh(self.known, query, taken, rows, count, generator)
-        if len(drawn) < count and self.leaves is not None:
-            all_rows = np.arange(len(self.texts))
-            drawn += _fresh(self.known, query, [*taken, *drawn], all_rows, count - len(drawn), generator)
-        return drawn
+        return TrainingGroup(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
 
     def _nearest(self, part: slice, k: int) -> Ints:
         row_PK = nearest(self.examples.query_QM[self.query_P[part]], self.examples.document_NM, k)[0]
@@ -83,25 +70,6 @@ class Groups:
         """Find the best rows by BM25; a query that is in several pairs is searched once."""
         query_U, place = np.unique(self.query_P[part], return_inverse=True)
         return self.words.best([self.examples.query_texts[query] for query in query_U.tolist()], k)[1][place]
-
-
-class Leaves:
-    """K-means leaves of documents, from which wrong documents like an answer are drawn."""
-
-    def __init__(self, leaf_N: Ints) -> None:
-        self.leaf_N = leaf_N
-        self.order = np.argsort(leaf_N, kind="stable")
-        self.sorted_N = leaf_N[self.order]
-
-    def in_same_leaf(self, row: int) -> Ints:
-        """Return the rows in the same leaf as `row`, itself included."""
-        begin, end = np.searchsorted(self.sorted_N, [self.leaf_N[row], self.leaf_N[row] + 1])
-        return np.asarray(self.order[begin:end])
-
-
-def _leaves(vector_NM: Floats, seed: int) -> Leaves:
-    centroid_LM = spherical_kmeans(vector_NM, max(1, len(vector_NM) // LEAF), seed)
-    return Leaves(np.asarray(nearest(vector_NM, centroid_LM, 1)[0][:, 0], dtype=np.int64))
 
 
 def _fresh(
@@ -119,6 +87,5 @@ def _fresh(
 
 
 def _some(candidate_X: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw distinct rows of many in random order, more than `count`."""
     drawn_X = candidate_X[generator.integers(len(candidate_X), size=10 * count + 100)]
     return np.asarray(drawn_X[np.sort(np.unique(drawn_X, return_index=True)[1])])

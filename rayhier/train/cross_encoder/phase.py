@@ -1,24 +1,50 @@
 """Training of a cross-encoder on groups of documents: it learns the answer, and a cheap teacher's scores."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rayhier.arrays import Ints
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import Ranking
 from rayhier.model.cross_encoder import CrossEncoder
-from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
-from rayhier.train.cross_encoder.groups import Group, Groups
+from rayhier.spec.cross_encoder import MOST_PAIRS, CrossEncoderSpec
+from rayhier.train.cross_encoder.groups import TrainingGroup, TrainingGroups
 from rayhier.train.group import WorkerGroup
-from rayhier.train.loop import Descent, Learner
+from rayhier.train.loop import Descent, Learner, Phase
+
+MEASURE = "nDCG@10"
+
+DEPTH, QUERIES = 50, 200
+"""Number of best documents that are re-ranked for a dev query, and the most dev queries."""
+
+Read = Callable[[Sequence[tuple[str, str]]], Floats]
+"""Function that scores pairs of a query's and a document's text: [n]."""
 
 PASS = 1_000
 """Groups in a pass: a longer epoch is several passes, with checkpoints between them."""
+
 CPU_PAIRS = 64
 """Pairs whose activations are in memory at a time, on a CPU."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    epochs: int
+    batch_size: int = 16
+    """Groups in a training step, of all workers together."""
+    lr: float = 1e-4
+    """Highest learning rate: it rises in the first tenth of the steps, then falls to zero."""
+    teacher: float = 0.5
+    """Weight of the Kullback-Leibler divergence from the teacher."""
+    most_pairs: int = MOST_PAIRS
+    seed: int = 0
+
 
 Measure = Callable[[CrossEncoder], dict[str, float]]
 
@@ -33,28 +59,20 @@ def group_loss(score_D: Tensor, teacher_D: Tensor, weight: float) -> Tensor:
     return -log_D[0] + weight * F.kl_div(log_D, teacher_log_D, reduction="sum", log_target=True)
 
 
-class Reading:
-    """The training phase of a cross-encoder on groups of a query, its answer and wrong documents, from several corpora.
-
-    A pass is an epoch, or a part of a long one.
-    """
-
-    patience = None
+class Reading(Phase):
+    """The training phase of a cross-encoder on groups of a query, its answer and wrong documents."""
 
     def __init__(
         self,
         model: CrossEncoder,
-        corpora: Sequence[Groups],
+        corpora: Sequence[TrainingGroups],
         spec: CrossEncoderSpec,
-        training: CrossEncoderTraining,
+        training: Recipe,
         measure: Measure,
         dtype: torch.dtype = torch.float32,
         group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to train; the transformer computes in `dtype`, while weights and optimizer stay float32.
-
-        `measure` is a function from the model to its measures on dev.
-        """
+        """Prepare to train; the transformer computes in `dtype`, while weights and optimizer stay float32."""
         self.model, self.corpora, self.spec, self.training = model, list(corpora), spec, training
         self.dtype, self._measure = dtype, measure
         self.learner = Learner({"model": model}, (training.lr,), group, Descent(warm_up=0.1, clip=1.0))
@@ -77,7 +95,6 @@ class Reading:
         return {"loss_total": total / max(1, len(chosen))}
 
     def measure(self) -> dict[str, float]:
-        """Measure the model on dev: measures by name on the first worker; empty on the others."""
         return self._measure(self.model.eval()) if self.learner.group.rank == 0 else {}
 
     def finish(self) -> None:
@@ -94,7 +111,6 @@ class Reading:
         return generator.permutation(np.concatenate(chosen))
 
     def _step(self, row_G: Ints, seed: list[int], done: float) -> float:
-        """Take one step on the groups of pairs numbered `row_G`; returns the sum of losses over all workers."""
         workers = self.learner.group
         share = workers.shares(row_G)[workers.rank]
         torch.manual_seed(int(np.random.default_rng([*seed, workers.rank]).integers(2**31)))  # for dropout
@@ -113,7 +129,7 @@ class Reading:
         self.learner.step(torch.zeros((), requires_grad=True), done, backward)
         return float(workers.sum(sum(losses)))
 
-    def _drawn(self, row_G: Ints, seed: list[int]) -> list[Group]:
+    def _drawn(self, row_G: Ints, seed: list[int]) -> list[TrainingGroup]:
         """Draw the groups of pairs numbered over all corpora; a pair's draw does not depend on the worker."""
         groups, begin = [], 0
         for corpus in self.corpora:
@@ -123,12 +139,11 @@ class Reading:
             begin += len(corpus)
         return groups
 
-    def _loss(self, groups: Sequence[Group]) -> Tensor:
-        """Compute the sum of the losses of groups that are read together."""
+    def _loss(self, groups: Sequence[TrainingGroup]) -> Tensor:
         queries = [group.query for group in groups for _ in group.documents]
         items = [text for group in groups for text in group.documents]
         tokens = self.model.tokenise(queries, items, self.spec.max_length)
-        with self._arithmetic():
+        with torch.autocast(self._device.type, self.dtype, enabled=self.dtype != torch.float32):
             score_X = self.model(self.model.padded(tokens).to(self._device))
         scores = torch.split(score_X, [len(group.documents) for group in groups])
         return torch.stack(
@@ -142,7 +157,31 @@ class Reading:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def _arithmetic(self) -> AbstractContextManager[object]:
-        if self.dtype == torch.float32:
-            return nullcontext()
-        return torch.autocast(self._device.type, dtype=self.dtype)
+
+class Rerank:
+    """Dev queries with the base encoder's best documents, which a cross-encoder re-ranks."""
+
+    def __init__(self, queries: Queries, base: Ranking, text_of: Callable[[Ints], list[str]]) -> None:
+        self.judge, self.base = Judge(queries, (MEASURE,)), base
+        self.asked_X, self.place_X = np.nonzero(base.row_QK >= 0)
+        row_X = base.row_QK[self.asked_X, self.place_X]
+        used_U, at_X = np.unique(row_X, return_inverse=True)
+        texts = text_of(used_U)
+        pairs = zip(self.asked_X.tolist(), at_X.tolist(), strict=True)
+        self.pairs = [(queries.texts[query], texts[at]) for query, at in pairs]
+
+    def scores(self, read: Read) -> Floats:
+        """Score the base encoder's best documents for each query with `read`: [q, k], -inf where a query has fewer."""
+        score_QK = np.full(self.base.score_QK.shape, -np.inf, np.float32)
+        score_QK[self.asked_X, self.place_X] = read(self.pairs)
+        return score_QK
+
+    def measured(self, score_QK: Floats) -> float:
+        """Compute nDCG@10 of the order by scores [q, k]."""
+        order_QK = np.argsort(-score_QK, axis=1, kind="stable")
+        ranked = replace(
+            self.base,
+            score_QK=np.take_along_axis(score_QK, order_QK, axis=1),
+            row_QK=np.take_along_axis(self.base.row_QK, order_QK, axis=1),
+        )
+        return self.judge.mean(ranked)[MEASURE]

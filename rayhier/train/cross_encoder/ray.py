@@ -18,9 +18,8 @@ from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_cross_encoder
 from rayhier.model.precision import resolve, resolve_device
 from rayhier.progress import say
-from rayhier.scores.scorer import TRIED, PairScorer, read_pairs
-from rayhier.scores.settings import SETTINGS, Settings
-from rayhier.search.exact import best_results
+from rayhier.scores.scorer import SETTINGS, TRIED, PairScorer, Settings, read_pairs
+from rayhier.search.segment.exact import best_results
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
 from rayhier.storage import columns, current, files
@@ -28,9 +27,8 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
 from rayhier.storage.paths import locate
-from rayhier.train.cross_encoder.dev import DEPTH, QUERIES, Rerank
-from rayhier.train.cross_encoder.groups import Groups
-from rayhier.train.cross_encoder.phase import Reading
+from rayhier.train.cross_encoder.groups import TrainingGroups
+from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, Reading, Recipe, Rerank
 from rayhier.train.data import judged_pairs, sampled
 from rayhier.train.loop import best_row
 from rayhier.train.ray import METRICS, Run, run_workers
@@ -54,7 +52,9 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
     if reads.train is not None:
         apart = kept_apart(corpus, vectors, spec)
         for place in (None, *reads.train.pairs):
-            _check_pairs(*(_published(place) if place else (corpus, vectors)), apart)
+            taught = _published(place) if place else (corpus, vectors)
+            if not train_queries(*taught, apart).answered:
+                raise InputError(NO_PAIRS.format(taught[0].folder))
     config = {
         "spec": spec.model_dump(mode="json"),
         "model": str(folder.path),
@@ -73,17 +73,14 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes model and settings.
-
-    `config` holds the spec and the paths of model and artifacts, as `build` gives them.
-    """
+    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes model and settings."""
     spec = JobSpec.model_validate(config["spec"])
     reads, workers = _cross(spec), spec.cluster.train
     torch.set_num_threads(workers.cpus)
     root, folder = locate(config["root"]), Path(config["model"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
-    device = resolve_device(reads.device)
-    seed = None if reads.train is None else reads.train.seed
+    device = resolve_device("auto")
+    seed = None if reads.train is None else 0
     model = load_cross_encoder(folder, reads.head, seed=seed, layers=reads.layers).to(device)
     dev = _dev(corpus, vectors)
     with ExitStack() as stack:
@@ -112,7 +109,7 @@ def _phase(
     reads = _cross(spec)
     others = [_published(place) for place in training.pairs]
     apart = kept_apart(corpus, vectors, spec)
-    corpora = [_groups(*pair, training, apart) for pair in ((corpus, vectors), *others)]
+    corpora = [_groups(*pair, apart) for pair in ((corpus, vectors), *others)]
     passed = 0
 
     def measure(model: CrossEncoder) -> dict[str, float]:
@@ -122,17 +119,16 @@ def _phase(
             return {"dev": float(passed)}  # the last epoch is kept
         return {"dev": dev.measured(dev.scores(lambda pairs: read_pairs(model, pairs, reads)))}
 
-    dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, resolve_device(reads.device))
-    return Reading(model, corpora, reads, training, measure, dtype)
+    dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, resolve_device("auto"))
+    return Reading(model, corpora, reads, Recipe(training.epochs), measure, dtype)
 
 
-def _groups(corpus: Artifact, vectors: Artifact, training: CrossEncoderTraining, apart: AbstractSet[str]) -> Groups:
-    """Make the groups of a corpus to learn from, without queries whose text is in `apart`."""
+def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> TrainingGroups:
     queries = train_queries(corpus, vectors, apart)
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     examples = judged_pairs(queries, documents)
     texts = load_texts(corpus, documents.ids).to_pylist()
-    return Groups(examples, documents, texts, training.groups, training.seed)
+    return TrainingGroups(examples, texts)
 
 
 def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
@@ -148,14 +144,8 @@ def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSe
 
 
 def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Queries:
-    """Load the train queries of a corpus, without those whose text is in `apart`."""
     queries = load_queries(corpus, vectors, "train")
     return queries.some(np.array([text not in apart for text in queries.texts], dtype=bool))
-
-
-def _check_pairs(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> None:
-    if not train_queries(corpus, vectors, apart).answered:
-        raise InputError(NO_PAIRS.format(corpus.folder))
 
 
 def _published(place: str) -> tuple[Artifact, Artifact]:
@@ -166,7 +156,6 @@ def _published(place: str) -> tuple[Artifact, Artifact]:
 
 
 def _dev(corpus: Artifact, vectors: Artifact) -> Rerank | None:
-    """Load dev queries with the base encoder's best documents; None where no dev query is judged."""
     queries = load_queries(corpus, vectors, "dev")
     if not queries.answered:
         return None

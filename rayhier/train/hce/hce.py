@@ -3,22 +3,219 @@
 "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Algorithms 1-3.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from rayhier.arrays import Ints
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.document_tree import DocumentTree, grow
+from rayhier.cluster.kmeans import refined
+from rayhier.model.encoded import Encoded
 from rayhier.model.hce import Hierarchy
+from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.router import place_all
 from rayhier.spec.train import HceTraining
-from rayhier.train.contrast.batch import PairBatch, Part
-from rayhier.train.encoder import Draw, EncoderPhase, Measure
-from rayhier.train.examples import Examples, batches
+from rayhier.train.batch import Ask, LossTerm, PairBatch
+from rayhier.train.contrast import Draw, EncoderPhase, Measure
+from rayhier.train.examples import Examples, KnownPositives, batches
 from rayhier.train.group import WorkerGroup
-from rayhier.train.hce.batch import TreeBatch
 from rayhier.train.hce.pseudo import PseudoPairs, own_answers
-from rayhier.train.hce.training_tree import TrainingTree
 from rayhier.train.loop import Descent, Learner
 from rayhier.train.tower import Tower
+
+SPARE = 4
+"""Further documents to look at when siblings are drawn, as some are known answers."""
+
+ROUNDS = 3
+"""Iterations of k-means that move the trained centroids to the documents' trained vectors."""
+
+PSEUDO_WEIGHT = 0.5
+"""Weight of pseudo-queries in the loss, α, where judged pairs have weight 1."""
+
+
+class TrainingTree:
+    """The tree that a training uses: its number of nodes is fixed, its shape changes whenever it is built anew."""
+
+    def __init__(self, learner: Learner, hierarchy: Hierarchy, counts: Sequence[int], documents: int) -> None:
+        """Keep an empty tree of `counts` nodes at its levels; `plant` fills the tree.
+
+        The tree's tensors are in `learner.kept`, so that checkpoints hold them.
+        """
+        self.learner, self.hierarchy, self.counts = learner, hierarchy, list(counts)
+        for level, count in enumerate(self.counts):
+            learner.kept[f"parent.{level}"] = torch.zeros(count, dtype=torch.long)
+        learner.kept["leaf"] = torch.zeros(documents, dtype=torch.long)
+        learner.kept["version"] = torch.zeros(1, dtype=torch.long)
+        self._arranged = -1
+
+    @property
+    def version(self) -> int:
+        """Number of times that the tree was built."""
+        return int(self.learner.kept["version"])
+
+    def plant(self, document_NM: Floats, branching: int, seed: int) -> None:
+        """Build the tree from documents' vectors [n, m], and start its centroids anew, on all workers.
+
+        The first worker clusters the documents by direction, whatever their length, into nodes of `branching` children.
+        """
+        group, kept = self.learner.group, self.learner.kept
+        if group.rank == 0:
+            self._note(grow(directions(document_NM), branching, seed))
+        kept["version"] += 1
+        tensors = [kept["leaf"], *(kept[f"parent.{level}"] for level in range(len(self.counts)))]
+        moved = [tensor.to(self.learner.parameters[0].device) for tensor in tensors]
+        group.copy_from_first([*moved, *(centroid.data for centroid in self.hierarchy.centroids)])
+        for kept_tensor, tensor in zip(tensors, moved, strict=True):
+            kept_tensor.copy_(tensor.cpu())
+        for centroid in self.hierarchy.centroids:
+            self.learner.optimizer.state.pop(centroid, None)
+
+    @torch.no_grad()
+    def _note(self, tree: DocumentTree) -> None:
+        kept = self.learner.kept
+        kept["leaf"].copy_(torch.from_numpy(tree.leaf_N))
+        for level, parent_K in enumerate(tree.parents):
+            kept[f"parent.{level}"].copy_(torch.from_numpy(parent_K))
+        for centroid, level_KM in zip(self.hierarchy.centroids, tree.centroids, strict=False):
+            centroid.copy_(torch.from_numpy(level_KM))
+
+    def arrange(self) -> None:
+        """Compute which nodes lie above each document and which are siblings, if the tree has changed."""
+        if self._arranged == self.version:
+            return
+        kept = self.learner.kept
+        parents = [kept[f"parent.{level}"] for level in range(len(self.counts))]
+        node_N = kept["leaf"]
+        above = []
+        for parent_K in reversed(parents):
+            above.append(node_N)
+            node_N = parent_K[node_N]
+        self.path_NT = (
+            torch.stack([*reversed(above)], dim=1) if above else torch.zeros(len(node_N), 0, dtype=torch.long)
+        )
+        told_apart = len(self.hierarchy)
+        alive = [
+            torch.bincount(self.path_NT[:, level], minlength=self.counts[level]) > 0 for level in range(told_apart)
+        ]
+        self.hierarchy.arrange(parents[:told_apart], alive)
+        self._arranged = self.version
+
+    def below(self, level: int, generator: np.random.Generator) -> "Below":
+        """List the documents below each node of a level, 0 for the root, in a new random order."""
+        self.arrange()
+        node_N = self.path_NT[:, level - 1].numpy() if level else np.zeros(len(self.path_NT), dtype=np.int64)
+        return Below.of(node_N, self.counts[level - 1] if level else 1, generator)
+
+
+def directions(vector_NM: Floats) -> Floats:
+    """Scale vectors [n, m] to unit length; returns the input where all have it already.
+
+    >>> directions(np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32)).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 1.0]]
+    """
+    length_N1 = np.linalg.norm(vector_NM, axis=1, keepdims=True)
+    if np.allclose(length_N1, 1, atol=1e-3):
+        return vector_NM
+    return np.asarray(vector_NM / np.maximum(length_N1, np.finfo(np.float32).tiny))
+
+
+class Below:
+    """Documents below each node of a level of the tree, in random order, from which near documents are drawn."""
+
+    def __init__(self, node_N: Ints, order_N: Ints, place_N: Ints, begin_K: Ints) -> None:
+        self.node_N, self.order_N, self.place_N, self.begin_K = node_N, order_N, place_N, begin_K
+
+    @classmethod
+    def of(cls, node_N: Ints, nodes: int, generator: np.random.Generator) -> "Below":
+        """Sort documents by their nodes [n], numbered below `nodes`, and at random within a node."""
+        order_N = generator.permutation(len(node_N))
+        order_N = order_N[np.argsort(node_N[order_N], kind="stable")]
+        place_N = np.empty_like(order_N)
+        place_N[order_N] = np.arange(len(order_N))
+        return cls(node_N, order_N, place_N, np.searchsorted(node_N[order_N], np.arange(nodes + 1)))
+
+    def siblings(self, query_N: Ints, document_N: Ints, known: KnownPositives, count: int) -> Ints:
+        """Draw `count` other documents below the node of each document: rows [n, count], -1 where there are fewer.
+
+        The documents that follow in the node's random order are taken, but no known answers of the query.
+        """
+        node_N = self.node_N[document_N]
+        begin_N, size_N = self.begin_K[node_N], np.diff(self.begin_K)[node_N]
+        step_W = np.arange(1, count + SPARE + 1)
+        place_NW = (self.place_N[document_N] - begin_N)[:, None] + step_W
+        row_NW = self.order_N[begin_N[:, None] + place_NW % size_N[:, None]]
+        wrong_NW = (step_W < size_N[:, None]) & ~known(query_N[:, None], row_NW) & (row_NW != document_N[:, None])
+        order_NS = np.argsort(~wrong_NW, axis=1, kind="stable")[:, :count]
+        return np.take_along_axis(np.where(wrong_NW, row_NW, -1), order_NS, axis=1)
+
+
+class TreeBatch:
+    """A term of HCE's loss: each query picks its answer among documents, and the answer's nodes among their siblings.
+
+    Documents drawn near an answer are negatives of its query alone, so the query's worker encodes them.
+    """
+
+    def __init__(
+        self,
+        pairs: PairBatch,
+        training_tree: TrainingTree,
+        sibling_TNS: Sequence[Ints],
+        hierarchy: float,
+        weight: float = 1.0,
+        *,
+        both: bool = False,
+    ) -> None:
+        """Take pairs, and sets of further negatives for each pair, rows [n, s] of documents near the answer (-1: none).
+
+        The contrastive loss is computed with each set and summed. `hierarchy` weighs the cross-entropy among siblings
+        of nodes, `weight` the sum of all; with `both`, documents pick their queries too.
+        """
+        self.pairs, self.training_tree, self.both = pairs, training_tree, both
+        self.hierarchy, self.weight = hierarchy, weight
+        self.sibling_TNS = [set_NS[pairs.own] for set_NS in sibling_TNS]
+
+    @property
+    def asks(self) -> list[Ask]:
+        return [*self.pairs.asks, *(("document", set_NS[set_NS >= 0]) for set_NS in self.sibling_TNS)]
+
+    def loss(self, vectors: Sequence[Tensor]) -> Tensor:
+        query_NM, share_CM, *siblings = vectors
+        query_QM, column_CM = self._gathered(query_NM, share_CM)
+        total = query_NM.new_zeros(())
+        for sibling_XM, sibling_NS in zip(siblings, self.sibling_TNS, strict=True):
+            total = total + self.pairs.queries_pick(query_NM, column_CM, scores(query_NM, sibling_XM, sibling_NS))
+            if self.both:
+                total = total + self.pairs.documents_pick(column_CM, query_QM)
+        if self.hierarchy and len(self.training_tree.hierarchy):
+            path_NT = self.training_tree.path_NT[self.pairs.document_N[self.pairs.own]].to(query_NM.device)
+            total = total + self.hierarchy * self.training_tree.hierarchy.loss(
+                query_NM, path_NT, self.pairs.temperature
+            )
+        return self.weight * total / len(self.pairs.query_N)
+
+    def _gathered(self, query_NM: Tensor, share_CM: Tensor) -> tuple[Tensor, Tensor]:
+        """Gather queries and documents of all workers in one exchange, as every worker's backward pass has one."""
+        rows, columns = ([len(share) for share in shares] for shares in (self.pairs.rows, self.pairs.columns))
+        if not self.both:
+            return query_NM, self.pairs.group.gather(share_CM, columns)
+        sizes = [sum(pair) for pair in zip(rows, columns, strict=True)]
+        gathered = self.pairs.group.gather(torch.cat([query_NM, share_CM]), sizes)
+        parts = torch.split(gathered, [size for pair in zip(rows, columns, strict=True) for size in pair])
+        return torch.cat(parts[0::2]), torch.cat(parts[1::2])
+
+
+def scores(query_NM: Tensor, sibling_XM: Tensor, sibling_NS: Ints) -> Tensor:
+    """Compute inner products [n, s] of each query with its own negatives; -inf where it has fewer.
+
+    `sibling_NS` holds the negatives' rows, -1 for none; `sibling_XM` the vectors of all that are not -1, in order.
+    """
+    present_NS = torch.from_numpy(sibling_NS >= 0).to(query_NM.device)
+    row_X = present_NS.nonzero()[:, 0]
+    score_NS = query_NM.new_full(present_NS.shape, -torch.inf)
+    return score_NS.masked_scatter(present_NS, (query_NM[row_X] * sibling_XM).sum(dim=1))
 
 
 class Hce(EncoderPhase):
@@ -39,17 +236,13 @@ class Hce(EncoderPhase):
         counts = spec.tree.counts(n)
         self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)
         modules = {"encoder": tower.module, "hierarchy": self.hierarchy}
-        learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), group, Descent(spec.optimizer))
+        descent = Descent("adafactor" if spec.form == "paper" else "adamw")
+        learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), group, descent)
         self.spec, self.pseudo, self.judged = spec, pseudo, len(examples.pair_P2) > 0
         units = len(examples.pair_P2) if self.judged or pseudo is None else len(pseudo.rows)
         super().__init__(tower, examples, spec, spec.passes(units), seed, measure, learner)
         self.own = own_answers(n, examples.copies)
         self.training_tree = TrainingTree(learner, self.hierarchy, counts, n)
-
-    @property
-    def patience(self) -> int | None:
-        """Number of measurements without a higher `dev` after which training stops; None: it runs to its last epoch."""
-        return self.spec.patience
 
     @property
     def levels(self) -> list[int]:
@@ -75,15 +268,14 @@ class Hce(EncoderPhase):
         for number, rows in enumerate(steps):
             yield (epoch + number / len(steps)) / self.epochs, rows, generator
 
-    def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the terms of a step's loss: judged pairs numbered `rows`, and as many documents with pseudo-queries."""
+    def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]:
         if self.pseudo is not None and not self.judged:
             return [self._pseudo_batch(self.pseudo, self.pseudo.rows[rows], 1.0, generator)]
         mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
-        parts: list[Part] = [self.batch(rows, mined_X)]
-        if self.pseudo is not None and self.spec.pseudo_weight:
+        parts: list[LossTerm] = [self.batch(rows, mined_X)]
+        if self.pseudo is not None:
             drawn = _some(self.pseudo.rows, len(rows), generator)
-            parts.append(self._pseudo_batch(self.pseudo, drawn, self.spec.pseudo_weight, generator))
+            parts.append(self._pseudo_batch(self.pseudo, drawn, PSEUDO_WEIGHT, generator))
         return parts
 
     def batch(self, rows: Ints, mined_X: Ints) -> TreeBatch:
@@ -95,7 +287,6 @@ class Hce(EncoderPhase):
     def _pseudo_batch(
         self, pseudo: PseudoPairs, document_N: Ints, weight: float, generator: np.random.Generator
     ) -> TreeBatch:
-        """Make the term of documents as the answers of their own pseudo-queries."""
         none_X, asked_N = np.empty(0, np.int64), pseudo.chosen(document_N, generator)
         pairs_N2 = np.stack([document_N, document_N], axis=1)
         pairs = PairBatch(
@@ -104,12 +295,10 @@ class Hce(EncoderPhase):
         return self._told(pairs, weight)
 
     def _told(self, pairs: PairBatch, weight: float) -> TreeBatch:
-        """Add negatives near the answers, and the loss of the tree's nodes, to a batch of pairs."""
         spec = self.spec
         siblings = [below.siblings(pairs.query_N, pairs.document_N, pairs.known, spec.siblings) for below in self.below]
         paper = spec.form == "paper"
-        hierarchy, both = (1.0, True) if paper else (spec.hierarchy, spec.directions == "both")
-        return TreeBatch(pairs, self.training_tree, siblings, hierarchy, weight, both=both)
+        return TreeBatch(pairs, self.training_tree, siblings, 1.0 if paper else spec.hierarchy, weight, both=paper)
 
     def measure(self) -> dict[str, float]:
         """Measure exact search on dev; then build the tree, the first time and whenever a new tree is due."""
@@ -121,10 +310,28 @@ class Hce(EncoderPhase):
         return measures
 
     def plant(self) -> None:
-        """Build the tree anew from the documents' current vectors."""
         self.training_tree.plant(self.documents(), self.spec.tree.children(len(self.examples.document_NM)), self.seed)
 
 
 def _some(row_D: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw `count` different rows, or all where there are fewer."""
     return np.asarray(generator.choice(row_D, min(count, len(row_D)), replace=False, shuffle=False))
+
+
+@torch.no_grad()
+def node_router(trained: Hce) -> LearnedIvfRouter:
+    """Make a learned IVF router, without training of its own, from the lowest level of HCE's trained centroids.
+
+    Trained centroids separate documents but need not lie among them, so rounds of k-means begin at the centroids. A
+    document's leaf is that of the centroid nearest to its trained vector, not its node in the tree.
+    """
+    centroid_LM = F.normalize(trained.hierarchy.centroids[-1].detach().cpu(), dim=1)
+    vector_NM = trained.documents()
+    if len(vector_NM):
+        centroid_LM = torch.from_numpy(refined(vector_NM, centroid_LM.numpy(), ROUNDS))
+    leaves, dimension = centroid_LM.shape
+    router = LearnedIvfRouter(dimension, leaves, 1, 0)
+    router.begin(centroid_LM)
+    if len(vector_NM):
+        leaf_N = place_all(router, Encoded.of(vector_NM), 1)[0][:, 0].numpy()
+        router.log_size_L.copy_(torch.from_numpy(np.log(np.bincount(leaf_N, minlength=leaves) + 0.5)))
+    return router

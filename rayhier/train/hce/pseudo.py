@@ -33,7 +33,6 @@ class StoredPairs:
         self.rows, self.begin_D, self.count_D = np.unique(drawn.row_P, return_index=True, return_counts=True)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a stored pseudo-query for each document row [x]; returns the pseudo-queries' rows [x]."""
         place_X = np.searchsorted(self.rows, document_X)
         return np.asarray(self.begin_D[place_X] + pick(self.count_D[place_X], generator))
 
@@ -42,12 +41,10 @@ class RedrawnPairs:
     """Pseudo-queries drawn anew from documents' texts at every use, for a transformer that trains."""
 
     def __init__(self, drawer: SpanDrawer, documents: pa.Table, drawn: Spans, tower: TextTower) -> None:
-        """Draw from documents (id, title, text); only documents with a pseudo-query in `drawn` are used."""
         self.drawer, self.documents, self.tower = drawer, documents, tower
         self.rows = np.unique(drawn.row_P)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Draw a new pseudo-query for each document row [x] and give it to the tower; returns its row there, [x]."""
         key = str(generator.integers(2**63))
         chosen = self.documents.take(pa.array(document_X))
         ids, titles, texts = (chosen[name].to_pylist() for name in ("doc_id", "title", "text"))
@@ -65,7 +62,6 @@ class SamePairs:
         tower.texts["pseudo"], tower.noisy = tower.texts["document"], frozenset({"pseudo"})
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Return the documents' own rows [x], for which the tower draws a new dropout mask."""
         self.tower.noise = int(generator.integers(2**32))
         return document_X
 
@@ -76,10 +72,7 @@ def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
 
 
 def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
-    """Index each document, with all passages of the same document, as the answers of its pseudo-queries.
-
-    `documents` is the number of rows; a pseudo-query has the number of its document's row.
-    """
+    """Index each document, with all passages of the same document, as the answers of its pseudo-queries."""
     if copies is None:
         rows = np.arange(documents)
         return KnownPositives(rows * (documents + 1), documents, rows)
@@ -93,10 +86,7 @@ def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
 def pseudo_pairs(
     spec: PseudoQueries, tower: Tower, drawn: Spans | None, documents: Callable[[], pa.Table]
 ) -> PseudoPairs | None:
-    """Make the training pairs of pseudo-queries that a spec asks for; None where there are none.
-
-    `drawn` are the embedded pseudo-queries without those held out for dev; `documents` reads ids, titles and texts.
-    """
+    """Make the training pairs of pseudo-queries that a spec asks for; None where there are none."""
     if isinstance(tower, TextTower) and spec.source == "simcse":
         return SamePairs(tower.size("document"), tower)
     if drawn is None or not len(drawn):

@@ -12,7 +12,7 @@ from rayhier.arrays import Floats, Values
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HceTraining
-from rayhier.train.encoder import Measure
+from rayhier.train.contrast import Measure
 from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Tower
 
@@ -67,10 +67,7 @@ def is_behind(value_Q: Values, other_Q: Values) -> bool:
 
 @torch.no_grad()
 def whiten(head: ResidualHead, document_NM: Floats, drawn: Spans) -> None:
-    """Set a head to the matrix that whitens the differences of pseudo-queries and their documents.
-
-    `document_NM` are base vectors of the documents; `drawn` holds those of the pseudo-queries.
-    """
+    """Set a head to the matrix that whitens the differences of pseudo-queries and their documents."""
     matrix_MM = whitening(covariance(document_NM, drawn), SHRINKAGE)
     head.weight.copy_(torch.from_numpy(matrix_MM) - torch.eye(len(matrix_MM)))
 

@@ -12,17 +12,16 @@ from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.cluster.siblings import siblings
 from rayhier.dataset.balance import balance
 from rayhier.model.cells import SCALE
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.placing import choose, parts, place
 from rayhier.model.router import place_all
-from rayhier.model.spill import CANDIDATES, Spill
+from rayhier.model.spill import CANDIDATES
 from rayhier.spec import JobSpec
+from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
-from rayhier.spec.router.learned_ivf import FEWEST_GROUPED
 
 AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 """Most rounds of price changes; the imbalance that ends them; the price that a leaf of twice the mean size gains in
@@ -31,6 +30,8 @@ DEAREST = 0.2
 """Largest price or discount, in cosine. No price separates identical documents, so prices must have an end."""
 UNSEEN = 20
 """Where documents are a sample of the corpus, every 20th row is read neither by k-means nor for prices."""
+FEWEST_GROUPED = 16_384
+"""Least number of leaves that lie in groups, about as many as a group has leaves."""
 SAMPLE_A_LEAF = 256
 """Documents for each leaf in the sample from which prices are computed."""
 
@@ -76,7 +77,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
     leaves that were nearest before there were prices. Where the documents are a sample of the corpus (`sampled`), the
     border comes from those that neither k-means nor the prices have read.
     """
-    n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
+    n, leaves = len(document_NM), spec.leaves_per_document
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])
     sample_NM = document_NM if len(rows) == n else document_NM[rows]
     counted = rows % UNSEEN > 0 if sampled else slice(None)
@@ -86,8 +87,8 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
     for _ in range(AUCTIONS):
         if leaves > 1:
             gap_N = np.concatenate([batch.gaps(router.cells.price_L) for batch in border])
-            router.cells.border.fill_(float(np.quantile(gap_N, spec.index.spilled)))
-        leaf_NR = np.concatenate([batch.leaves(router, leaves, spill) for batch in bidders])
+            router.cells.border.fill_(float(np.quantile(gap_N, SPILLED)))
+        leaf_NR = np.concatenate([batch.leaves(router, leaves) for batch in bidders])
         sizes = leaf_sizes(leaf_NR[counted], router.n_leaves)
         if (imbalance := balance(sizes)["imbalance"]) < least:
             least, best = imbalance, (router.cells.price_L.clone(), router.cells.border.clone())
@@ -98,7 +99,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
         router.cells.price_L.clamp_(-DEAREST, DEAREST)
     for buffer, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
         buffer.copy_(value)
-    leaf_NR = place(router, Encoded.of(document_NM), leaves, spill)[0]
+    leaf_NR = place(router, Encoded.of(document_NM), leaves)[0]
     router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
     return leaf_NR
 
@@ -129,12 +130,12 @@ class _Bidders:
         best_N2 = self._after(price_L).topk(min(2, self.near_NC.shape[1]), dim=1).values
         return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
 
-    def leaves(self, router: LearnedIvfRouter, leaves: int, spill: Spill) -> Ints:
+    def leaves(self, router: LearnedIvfRouter, leaves: int) -> Ints:
         """Choose the leaves [n, r] of the documents at the router's prices."""
         count = 1 if leaves == 1 else min(CANDIDATES, self.near_NC.shape[1])
         place_NC = self._after(router.cells.price_L).topk(count, dim=1).indices
         leaf_NC = self.leaf_NC.gather(1, place_NC).numpy()
-        pick_NR = choose(router, self.document_NM.astype(np.float32), leaf_NC, leaves, spill)
+        pick_NR = choose(router, self.document_NM.astype(np.float32), leaf_NC, leaves)
         return np.asarray(np.take_along_axis(leaf_NC, pick_NR, axis=1))
 
     def _after(self, price_L: Tensor) -> Tensor:
@@ -152,3 +153,40 @@ def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
         further = leaf_NR[(leaf_NR[:, :rank] != leaf_NR[:, rank : rank + 1]).all(axis=1), rank]
         sizes = sizes + np.bincount(further, minlength=n_leaves)
     return sizes
+
+
+def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Ints:
+    """Order the L = branching^height leaves, by their centroids, so that a node's children are in sequence: [L]."""
+    order = np.arange(len(centroid_LM), dtype=np.int64).reshape(-1, 1)
+    node_KM = centroid_LM
+    for _ in range(height - 1):
+        group_K = even_groups(node_KM, len(node_KM) // branching, seed)
+        together = np.argsort(group_K, kind="stable")
+        order = order[together].reshape(len(node_KM) // branching, -1)
+        mean_KM = node_KM[together].reshape(len(order), branching, -1).mean(axis=1)
+        node_KM = mean_KM / np.maximum(np.linalg.norm(mean_KM, axis=1, keepdims=True), 1e-12)
+    return np.asarray(order.reshape(-1))
+
+
+def even_groups(vector_NM: Floats, groups: int, seed: int) -> Ints:
+    """Put n vectors [n, m] into groups of n / groups each, near ones together; returns the group [n] of each vector.
+
+    Centres of groups come from k-means; then vectors apply to groups, nearest first, and a full group keeps the nearest
+    of the vectors that applied (deferred acceptance, Gale and Shapley). ValueError where `groups` does not divide n.
+    """
+    n = len(vector_NM)
+    if n % groups:
+        raise ValueError(f"{n} vectors do not divide into {groups} even groups")
+    room = n // groups
+    score_NG = vector_NM @ spherical_kmeans(vector_NM, groups, seed).T
+    wish_NG = np.argsort(-score_NG, axis=1, kind="stable")
+    applied_N, group_N = np.zeros(n, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+    while (free := np.flatnonzero(group_N < 0)).size:
+        group_N[free] = wish_NG[free, applied_N[free]]
+        applied_N[free] += 1
+        # Nearest first within each group; vectors beyond its room are free again.
+        order = np.lexsort((-score_NG[np.arange(n), group_N], group_N))
+        begin = np.searchsorted(group_N[order], np.arange(groups))
+        place = np.arange(n) - begin[group_N[order]]
+        group_N[order[place >= room]] = -1
+    return group_N

@@ -6,35 +6,101 @@ the targets of each step.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rayhier.arrays import Ints
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import nearest
 from rayhier.dataset.balance import balance
 from rayhier.model.learned_ivf import LearnedIvfRouter, reach_loss
 from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvfRouting, Teaching
-from rayhier.train.encoder import EncoderPhase
+from rayhier.spec.router import LearnedIvfRouting
+from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, TEACHING, Teaching
+from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples, batches, ranges
 from rayhier.train.group import WorkerGroup
 from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
-from rayhier.train.learned_ivf.targets import Targets
-from rayhier.train.loop import Learner
+from rayhier.train.loop import Learner, Phase
+
+MOST_JUDGED = 10
+"""Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
 
 MEASURED = 1 << 24
 """About the most densities of leaves, for pairs of dev queries and their answers, that are in memory at a time."""
+
 FITTED = 1_024
 """Most targets from which the leaves' first scale is fitted."""
+
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
 """Least and greatest factor of the leaves' first weights, and how often a third of the range between them is left
 out."""
 
 
-class RouterPhase:
+@dataclass(frozen=True)
+class Targets:
+    """Vectors [t, m] of queries, and pairs (query row, document row) of their answers, sorted, with weights [p]."""
+
+    vector_TM: Floats
+    pair_P2: Ints
+    weight_P: Floats
+
+    @classmethod
+    def none(cls, dimension: int) -> Self:
+        return cls(np.zeros((0, dimension), np.float32), np.zeros((0, 2), np.int64), np.zeros(0, np.float32))
+
+    @classmethod
+    def judged(cls, query_QM: Floats, pair_P2: Ints) -> Self:
+        """Make targets of queries' vectors and judged pairs (query row, document row); each query weighs 1."""
+        pairs = pair_P2[np.argsort(pair_P2[:, 0], kind="stable")]
+        return cls(query_QM, pairs, (1 / np.bincount(pairs[:, 0])[pairs[:, 0]]).astype(np.float32))
+
+    @classmethod
+    def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, spec: Teaching, seed: int) -> Self:
+        """Make targets from trained vectors of queries [q, m] and of a sample of the documents [n, m].
+
+        The answers of a query are its judged and its exact nearest documents; those of a document are the document
+        itself and its exact nearest documents. `spec` has the weights and numbers of each.
+        """
+        most = min(spec.most, DOCUMENTS_A_QUERY * len(query_QM))
+        rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
+        vector_TM = query_QM if spec.documents == 0 else np.concatenate([query_QM, document_NM[rows]])
+        judged_P2, judged_P = _judged(examples.pair_P2, spec)
+        near_P2, near_P = _near(vector_TM, document_NM, spec.neighbours, 1.0)
+        itself_P2 = np.stack([np.arange(len(query_QM), len(vector_TM)), rows[: len(vector_TM) - len(query_QM)]], axis=1)
+        near_P[near_P2[:, 0] >= len(query_QM)] = spec.documents
+        # A document is usually its own nearest, but not always among copies or by dot products.
+        itself_P2 = itself_P2[~np.isin(_keys(itself_P2, len(document_NM)), _keys(near_P2, len(document_NM)))]
+        pair_P2 = np.concatenate([judged_P2, near_P2, itself_P2])
+        weight_P = np.concatenate([judged_P, near_P, np.full(len(itself_P2), spec.documents, np.float32)])
+        order = np.argsort(pair_P2[:, 0], kind="stable")
+        return cls(vector_TM, pair_P2[order], weight_P[order])
+
+
+def _keys(pair_P2: Ints, documents: int) -> Ints:
+    return pair_P2[:, 0] * documents + pair_P2[:, 1]
+
+
+def _judged(pair_P2: Ints, spec: Teaching) -> tuple[Ints, Floats]:
+    """Return judged pairs with weights; where a query has more than ten, its pairs weigh as much as ten."""
+    count_P = np.bincount(pair_P2[:, 0])[pair_P2[:, 0]]
+    return pair_P2, (spec.judged * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
+
+
+def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> tuple[Ints, Floats]:
+    if count == 0:
+        return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
+    near = nearest(vector_TM, document_NM, min(count, len(document_NM)))[0]
+    pairs = np.stack([np.repeat(np.arange(len(near)), near.shape[1]), near.reshape(-1)], axis=1)
+    return pairs, np.full(len(pairs), weight, np.float32)
+
+
+class RouterPhase(Phase):
     """A training phase of a learned IVF's router on targets: queries and the leaves of their answers."""
 
     def __init__(
@@ -64,10 +130,8 @@ class RouterPhase:
         begin_T = np.searchsorted(targets.pair_P2[:, 0], np.arange(len(targets.vector_TM) + 1))
         self.begin_T = self._hand(torch.from_numpy(begin_T), device).cpu().numpy()
         self.epochs, self.measure_every = spec.epochs if len(self.vector_TM) else 0, 1
-        self.patience = None
 
     def _hand(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """Return the first worker's tensor on every worker."""
         group = self.learner.group
         shape, kind = group.agree((tuple(tensor.shape), tensor.dtype))
         copied = tensor.to(device) if group.rank == 0 else torch.empty(shape, dtype=kind, device=device)
@@ -75,7 +139,6 @@ class RouterPhase:
         return copied
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the targets; returns the mean loss as `loss_total`."""
         steps = batches(len(self.vector_TM), self.spec.batch_size, self.seed, epoch)
         total = torch.zeros((), device=self.router.device)
         for number, rows in enumerate(steps):
@@ -83,10 +146,6 @@ class RouterPhase:
         return {"loss_total": float(self.learner.group.sum(total) / len(steps))}
 
     def step(self, target_B: Ints, done: float = 0.0) -> Tensor:
-        """Take an optimizer step on the targets numbered `target_B`; returns this worker's share of the loss.
-
-        `done` is the share of training that is over, which sets the learning rate.
-        """
         group = self.learner.group
         weight = max(float(self.weight_P[_pairs(self.begin_T, target_B)[1]].sum()), 1e-9)
         share_B = group.shares(target_B)[group.rank]
@@ -122,12 +181,6 @@ class RouterPhase:
             total += float((weight_P * torch.log(size_L.sum() / visited_P.clamp(min=1))).sum())
         return {"dev": float(np.exp(total / max(dev.weight_P.sum(), 1e-9))), **balance(self.sizes)}
 
-    def finish(self) -> None:
-        """Store, in the first worker, the densities of leaves with dev answers."""
-        if self.epochs and self.learner.group.rank == 0:
-            query_P = torch.from_numpy(self.dev.pair_P2[:, 0])
-            self.router.calibrate(torch.from_numpy(self.dev.vector_TM), query_P, self.dev_PR)
-
 
 @torch.no_grad()
 def fit_scale(router: LearnedIvfRouter, targets: Targets, leaf_NR: Ints) -> None:
@@ -153,8 +206,6 @@ def fit_scale(router: LearnedIvfRouter, targets: Targets, leaf_NR: Ints) -> None
 
 
 def _scale(loss: Callable[[Tensor], Tensor], score_TC: Tensor, prior_C: Tensor) -> float:
-    """Find the factor of the scores by which the loss of their log-probabilities is least."""
-
     def at(log_factor: float) -> float:
         return float(loss(F.log_softmax(math.exp(log_factor) * score_TC + prior_C, dim=1)))
 
@@ -166,7 +217,6 @@ def _scale(loss: Callable[[Tensor], Tensor], score_TC: Tensor, prior_C: Tensor) 
 
 
 def _pairs(begin_T: Ints, target_B: Ints) -> tuple[Tensor, Tensor]:
-    """List the pairs of the targets `target_B`: each pair's position of its target there, and its number."""
     begin, end = begin_T[target_B], begin_T[target_B + 1]
     return torch.from_numpy(np.repeat(np.arange(len(target_B)), end - begin)), torch.from_numpy(ranges(begin, end))
 
@@ -193,10 +243,10 @@ def build_router_phase(
     targets, dev, leaf_NR = Targets.none(m), Targets.none(m), np.zeros((0, 1), np.int64)
     if group.rank > 0:
         empty = empty_router(spec_router, n, m, seed).to(trained.tower.device)
-        return RouterPhase(empty, leaf_NR, targets, dev, router.teaching, seed, group)
+        return RouterPhase(empty, leaf_NR, targets, dev, TEACHING, seed, group)
     begun = make_router(spec_router, document_NM, seed, sampled=sampled).to(trained.tower.device)
     leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
     if not examples.same:
-        targets = Targets.of(examples, query_QM, document_NM, router.teaching, seed)
+        targets = Targets.of(examples, query_QM, document_NM, TEACHING, seed)
         fit_scale(begun, targets, leaf_NR)
-    return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), router.teaching, seed, group)
+    return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), TEACHING, seed, group)

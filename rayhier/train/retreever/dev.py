@@ -10,10 +10,9 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents, result_numbers
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.search.exact import best_results
-from rayhier.search.flat import flat
+from rayhier.search.segment.exact import best_results, flat
 from rayhier.spec.train.retreever import Comparison
-from rayhier.train.dev import DevJudge, Measured
+from rayhier.train.dev import DevJudge, DevMeasured
 
 MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100
@@ -38,8 +37,7 @@ class SizesMeasure:
             pa.array([names[row] for row in self.row_N], pa.string()) for names in (documents.ids, documents.results)
         )
 
-    def __call__(self, document: Sequence[Floats], dev: Sequence[Floats], similarity: Comparison) -> Measured:
-        """Compute nDCG@10 and R@100 at each size, from vectors [n, size] of documents and [q, size] of queries."""
+    def __call__(self, document: Sequence[Floats], dev: Sequence[Floats], similarity: Comparison) -> DevMeasured:
         values: dict[str, float] = {}
         share_Q, results = np.zeros(len(self.judge.judge.query_ids)), result_numbers(self.ids, self.results)
         for document_NK, dev_QK in zip(document, dev, strict=True):
@@ -47,7 +45,7 @@ class SizesMeasure:
             measured = self.judge.measured(whole_scan(*best, self.results, len(document_NK)))
             values |= {f"{name} of {dev_QK.shape[1]}": value for name, value in measured.values.items()}
             share_Q += measured.share_Q / len(document)
-        return Measured(values, share_Q)
+        return DevMeasured(values, share_Q)
 
 
 def searched(queries: Queries, results: Sequence[str], most: int) -> Ints:

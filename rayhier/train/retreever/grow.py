@@ -1,33 +1,44 @@
 """Trains ReTreever's tree on the vectors of an encoder: start, training, and the router that holds the tree."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import leaf_means
-from rayhier.model.retreever import AttentionSplits, RetreeverRouter
+from rayhier.cluster.tree import hierarchical_kmeans
+from rayhier.model.retreever import HIDDEN, AttentionSplits, Representations, RetreeverRouter, Splits
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
-from rayhier.spec.train.retreever import Schedule
-from rayhier.train.examples import Examples
+from rayhier.spec.train.retreever import Comparison, Schedule
+from rayhier.train.data import POSITIVES, others
+from rayhier.train.examples import Examples, joined, ranges
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Phase
-from rayhier.train.retreever.adapter import Adapter
 from rayhier.train.retreever.dev import SizesMeasure
-from rayhier.train.retreever.document_queries import asking, reading, with_asked
-from rayhier.train.retreever.matching import AT_ONCE, Matching, Read, from_tower
-from rayhier.train.retreever.start import principal, sizes, start_at_directions, start_at_random, start_between_halves
-from rayhier.train.tower import Tower, encode_side
+from rayhier.train.retreever.matching import AT_ONCE, MatchingPhase, Read, from_tower
+from rayhier.train.tower import Side, Tower, encode_side
 
 ADAPTER_RATE = 1e-3
 """Learning rate of the adapter, a linear map that is trained first; the splits of a tree start at its directions."""
+
+NONE: Ints = np.zeros(0, np.int64)
+
+
+MOST_READ = 200_000
+"""Most documents that a start reads; of more, a random sample."""
+
+DIRECTED = 3
+"""Dimensions for each split that starts at a direction of the linear map: the last directions are mostly noise."""
+
 READ = 64
 """Texts whose tokens are read at a time, without gradient."""
-NONE: Ints = np.zeros(0, np.int64)
+
 SETTLED = 512
 """Documents on which the first scores of attention splits are centred and scaled."""
 
@@ -58,7 +69,7 @@ def grow(
         begin_MM = principal(document_NM, seed) if group.rank == 0 else torch.eye(dimension)
         adapter = Adapter(begin_MM, sizes(dimension))
         all_sizes: Schedule = "matryoshka"
-        phase = Matching(
+        phase = MatchingPhase(
             adapter, tower, examples, spec, seed, measure, read=read, schedule=all_sizes, rate=ADAPTER_RATE
         )
         run("adapter", phase)
@@ -78,7 +89,7 @@ def grow(
     if group.rank == 0:
         _start(grown, spec, document_NM, direction_DM, seed, read)
     at_once = READ if router.splits == "attention" else AT_ONCE
-    phase = Matching(
+    phase = MatchingPhase(
         grown.representations,
         tower,
         examples,
@@ -133,8 +144,178 @@ def _start(
 
 
 @torch.no_grad()
-def _keep_cells(router: RetreeverRouter, document_NM: Floats, phase: Matching) -> None:
+def _keep_cells(router: RetreeverRouter, document_NM: Floats, phase: MatchingPhase) -> None:
     """Store each leaf's mean vector in the first worker's router; second leaves are chosen by these."""
     leaf_N = phase.leaves(router.representations.tree)
     if len(document_NM):
         router.cells.centroid_LM.copy_(torch.from_numpy(leaf_means(document_NM, leaf_N, router.n_leaves)))
+
+
+def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
+    """Draw documents as queries, and for each one of its three nearest documents as its answer.
+
+    Draws `share` times as many as there are judged pairs. Returns the rows [r] of queries and of answers. Documents in
+    `held_N` are never queries, as they stand for dev queries. No document is paired with a passage of the same
+    document.
+    """
+    n, count = len(document_NM), round(share * len(examples.pair_P2))
+    draws, none_R = np.random.default_rng([seed, 3]), np.zeros(0, np.int64)
+    drawn_N = draws.permutation(n)
+    row_R = np.sort(drawn_N[~np.isin(drawn_N, held_N)][:count])
+    if n <= POSITIVES or not len(row_R):
+        return none_R, none_R
+    result_N = None if examples.copies is None else examples.copies.result_N
+    near_R3 = others(document_NM, result_N, row_R, POSITIVES)
+    answer_R = near_R3[np.arange(len(row_R)), draws.integers(POSITIVES, size=len(row_R))]
+    return row_R[answer_R >= 0], answer_R[answer_R >= 0]
+
+
+def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
+    """Add pairs of documents as queries (rows [r]) and as answers (rows [r]); they become queries q, q + 1, ….
+
+    q is the number of queries so far. Neither the document itself nor another passage of it is a negative of its query.
+    """
+    pair_P2 = np.stack([np.arange(len(row_R)), answer_R], axis=1)
+    query_S, spared_S = np.arange(len(row_R)), row_R
+    if examples.copies is not None:
+        result_N = examples.copies.result_N
+        order_N = np.argsort(result_N, kind="stable")
+        begin, end = (np.searchsorted(result_N[order_N], result_N[row_R], side) for side in ("left", "right"))
+        query_S, spared_S = np.repeat(query_S, end - begin), order_N[ranges(begin, end)]
+    spared_S2 = np.stack([query_S, spared_S], axis=1)
+    more = Examples(examples.document_NM[row_R], examples.document_NM, pair_P2, spared_S2=spared_S2)
+    return joined(replace(examples, query_texts=()), more)
+
+
+def reading(read: Read, queries: int, row_R: Ints) -> Read:
+    def read_either(side: Side, rows: Ints) -> tuple[Tensor, ...]:
+        if side != "query" or not (is_document_X := rows >= queries).any():
+            return read(side, rows)
+        if is_document_X.all():
+            return read("document", row_R[rows - queries])
+        parts = [read("query", rows[~is_document_X]), read("document", row_R[rows[is_document_X] - queries])]
+        order = torch.from_numpy(
+            np.argsort(np.concatenate([np.flatnonzero(~is_document_X), np.flatnonzero(is_document_X)]))
+        )
+        return tuple(_stacked(tensors)[order] for tensors in zip(*parts, strict=True))
+
+    return read_either
+
+
+def _stacked(parts: tuple[Tensor, ...]) -> Tensor:
+    """Join the rows of several tensors; token vectors and masks are padded to the longest."""
+    if parts[0].ndim == 2 and parts[0].dtype == torch.float32:
+        return torch.cat(parts)
+    longest = max(part.shape[1] for part in parts)
+    return torch.cat([F.pad(part, (0, 0) * (part.ndim - 2) + (0, longest - part.shape[1])) for part in parts])
+
+
+class Adapter(Representations):
+    """A linear map of texts' vectors; the first numbers of a mapped vector are a smaller vector of the text.
+
+    Kusupati et al., "Matryoshka Representation Learning", 2022.
+    """
+
+    similarity: Comparison = "cosine"
+
+    def __init__(self, matrix_MM: Tensor, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(matrix_MM.clone())
+        self._counts = tuple(sizes)
+
+    @property
+    def width(self) -> int:
+        return len(self.weight)
+
+    @property
+    def counts(self) -> Sequence[int]:
+        return self._counts
+
+    def scores(self, *read: Tensor) -> Tensor:
+        return read[0] @ self.weight.T
+
+    def sizes(self, score_NW: Tensor) -> list[Tensor]:
+        return [F.normalize(score_NW[:, :count], dim=1) for count in self.counts]
+
+
+def sizes(dimension: int) -> list[int]:
+    """List the sizes of vectors that a linear map of `dimension` numbers is trained for: powers of two, then all.
+
+    >>> sizes(384)
+    [2, 4, 8, 16, 32, 64, 128, 256, 384]
+    """
+    powers = [1 << power for power in range(1, dimension.bit_length()) if 1 << power < dimension]
+    return [*powers, dimension]
+
+
+def principal(vectors_NM: Floats, seed: int) -> Tensor:
+    """Compute the directions [m, m] of the vectors' principal components, the widest first."""
+    rows = sampled(vectors_NM, seed)
+    _, axis_MM = np.linalg.eigh(np.cov(rows, rowvar=False))
+    return torch.from_numpy(np.ascontiguousarray(axis_MM[:, ::-1].T, dtype=np.float32))
+
+
+@torch.no_grad()
+def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
+    """Set the splits' hyperplanes to the first third of the directions [d, m], from the root down, then at random.
+
+    Random rows come in orthogonal bases: a complete basis keeps inner products as they are. Where splits read hidden
+    units, these are set to the first rows and their opposites, and a split reads one or a random mixture of them.
+    Returns the means of scores that were removed [splits].
+    """
+    planes, draw = splits.planes, torch.Generator().manual_seed(seed)
+    count, dimension = len(planes.weight), direction_DM.shape[1]
+    if splits.trunk is None:
+        first_DM = direction_DM[: min(count, len(direction_DM) // DIRECTED)]
+        planes.weight.copy_(torch.cat([first_DM, bases(count - len(first_DM), dimension, draw)]))
+    else:
+        half = min(HIDDEN // 2, len(direction_DM))
+        first_HM = direction_DM[:half]
+        splits.trunk.hidden.weight[: 2 * half].copy_(torch.cat([first_HM, -first_HM]))
+        splits.trunk.hidden.bias[: 2 * half].zero_()
+        mixture_SH = torch.cat([torch.eye(half)[:count], torch.randn(max(0, count - half), half, generator=draw)])
+        planes.weight.zero_()
+        planes.weight[:, : 2 * half].copy_(torch.cat([mixture_SH, -mixture_SH], dim=1))
+    return splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
+
+
+def bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
+    """Draw `count` random directions [count, m], from random orthogonal bases one after the other."""
+    bases = [
+        torch.linalg.qr(torch.randn(dimension, dimension, generator=draw))[0]
+        for _ in range(max(1, -(-count // dimension)))
+    ]
+    return torch.cat(bases)[:count]
+
+
+@torch.no_grad()
+def start_at_random(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
+    """Start splits at random directions; returns the means of scores that were removed [splits]."""
+    splits.planes.weight.copy_(torch.randn(splits.planes.weight.shape, generator=torch.Generator().manual_seed(seed)))
+    return splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
+
+
+@torch.no_grad()
+def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
+    """Start each split between two halves, by k-means, of its node's documents: at the difference of their centroids.
+
+    A node with fewer than two documents splits at random. Returns the means of scores that were removed [splits].
+    """
+    rows = sampled(vectors_NM, seed)
+    draw = torch.Generator().manual_seed(seed)
+    levels = hierarchical_kmeans(rows, 2, splits.depth, seed).centroids
+    for level, centroid_N2M in enumerate(map(torch.from_numpy, levels)):
+        plane_NM = centroid_N2M[:, 0] - centroid_N2M[:, 1]
+        whole_N = centroid_N2M.any(dim=2).all(dim=1) & plane_NM.any(dim=1)
+        drawn_NM = torch.randn(plane_NM.shape, generator=draw)
+        first = 2**level - 1
+        splits.planes.weight[first : 2 * first + 1] = torch.where(whole_N[:, None], plane_NM, drawn_NM)
+    return splits.scale(torch.from_numpy(rows))
+
+
+def sampled(vectors_NM: Floats, seed: int) -> Floats:
+    """Return vectors [n, m], or a random sample of 200,000 where there are more."""
+    if len(vectors_NM) <= MOST_READ:
+        return vectors_NM
+    rows = np.sort(np.random.default_rng(seed).choice(len(vectors_NM), MOST_READ, replace=False))
+    return np.asarray(vectors_NM[rows])

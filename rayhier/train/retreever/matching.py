@@ -11,10 +11,10 @@ from torch.nn import functional as F
 from rayhier.arrays import Floats, Ints
 from rayhier.model.retreever import NodeTree, Representations, similarities
 from rayhier.spec.train import RetreeverTraining
-from rayhier.spec.train.retreever import Schedule
+from rayhier.spec.train.retreever import Comparison, Schedule
 from rayhier.train.examples import Examples, batches
 from rayhier.train.group import WorkerGroup
-from rayhier.train.loop import Descent, Learner
+from rayhier.train.loop import Descent, Learner, Phase
 from rayhier.train.retreever.dev import SizesMeasure
 from rayhier.train.tower import Side, Tower, divided
 
@@ -30,8 +30,11 @@ tokens."""
 
 
 def from_tower(tower: Tower) -> Read:
-    """Make a `Read` that gives a tower's vectors."""
     return lambda side, rows: (tower.infer(side, rows),)
+
+
+SCALES: dict[Comparison, tuple[float, float]] = {"tv": (300.0, 10_000.0), "cosine": (20.0, 100.0)}
+"""First and greatest factor of a similarity before the softmax."""
 
 
 class Scale(nn.Module):
@@ -48,10 +51,8 @@ class Scale(nn.Module):
         return self.log.exp()
 
 
-class Matching:
+class MatchingPhase(Phase):
     """The training phase of vectors of several sizes, such as a tree's levels, on the output of a frozen encoder."""
-
-    patience = None
 
     def __init__(
         self,
@@ -82,14 +83,13 @@ class Matching:
         self.read: Read = read or from_tower(tower)
         self.vectors: Read = vectors or self.read
         self.anchor, self.at_once = anchor, at_once
-        self.scale = Scale(*spec.scales(representations.similarity)).to(tower.device)
+        self.scale = Scale(*SCALES[representations.similarity]).to(tower.device)
         modules, rate = {"representations": representations, "scale": self.scale}, rate or spec.router_lr
         self.learner = Learner(modules, (rate, rate), group, DESCENT)
         self.epochs = spec.passes(len(examples.pair_P2))
         self.measure_every = spec.between(self.epochs)
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the pairs; returns the mean loss as `loss_total`."""
         self.representations.train()
         steps = batches(len(self.examples.pair_P2), self.spec.batch_size, self.seed, epoch)
         draws, losses = np.random.default_rng([self.seed, epoch, 1]), []
@@ -101,11 +101,6 @@ class Matching:
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss.
-
-        `done` is the share of training that is over, by which learning rate and schedule change; `drawn`, a random
-        number in [0, 1), chooses the size to train where the schedule is `stochastic`.
-        """
         loss = self.loss(rows, done, drawn)
         self.learner.step(loss, done)
         return loss
@@ -209,9 +204,6 @@ class Matching:
 
         return divided(infer, row_N, width, self.learner.group)
 
-    def finish(self) -> None:
-        """Do nothing: the trained vectors need no work after the last pass."""
-
 
 def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
     """Compute cross-entropy, summed over rows: row i picks column `own_N[i]` among those not in `spared_NC`."""
@@ -247,7 +239,6 @@ def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> 
 
 
 def at_a_time(representations: Representations) -> int:
-    """Return the number of texts whose vectors of all sizes are computed at a time, at least 64."""
     return max(64, FLOATS // representations.floats)
 
 

@@ -69,9 +69,7 @@ class Beside:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(
-    ("search", "least"), [({"how": "codes", "shortlist": 2 * N}, 0.97), ({"how": "leaves", "beam": 300}, 0.9)]
-)
+@pytest.mark.parametrize(("search", "least"), [({"beam": 2 * N}, 0.97), ({"beam": 300}, 0.9)])
 def test_changes_are_found(metric, search, least, cache):
     before = set(cache.rglob("*"))
     drawn_NM, both = drawn(N, 3), Beside(metric, search)
@@ -84,7 +82,7 @@ def test_changes_are_found(metric, search, least, cache):
     both.put(range(100), drawn_NM[300:400], replaces=True)
     assert both.recall() > least
     index, sizes = both.index, [200, N, N - 600, N - 600]
-    assert (index.visited == 30 * sum(sizes)) == (search["how"] == "codes")
+    assert (index.visited == 30 * sum(sizes)) == (search["beam"] == 2 * N)
     with pytest.raises(InputError, match="1 in the index already"):
         index.put([5], drawn_NM[:1])
     with pytest.raises(InputError, match="1 not in the index"):

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.cluster import clusters
-from rayhier.cluster.clusters import cluster
-from rayhier.cluster.document_tree import DocumentTree, grow
+from rayhier.cluster import document_tree
+from rayhier.cluster.document_tree import cluster, grow
 from rayhier.spec.train.hce import node_counts
 
 
@@ -70,7 +69,6 @@ def test_every_document_has_one_path_of_fixed_length(documents, branching, disti
     own = np.random.default_rng(seed).integers(0, len(pool), documents)
     tree = grow(pool[own].astype(kind), branching, seed)
     counts = node_counts(documents, branching)
-    assert tree.height == len(counts) + 1
     assert [len(one) for one in tree.centroids] == [len(one) for one in tree.parents] == counts
     for parents, above in zip(tree.parents, [1, *counts], strict=False):
         assert set(parents.tolist()) <= set(range(above))
@@ -79,17 +77,16 @@ def test_every_document_has_one_path_of_fixed_length(documents, branching, disti
     for level in range(len(counts)):
         parents = tree.parents[level][paths[:, level]]
         assert np.array_equal(parents, paths[:, level - 1] if level else np.zeros(documents))
-        assert np.array_equal(tree.sizes()[level], np.bincount(paths[:, level], minlength=counts[level]))
         np.testing.assert_allclose(np.linalg.norm(tree.centroids[level], axis=1), 1, atol=1e-5)
     assert np.array_equal(tree.leaf_N, paths[:, -1] if counts else np.zeros(documents))
     if counts:
-        assert (tree.sizes()[-1] == 0).sum() == max(0, counts[-1] - len(np.unique(own)))
+        assert (np.bincount(tree.leaf_N, minlength=counts[-1]) == 0).sum() == max(0, counts[-1] - len(np.unique(own)))
 
 
 @pytest.mark.parametrize("documents", [1, 2])
 def test_a_tree_of_a_root_alone(vectors, documents):
     tree = grow(vectors[:documents], 8, seed=0)
-    assert (tree.height, tree.centroids, tree.parents, tree.sizes()) == (1, [], [], [])
+    assert (tree.centroids, tree.parents) == ([], [])
     assert tree.leaf_N.tolist() == [0] * documents
     assert tree.paths().shape == (documents, 0)
 
@@ -99,18 +96,6 @@ def test_a_seed_says_it_all(vectors):
     assert np.array_equal(first.paths(), again.paths())
     assert all(map(np.array_equal, first.centroids, again.centroids))
     assert not np.array_equal(first.paths(), other.paths())
-
-
-def test_paths_and_sizes_by_hand():
-    """Root, nodes 0 and 1, below them nodes 0 2 and 1 3, seven documents."""
-    tree = DocumentTree(
-        [np.eye(2, dtype=np.float32), np.eye(4, dtype=np.float32)],
-        [np.array([0, 0]), np.array([0, 1, 0, 1])],
-        np.array([2, 2, 0, 1, 3, 3, 3]),
-    )
-    assert tree.height == 3
-    assert tree.paths().tolist() == [[0, 2], [0, 2], [0, 0], [1, 1], [1, 3], [1, 3], [1, 3]]
-    assert [sizes.tolist() for sizes in tree.sizes()] == [[3, 4], [1, 1, 2, 3]]
 
 
 def test_three_levels_of_separated_documents():
@@ -135,56 +120,45 @@ def test_three_levels_of_separated_documents():
 @pytest.mark.parametrize("flat", [10**12, 0])
 def test_documents_belong_to_the_nearest_centroid(vectors, monkeypatch, flat):
     """In one step of all; in two steps of those in near cells."""
-    monkeypatch.setattr(clusters, "FLAT", flat)
+    monkeypatch.setattr(document_tree, "FLAT", flat)
     found = cluster(vectors, 20, seed=0)
     scores = vectors @ found.centroid_KM.T
     nearest = scores.argmax(axis=1) == found.own_N
     assert nearest.all() if flat else 0.8 < nearest.mean() < 1
-    assert found.cosine(vectors) == pytest.approx(scores[np.arange(300), found.own_N].mean(), abs=1e-6)
 
 
 @pytest.mark.parametrize("at_once", [7, 10_000])
 def test_vectors_of_16_bits_are_read_in_batches(vectors, monkeypatch, at_once):
-    monkeypatch.setattr(clusters, "FLAT", 0)
+    monkeypatch.setattr(document_tree, "FLAT", 0)
     half = vectors.astype(np.float16)
     whole = cluster(half.astype(np.float32), 20, seed=0)
-    monkeypatch.setattr(clusters, "CAST_ROWS", at_once)
+    monkeypatch.setattr(document_tree, "CAST_ROWS", at_once)
     found = cluster(half, 20, seed=0)
     assert np.array_equal(found.own_N, whole.own_N)
     np.testing.assert_allclose(found.centroid_KM, whole.centroid_KM, atol=1e-6)
-
-
-def test_an_empty_cluster_takes_half_of_the_largest():
-    rows = [np.array([0, 1, 2, 3]), np.array([], dtype=np.int64), np.array([4, 5])]
-    vectors = unit(np.array([[1, 0.1], [1, -0.1], [0, 1], [0.1, 1], [-1, 0], [-1, 0]]))
-    centroids = np.zeros((3, 2), dtype=np.float32)
-    clusters._fill_empty(vectors, centroids, rows, seed=0)
-    assert sorted(map(tuple, (own.tolist() for own in rows))) == [(0, 1), (2, 3), (4, 5)]
-    for number in (0, 1):
-        np.testing.assert_allclose(centroids[number], vectors[rows[number]].mean(axis=0), atol=1e-6)
 
 
 def test_the_largest_cluster_is_left_alone_where_all_its_vectors_are_the_same():
     rows = [np.array([0, 1, 2]), np.array([], dtype=np.int64), np.array([3, 4])]
     vectors = unit(np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, -1]]))
     centroids = np.ones((3, 2), dtype=np.float32)
-    clusters._fill_empty(vectors, centroids, rows, seed=0)
+    document_tree._fill_empty(vectors, centroids, rows, seed=0)
     assert rows[0].tolist() == [0, 1, 2]
     assert sorted([rows[1].tolist(), rows[2].tolist()]) == [[3], [4]]
 
 
 def test_a_crowd_of_equal_documents_is_cut_into_cells_all_the_same(vectors, monkeypatch):
-    monkeypatch.setattr(clusters, "FLAT", 200)
+    monkeypatch.setattr(document_tree, "FLAT", 200)
     crowd = np.concatenate([np.repeat(vectors[:1], 200, axis=0), vectors[:60]])
     tree = grow(crowd, 8, seed=0)
     assert [len(one) for one in tree.centroids] == [5, 33]
-    assert (tree.sizes()[-1] > 0).all()
+    assert (np.bincount(tree.leaf_N, minlength=33) > 0).all()
     assert all(np.isfinite(one).all() for one in tree.centroids)
 
 
 def test_zero_vectors_are_clustered_too(vectors):
     tree = grow(np.concatenate([vectors[:20], np.zeros((20, 8), np.float32)]), 4, seed=0)
-    assert sum(tree.sizes()[-1]) == 40
+    assert len(tree.leaf_N) == 40
     assert all(np.isfinite(one).all() for one in tree.centroids)
 
 
@@ -196,7 +170,28 @@ def test_more_clusters_than_vectors_are_refused(vectors):
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=15), st.floats(0, 1))
 def test_shares_of_cells_are_at_least_one(sizes, part):
     k = round(len(sizes) + part * (sum(sizes) - len(sizes)))
-    found = clusters.shares(np.array(sizes), k)
+    found = document_tree.shares(np.array(sizes), k)
     assert found.sum() == k
     assert (found >= 1).all()
     assert (found <= sizes).all()
+
+
+def test_the_largest_cluster_is_cut_for_an_empty_one(monkeypatch):
+    """Of ten and four vectors and none, the ten become two, whose centroids are their directions."""
+    rng, fit = np.random.default_rng(0), document_tree.fit
+    near = np.repeat(np.eye(3, dtype=np.float32), [6, 4, 4], axis=0)
+    vector_NM = near + 0.01 * rng.normal(size=near.shape).astype(np.float32)
+    vector_NM /= np.linalg.norm(vector_NM, axis=1, keepdims=True)
+    parted_N = np.repeat([0, 1, 0], [6, 4, 4])
+
+    def leaves_one_empty(vectors, rows, k, seed):
+        return (np.eye(3, dtype=np.float32), parted_N) if k == 3 else fit(vectors, rows, k, seed)
+
+    monkeypatch.setattr(document_tree, "fit", leaves_one_empty)
+    made = document_tree.cluster(vector_NM, 3, seed=0)
+    assert np.bincount(made.own_N).tolist() in ([6, 4, 4], [4, 4, 6])
+    assert (made.own_N[6:10] == 1).all()
+    assert len(set(made.own_N[:6].tolist())) == len(set(made.own_N[10:].tolist())) == 1
+    for number in (0, 2):
+        mean_M = vector_NM[made.own_N == number].mean(axis=0)
+        np.testing.assert_allclose(made.centroid_KM[number], mean_M / np.linalg.norm(mean_M), atol=1e-6)

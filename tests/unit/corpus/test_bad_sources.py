@@ -21,6 +21,10 @@ def refusal(stage, section):
     return str(caught.value)
 
 
+def without(file, column):
+    pq.write_table(pq.read_table(file).drop_columns([column]), file)
+
+
 def cut_off(path):
     path.write_bytes(path.read_bytes()[:-20])
 
@@ -164,11 +168,6 @@ CASES = {
         lambda folder: {"judgements": f"{folder}-absent"},
         ["corpus.judgements: got", "no such folder"],
     ),
-    "huggingface: no such configuration": (
-        make.huggingface,
-        lambda folder: {"documents_config": "passages"},
-        ["corpus.path", "configuration passages, cannot be read", "Available: ['corpus', 'queries']"],
-    ),
     "huggingface: cut off": (
         make.huggingface,
         lambda folder: cut_off(folder / "texts" / "corpus.parquet") or {},
@@ -176,13 +175,8 @@ CASES = {
     ),
     "huggingface: no such column": (
         make.huggingface,
-        lambda folder: {"columns": {"id": "id"}},
-        ["corpus.columns.id", "no column 'id' in corpus; allowed: _id, title, text, year"],
-    ),
-    "huggingface: no such title": (
-        make.huggingface,
-        lambda folder: {"columns": {"id": "_id", "title": "headline"}},
-        ["corpus.columns.title", "no column 'headline'"],
+        lambda folder: without(folder / "texts" / "corpus.parquet", "_id") or {},
+        ["corpus.path", "no column '_id' in corpus; allowed: title, text, year"],
     ),
     "huggingface: no such field": (
         make.huggingface,

@@ -8,7 +8,7 @@ import pytest
 
 from rayhier.corpus import beir, jsonl, lines, parts
 from rayhier.corpus.passages import DocumentLayout
-from rayhier.spec.corpus import Beir, Jsonl, Limits, Passages
+from rayhier.spec.corpus import Beir, Limits, OwnFiles, Passages
 
 KEYS = ["a", "b", "a", "c", "b", "d", "c", "a", "e", "e"]
 FIRST = {"a": 0, "b": 1, "c": 3, "d": 5, "e": 8}
@@ -66,10 +66,11 @@ def test_settling_again_after_a_crash_gives_the_same_bytes(source, tmp_path, mon
 
 
 def test_a_cut_text_counts_only_where_it_stays(source, tmp_path, monkeypatch):
+    monkeypatch.setattr("rayhier.spec.corpus.LIMITS", Limits(text=1))
     monkeypatch.setattr(lines, "SMALLEST_RANGE", 30)
     documents = [{"_id": "a", "text": "x"}, {"_id": "b", "text": "yy"}, {"_id": "a", "text": "zz"}]
     source.write_text("".join(json.dumps(line) + "\n" for line in documents))
-    counts = settle(source, tmp_path, limits=Limits(text=1)).counts()
+    counts = settle(source, tmp_path).counts()
     assert counts == {"read": 3, "accepted": 2, "rejected": {"duplicate id": 1}, "cut": 1}
 
 
@@ -109,7 +110,7 @@ def test_lines_are_counted_file_by_file(tmp_path, monkeypatch, step):
     folder.mkdir()
     for name in "ab":
         (folder / f"{name}.jsonl").write_text(f'{{"id": "{name}", "text": "x"}}\n\n{{\n{{"id": "a", "text": "x"}}\n')
-    spec = Jsonl(type="jsonl", documents=str(folder))
+    spec = OwnFiles(type="jsonl", documents=str(folder))
     reader, layout = jsonl.reader(spec), DocumentLayout.of(spec)
     spans = reader.ranges()
     for span in spans:

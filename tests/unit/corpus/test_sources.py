@@ -8,8 +8,8 @@ import pytest
 
 from rayhier.corpus import lines, parquet, python_docs
 from rayhier.corpus import ray as corpus
-from rayhier.outline import notes
-from rayhier.plan import make_plan
+from rayhier.job.outline import notes
+from rayhier.job.plan import make_plan
 from rayhier.progress import console
 from rayhier.spec import InputError
 

@@ -6,7 +6,7 @@ import pytest
 
 from rayhier.corpus import check
 from rayhier.spec import InputError
-from rayhier.spec.corpus import TextFiles
+from rayhier.spec.corpus import Limits, TextFiles
 from rayhier.storage import listing, source
 
 from .conftest import job
@@ -51,23 +51,24 @@ def test_each_file_is_a_document(notes, stage):
     ]
 
 
-def test_endings_limits_and_passages(notes, stage):
+def test_endings_limits_and_passages(notes, stage, monkeypatch):
+    monkeypatch.setattr(listing, "SUFFIXES", (".csv", ".txt"))
+    monkeypatch.setattr("rayhier.spec.corpus.LIMITS", Limits(text=20))
     made = stage(
         {
             "type": "text",
             "path": str(notes),
-            "suffixes": [".csv", ".txt"],
             "passages": {"words": 3, "stride": 3},
-            "limits": {"text": 20},
         }
     )
     documents = pa.concat_tables([pq.read_table(made.path(name)) for name in made.names("documents/")])
     assert [row["text"] for row in documents.to_pylist()] == ["Cut back to", "the seco", "not,read"]
 
 
-def test_capitals_and_longer_endings(tmp_path, stage):
+def test_capitals_and_longer_endings(tmp_path, stage, monkeypatch):
+    monkeypatch.setattr(listing, "SUFFIXES", (".txt", ".en.md"))
     notes = write(tmp_path / "notes", A_dot_TXT="Oak.", b_dot_en_dot_md="Elm.", c_dot_md="Ash.")
-    made = stage({"type": "text", "path": str(notes), "suffixes": [".txt", ".en.md"]})
+    made = stage({"type": "text", "path": str(notes)})
     (documents,) = [pq.read_table(made.path(name)) for name in made.names("documents/")]
     assert documents["doc_id"].to_pylist() == ["A.TXT", "b.en.md"]
 
@@ -106,7 +107,7 @@ def test_the_source_is_what_the_files_hold(notes):
     spec = TextFiles(type="text", path=str(notes))
     before = source.describe(spec)
     assert (before.documents, before.rows, before.judged) == (6, 6, frozenset())
-    read = [path for path in notes.rglob("*.*") if path.suffix in spec.suffixes and path.parent.name != ".git"]
+    read = [path for path in notes.rglob("*.*") if path.suffix in listing.SUFFIXES and path.parent.name != ".git"]
     assert before.bytes == sum(path.stat().st_size for path in read)
     (notes / "figs.csv").write_text("other")
     assert source.describe(spec) == before
@@ -120,11 +121,11 @@ def test_the_source_is_what_the_files_hold(notes):
 def test_what_is_no_folder_of_texts_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"corpus\.path: got .*no such folder; allowed: a folder of text files"):
         source.describe(TextFiles(type="text", path=str(tmp_path / "nothing")))
-    with pytest.raises(InputError, match=r"holds no \*\.txt, \*\.md, \*\.rst; allowed: .*corpus\.suffixes"):
+    with pytest.raises(InputError, match=r"holds no \*\.txt, \*\.md, \*\.rst; allowed: a folder"):
         source.describe(TextFiles(type="text", path=str(tmp_path)))
 
 
 def test_what_a_spec_cannot_say(tmp_path):
-    for section in ({"path": "a", "suffixes": ["txt"]}, {"path": "a", "fields": {"year": "int"}}, {"path": ""}):
-        with pytest.raises(ValueError, match=r"suffixes|fields|path"):
+    for section in ({"path": "a", "fields": {"year": "int"}}, {"path": ""}):
+        with pytest.raises(ValueError, match=r"fields|path"):
             job({"type": "text", **section})

@@ -8,9 +8,7 @@ import pytest
 from rayhier.dataset.documents import load_documents
 from rayhier.dataset.holdout import NEIGHBOURS, holdout_rows
 from rayhier.dataset.queries import load_queries
-from rayhier.evaluate.collection import Collection
-from rayhier.evaluate.part import Part
-from rayhier.evaluate.workers import LocalParts
+from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
 from rayhier.train.data import neighbours
@@ -140,11 +138,10 @@ def test_fewer_others_than_asked_for(vectors):
     assert [sorted(row) for row in found.tolist()] == [[-1, -1, -1, 1, 2], [-1, -1, -1, 0, 1]]
 
 
-@pytest.mark.parametrize("parts", [1, 3])
-def test_a_document_asks_for_its_ten_nearest_others(vectors, parts):
+def test_a_document_asks_for_its_ten_nearest_others(vectors):
     ids = [f"d{row}" for row in range(N)]
     held = holdout_rows(ids)
-    found = documents_as_queries(split(ids, ids, vectors, parts))
+    found = documents_as_queries(ids, ids, vectors)
     assert found.ids == [ids[row] for row in held]
     assert np.array_equal(found.vector_QM, vectors[held])
     products = vectors @ vectors.T
@@ -153,30 +150,21 @@ def test_a_document_asks_for_its_ten_nearest_others(vectors, parts):
         assert found.grades[f"d{row}"] == {f"d{other}": 1 for other in np.argsort(-products[row])[:10]}
 
 
-@pytest.mark.parametrize("parts", [1, 3])
-def test_a_passage_asks_for_the_ten_nearest_other_documents(vectors, parts):
+def test_a_passage_asks_for_the_ten_nearest_other_documents(vectors):
     ids = [f"d{row}" for row in range(N)]
     parents = [f"p{row % 14}" for row in range(N)]
-    found = documents_as_queries(split(ids, parents, vectors, parts))
+    found = documents_as_queries(ids, parents, vectors)
     for row in holdout_rows(ids):
         near = [parents[other] for other in np.argsort(-(vectors @ vectors[row]))]
         wanted = [name for name in dict.fromkeys(near) if name != parents[row]][:10]
         assert found.grades[f"d{row}"] == dict.fromkeys(wanted, 1)
 
 
-def documents_as_queries(collection):
-    """Held-out documents of a collection, each with its nearest others."""
-    held = collection.holdout()
-    return held.queries(collection.exact(held.vector_HM, NEIGHBOURS + 1))
-
-
-def split(ids, results, vectors, parts):
-    """The documents as a collection of so many parts."""
-    cuts = np.array_split(np.arange(len(ids)), parts)
-    made = [
-        Part(pa.array([ids[row] for row in cut]), pa.array([results[row] for row in cut]), vectors[cut]) for cut in cuts
-    ]
-    return Collection.of(LocalParts(made))
+def documents_as_queries(ids, results, vectors):
+    """Held-out documents, each with its nearest others."""
+    documents = BaselineDocuments(pa.array(ids), pa.array(results), vectors)
+    held = documents.holdout()
+    return held.queries(documents.exact(held.vector_HM, NEIGHBOURS + 1))
 
 
 def test_some_documents(published, vectors):

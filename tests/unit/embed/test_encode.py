@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from rayhier.dataset.documents import document_text
 from rayhier.embed import encode
@@ -69,16 +68,3 @@ def test_batches_keep_both_limits(tiny_model, texts, monkeypatch, batch_size, to
     assert sum(rows for rows, _ in shapes) == len(texts)
     assert all(rows <= batch_size and (rows == 1 or rows * length <= tokens) for rows, length in shapes)
     assert 1 <= max(rows for rows, _ in shapes) <= most
-
-
-def test_texts_are_encoded_without_gradients_which_the_encoder_can_have(tiny_model, texts, monkeypatch):
-    encoder, graphs = tiny(tiny_model), []
-    ids = torch.tensor([[2, 7, 3]])
-    assert encoder.encoder(ids, torch.ones_like(ids)).requires_grad
-    hidden = encoder.encoder.hidden
-    monkeypatch.setattr(
-        encoder.encoder, "hidden", lambda *given: graphs.append(torch.is_grad_enabled()) or hidden(*given)
-    )
-    assert encoder.encode(texts).dtype == np.float32
-    assert graphs
-    assert not any(graphs)

@@ -7,11 +7,9 @@ import pytest
 
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.dataset.queries import Queries
-from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import beams
-from rayhier.evaluate.part import Part
-from rayhier.evaluate.systems.ivf import faiss_ivf, list_choices, tuned_lists
-from rayhier.evaluate.workers import LocalParts
+from rayhier.evaluate.systems.documents import BaselineDocuments
+from rayhier.evaluate.systems.ivf import KmeansIvf, list_choices, tuned_lists
 
 M, Q = 8, 60
 
@@ -85,24 +83,16 @@ def test_tuned_lists_are_the_cheapest_for_95_percent_of_exact(groups, documents,
     queries, vectors, ids = case(groups, documents, spread, seed)
     costs = {lists: cost(queries, vectors, ids, lists, seed) for lists in list_choices(documents)}
     own = pa.array(ids)
-    collection = Collection.of(LocalParts([Part(own, own, vectors)]))
-    assert tuned_lists("ivf", collection, queries, seed) == min(costs, key=costs.get)
+    assert tuned_lists(BaselineDocuments(own, own, vectors), queries, seed) == min(costs, key=costs.get)
 
 
 def test_a_timed_query_makes_no_index_of_the_centroids(monkeypatch):
     """The time of routing would be mostly that of copying them, which no real index does for a query."""
     queries, vectors, ids = case(20, 600, 0.2, 0)
     own = pa.array(ids)
-    system = faiss_ivf("ivf", Collection.of(LocalParts([Part(own, own, vectors)])), queries.vector_QM, 10, 32, 0)
+    documents = BaselineDocuments(own, own, vectors)
+    documents.build(KmeansIvf, 32, 0)
     made, flat = [], faiss.IndexFlatIP
     monkeypatch.setattr(faiss, "IndexFlatIP", lambda size: made.append(size) or flat(size))
-    assert len(system.seconds(4)) == 20
+    assert len(documents.seconds(queries.vector_QM[:20], 4, 10)) == 20
     assert made == []
-
-
-def test_a_part_without_documents_finds_nothing():
-    """A shard may hold second rows alone."""
-    nobody = pa.array([], pa.string())
-    found = Part(nobody, nobody, np.zeros((0, 4), np.float32)).exact(np.ones((3, 4), np.float32), 5)
-    assert found.row_QK.shape == (3, 0)
-    assert found.visited_Q.tolist() == [0, 0, 0]

@@ -1,20 +1,22 @@
-"""Calibration of an index: the exact best documents over shards, and the floors at which they are found."""
+"""Calibration of an index: the exact best documents over shards, and how far a query goes until it finds them."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.evaluate.calibrate import largest_floors, leaves_of
+from rayhier.evaluate.calibrate import documents_as_queries, leaves_of, positions
 from rayhier.evaluate.exact_best import exact_best
-from rayhier.evaluate.promise import Promise, share_found
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.promised_beam import PromisedBeam
+from rayhier.search.request.coded_router import SHORTLIST, CodedRouter
+from rayhier.search.request.model import Model
+from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
 
 N, M, L, Q, K = 90, 8, 7, 12, 6
+SPEC = {"name": "n", "workdir": "w", "corpus": {"type": "jsonl", "documents": "d"}, "encoder": {"model": "package:no"}}
 
 
 @pytest.fixture
@@ -50,7 +52,12 @@ def leaf_map(tmp_path, write_map, vectors, placed):
     return LeafMap.open(tmp_path)
 
 
-def test_floors_are_those_of_the_best_leaf_of_each_of_the_exact_best(leaf_map, vectors, placed):
+def model(router):
+    """A model with a router, and no encoder."""
+    return Model(router.requires_grad_(requires_grad=False), None, JobSpec.model_validate(SPEC))
+
+
+def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_map, vectors, placed):
     query_QM = vectors[:Q] + 0.05
     assert len(leaf_map.manifest.shards) == 3
     leaf_QKR = leaves_of(exact_best(leaf_map, query_QM, K))
@@ -58,29 +65,44 @@ def test_floors_are_those_of_the_best_leaf_of_each_of_the_exact_best(leaf_map, v
     assert [[set(pair) for pair in row] for row in leaf_QKR.tolist()] == [
         [set(placed[document].tolist()) for document in row] for row in best_QK
     ]
-    router = LearnedIvfRouter(M, L, 1, 0).requires_grad_(requires_grad=False)
+    router = LearnedIvfRouter(M, L, 1, 0)
     router.begin(torch.from_numpy(vectors[:L]))
-    floor_QK = largest_floors(PromisedBeam(router, router, K, 0.0), Encoded.of(query_QM), leaf_QKR)
-    density_QL = query_QM @ router.W[0].numpy().T
-    density_QL -= np.sort(density_QL, axis=1)[:, ::-1][:, K // 2, None]
-    wanted = [[density_QL[q, placed[document]].max() for document in best_QK[q]] for q in range(Q)]
-    np.testing.assert_allclose(floor_QK, wanted, atol=1e-4)
+    order_QL = np.argsort(-(query_QM @ router.W[0].detach().numpy().T), axis=1)
+    wanted = [
+        [min(1 + order_QL[q].tolist().index(leaf) for leaf in placed[document]) for document in best_QK[q]]
+        for q in range(Q)
+    ]
+    assert positions(model(router), Encoded.of(query_QM), leaf_QKR).tolist() == wanted
+
+
+def test_what_codes_of_leaves_miss_comes_later():
+    """With a beam of a power of two, a query finds what the positions say, and of other leaves few."""
+    leaves, generator = 700, torch.Generator().manual_seed(3)
+    router = LearnedIvfRouter(M, leaves, 1, 0)
+    router.begin(torch.nn.functional.normalize(torch.randn(leaves, M, generator=generator)))
+    coded, queries = model(router), Encoded.of(torch.randn(40, M, generator=generator).numpy())
+    assert isinstance(coded.router, CodedRouter)
+    every_QL1 = np.tile(np.arange(leaves), (40, 1))[:, :, None]
+    position_QL = positions(coded, queries, every_QL1)
+    for beam in (64, 256, leaves):
+        routed_QL = np.zeros((40, leaves), bool)
+        np.put_along_axis(routed_QL, coded.route(queries, beam)[0], values=True, axis=1)
+        assert not (~routed_QL & (position_QL <= beam)).any()
+        assert (routed_QL & (position_QL > beam)).sum() <= 0.1 * routed_QL.sum()
+    assert leaves >= SHORTLIST * 256
 
 
 def test_fewer_documents_than_results(leaf_map, vectors):
     assert leaves_of(exact_best(leaf_map, vectors[:Q], 3 * N)).shape == (Q, N, 2)
 
 
-def test_what_is_found_of_an_exact_search():
-    exact = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}, "r": {"a": 3.0}}
-    found = {"q": {"a": 3.0, "c": 1.0, "d": 0.5}, "r": {}}
-    assert share_found(found, exact, 2) == pytest.approx((1 / 2 + 0) / 2)
-    assert share_found(found, exact, 3) == pytest.approx((2 / 3 + 0) / 2)
-
-
-def test_a_promise_is_not_rounded_up():
-    promise = Promise(k=100, least=0.9509999, queries=70, measured=0.97, visited=0.0312)
-    assert promise.sentence("test") == (
-        "search.beam: recall: at least 0.950 of the exact best 100 promised, from 70 dev queries; measured 0.970 on "
-        "test; visits 3.1% of the documents"
-    )
+def test_documents_are_queries_that_do_not_find_themselves(leaf_map, vectors, placed):
+    router = LearnedIvfRouter(M, L, 1, 0)
+    router.begin(torch.from_numpy(vectors[:L]))
+    ids, encoded, best = documents_as_queries(model(router), leaf_map, K)
+    row_of = [int(name[1:]) for name in ids]
+    assert sorted(row_of) == list(range(N))
+    np.testing.assert_array_equal(encoded.numpy, vectors[row_of])
+    similarity = vectors @ vectors.T - 9 * np.eye(N)
+    for row, found_K in zip(row_of, best.ids[best.row_QK].tolist(), strict=True):
+        assert found_K == [f"d{other:02d}" for other in np.argsort(-similarity[row])[:K]]

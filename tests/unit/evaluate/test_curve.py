@@ -1,6 +1,7 @@
 """Curves: which beams, what a point counts, how a curve is read."""
 
 from dataclasses import replace
+from functools import partial
 
 import faiss
 import numpy as np
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import whole_scan
 from rayhier.evaluate.alone import seconds_of, timed_rows
-from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import (
     Point,
     System,
@@ -26,12 +27,9 @@ from rayhier.evaluate.curve import (
     read,
     read_values,
 )
-from rayhier.evaluate.part import Part
-from rayhier.evaluate.systems.ivf import faiss_ivf
-from rayhier.evaluate.workers import LocalParts
-from rayhier.search.lists import FileLists, LeafLists
-from rayhier.search.scan import LeafScan
-from rayhier.search.segment import MemorySegment
+from rayhier.evaluate.systems.documents import BaselineDocuments
+from rayhier.evaluate.systems.ivf import KmeansIvf
+from rayhier.search.segment.lists import LeafLists
 
 MEASURES = ["nDCG@10", "RR@10", "R@10", "R@100"]
 
@@ -41,16 +39,16 @@ def point(visited, value, beam=1, cost=None):
     return Point(beam, visited, visited, cost if cost is not None else visited, 1.0, {"R@10": value}, values)
 
 
-def system(name, lists, ids, queries, k, probe, routing):
+def system(lists, ids, queries, k, probe, routing):
     """Lists in this process as a system."""
-    scan = LeafScan.memory(MemorySegment(lists, None, pa.table({"id": ids})))
-    return System(
-        name,
-        LeafLists([lists]).documents,
-        beams(len(lists.size_L)),
-        lambda beam: scan.scan(queries.vector_QM, probe(beam), k),
-        routing,
-    )
+
+    def rank(beam):
+        leaves = probe(beam)
+        visited, scanned = lists.count(leaves)
+        found = whole_scan(*lists.scan(queries.vector_QM, leaves, k), pa.array(ids), visited)
+        return replace(found, scanned_Q=scanned, leaves_Q=(leaves >= 0).sum(axis=1))
+
+    return System("s", lists.documents, beams(len(lists.sizes)), rank, routing)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +154,10 @@ ORDER = np.array([[0, 1, 2], [2, 0, 1]])
 @pytest.fixture
 def small():
     vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32)
-    lists = FileLists.build(vectors, np.array([0, 0, 0, 2]), 3)
+    lists = LeafLists.build(vectors, np.array([0, 0, 0, 2]), 3)
     queries = Queries(["q0", "q1"], np.array([[1, 0], [0, 1]], np.float32), {"q0": {"d0": 1}, "q1": {"d2": 1}})
     ids = ["d0", "d1", "d2", "d3"]
-    return system("s", lists, ids, queries, 2, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
+    return system(lists, ids, queries, 2, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
 
 
 def test_a_point_by_hand(small):
@@ -191,8 +189,8 @@ def test_a_single_query_takes_the_median_of_those_that_were_timed(small):
 def test_a_query_is_timed_on_one_core():
     before = faiss.omp_get_max_threads(), torch.get_num_threads()
     seen = []
-    took = seconds_of("held", lambda *given: seen.append((given, faiss.omp_get_max_threads())), [(1,), (2,)])
-    assert seen == [(("held", 1), 1), (("held", 2), 1)]
+    took = seconds_of(lambda number: seen.append((number, faiss.omp_get_max_threads())), [(1,), (2,)])
+    assert seen == [(1, 1), (2, 1)]
     assert took.shape == (2,)
     assert (faiss.omp_get_max_threads(), torch.get_num_threads()) == before
     assert timed_rows(1_000_000).tolist()[:2] == [0, 52631]
@@ -214,16 +212,13 @@ def test_all_leaves_are_exact(leaves):
     grades = {f"q{n}": {ids[row]: 1 for row in rng.choice(300, 5)} for n in range(20)}
     queries = Queries(list(grades), rng.normal(size=(20, 8)).astype(np.float32), grades)
     judge = Judge(queries, MEASURES)
-    own = pa.array(ids)
-    collection = Collection.of(LocalParts([Part(own, own, vectors)]))
-    wanted = judge.mean(collection.exact(queries.vector_QM, 100))
-    by_chance = FileLists.build(vectors, rng.integers(0, leaves, 300), leaves)
+    documents = BaselineDocuments(pa.array(ids), pa.array(ids), vectors)
+    wanted = judge.mean(documents.exact(queries.vector_QM, 100))
+    by_chance = LeafLists.build(vectors, rng.integers(0, leaves, 300), leaves)
     orders = np.stack([rng.permutation(leaves) for _ in range(20)])
-    for measured in [
-        system("chance", by_chance, ids, queries, 100, lambda beam: orders[:, :beam], lambda _: 0.0),
-        faiss_ivf("ivf", collection, queries.vector_QM, 100, leaves, 0),
-        faiss_ivf("spill", collection, queries.vector_QM, 100, leaves, 0, 2),
-    ]:
-        last = list(measure_curve(measured, judge))[-1]
-        assert (last.beam, last.visited_mean, last.visited_p95) == (leaves, 1.0, 1.0)
+    chance = system(by_chance, ids, queries, 100, lambda beam: orders[:, :beam], lambda _: 0.0)
+    ivfs = [KmeansIvf(documents, leaves, 0, copies) for copies in (1, 2)]
+    for rank in (chance.rank, *(partial(ivf.rank, queries.vector_QM, k=100) for ivf in ivfs)):
+        last, _ = measure_at(replace(chance, rank=rank), judge, leaves)
+        assert (last.visited_mean, last.visited_p95) == (1.0, 1.0)
         assert last.measures == pytest.approx(wanted)

@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.evaluate.__main__ import main
 from rayhier.evaluate.files import read_queries
-from rayhier.search.searcher import Searcher
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns
 
@@ -43,7 +43,7 @@ def test_a_table_of_the_index_and_exact_search(published, files, tmp_path, capsy
 
 def test_a_beam_and_a_run_as_searches_give_them(published, files, tmp_path):
     assert main([str(published), *files, "--trec", str(tmp_path / "run"), "--beam", "1"]) == 0
-    (expected,) = Searcher.open(published).search([TEXTS[9]], 100, 1)
+    (expected,) = Snapshot.open(published).search([TEXTS[9]], 100, 1)
     lines = [line.split() for line in (tmp_path / "run").read_text().splitlines()]
     assert [line[2] for line in lines if line[0] == "q9"] == [hit.id for hit in expected.hits]
 

@@ -1,7 +1,5 @@
 """The evaluate stage from published artifacts, against numpy scans; no Ray."""
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,13 +7,12 @@ import pytest
 from rayhier.dataset.queries import load_queries
 from rayhier.evaluate import evaluation as module
 from rayhier.evaluate.evaluation import baselines, evaluate
-from rayhier.evaluate.workers import LocalParts, LocalWorkers
+from rayhier.evaluate.systems.documents import BaselineDocuments
+from rayhier.evaluate.systems.index import IndexSearch
+from rayhier.evaluate.workers import Holders
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
-from rayhier.search import codebook, row_codes
-from rayhier.search.codebook import multiply_adds
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.index_size import IndexSize
 from rayhier.storage import columns, files, pins, schemas
 
 from . import judged
@@ -103,7 +100,7 @@ EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "
 def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers):
     """One process or many: the same curves, counts and exact scans, and the same tuned lists."""
     spec = JobSpec.model_validate({**SPEC, "evaluate": {"measures": MEASURES, "baselines": EVERY[:5], "seeds": [0]}})
-    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(number)) for number in (1, workers))
+    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Holders.here(number)) for number in (1, workers))
     assert many.lists == one.lists
     assert many.documents == one.documents
     for name, curve in one.seeds[0].curves.items():
@@ -119,7 +116,7 @@ def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers
 @pytest.mark.parametrize("workers", [1, 5])
 def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads, workers):
     """Documents of the leaves that a query visits, and which of the ten best of them are relevant."""
-    (result,) = evaluate(only("exact"), corpus, vectors, {0: trained[0]}, LocalWorkers(workers)).seeds
+    (result,) = evaluate(only("exact"), corpus, vectors, {0: trained[0]}, Holders.here(workers)).seeds
     model, index = trained[0]
     queries = under(heads[0], texts[1][:16])
     table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf", "vector"])
@@ -155,23 +152,6 @@ def test_every_baseline(corpus, vectors, trained):
         assert set(result.exact["bm25"].values()) == {0.0}
 
 
-@pytest.mark.parametrize("fewest", [1_000, 20], ids=["by vectors", "by codes"])
-@pytest.mark.parametrize("workers", [1, 5])
-def test_codes_of_all_documents_end_at_exact_search(corpus, vectors, trained, workers, fewest, monkeypatch):
-    """A shortlist of all documents: the codes change nothing but the cost."""
-    for reads in (codebook, row_codes):
-        monkeypatch.setattr(reads, "FEWEST", fewest)
-    spec = JobSpec.model_validate(
-        {**only("exact_same_encoder").model_dump(), "search": {"how": "codes", "mode": "dense"}}
-    )
-    (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers)).seeds
-    (point,) = result.curves["codes"]
-    assert len(result.curves["ehi"]) > 1, "and the index's own curve is measured"
-    assert point.measures == pytest.approx(result.exact["exact_same_encoder"])
-    assert (point.visited_mean, point.leaves_mean) == (1.0, 0.0)
-    assert point.cost_mean == pytest.approx((multiply_adds(N, M) / M + N) / N)
-
-
 def only(*names, **evaluating):
     """The spec with these baselines alone, and one seed."""
     return JobSpec.model_validate(
@@ -179,26 +159,19 @@ def only(*names, **evaluating):
     )
 
 
-def test_an_index_is_pinned_as_long_as_it_is_measured(corpus, vectors, trained):
+def test_an_index_is_pinned_as_long_as_it_is_measured(corpus, vectors, trained, monkeypatch):
     root, held = trained[0][1].root, []
+    for kind, name in ((IndexSearch, "scan"), (BaselineDocuments, "exact")):
+        method = getattr(kind, name)
 
-    class Watched(LocalParts):
-        def call(self, *given):
+        def watched(*given, method=method):
             held.append(pins.held(root))
-            return super().call(*given)
+            return method(*given)
 
-        def close(self):
-            held.append(pins.held(root))
-            super().close()
-
-    class Watching(LocalWorkers):
-        def start(self, *given):
-            return Watched(super().start(*given).objects)
-
-    evaluate(only("exact_same_encoder"), corpus, vectors, {0: trained[0]}, Watching())
-    first = held.index({1})
-    assert len(held) - first > 20
-    assert held[first:] == [{1}] * (len(held) - first)
+        monkeypatch.setattr(kind, name, watched)
+    evaluate(only("exact_same_encoder"), corpus, vectors, {0: trained[0]})
+    assert len(held) >= 19
+    assert held == [{1}] * len(held)
     assert pins.held(root) == set()
 
 
@@ -211,12 +184,11 @@ def test_as_many_results_are_judged_as_a_search_gives(corpus, vectors, trained):
 
 
 def test_lists_over_trained_vectors_are_tuned_with_trained_queries(corpus, vectors, trained, texts, heads, monkeypatch):
-    asked = {}
-    monkeypatch.setattr(module, "tuned_lists", lambda name, _, dev, *__: asked.setdefault(name, dev.vector_QM).shape[1])
+    asked = []
+    monkeypatch.setattr(module, "tuned_lists", lambda _, dev, *__: asked.append(dev.vector_QM) or 7)
     evaluate(only("faiss_ivf", "faiss_ivf_same_encoder"), corpus, vectors, {0: trained[0]})
     dev = texts[1][16:]
-    np.testing.assert_allclose(asked["faiss_ivf"], dev, atol=1e-6)
-    np.testing.assert_allclose(asked["faiss_ivf_same_encoder"], under(heads[0], dev), atol=1e-6)
+    np.testing.assert_allclose(asked, [dev, under(heads[0], dev)], atol=1e-6)
 
 
 def test_new_answers_are_told_from_those_of_train_queries(corpus, vectors, trained, texts, monkeypatch):
@@ -254,36 +226,14 @@ def test_lists_that_few_dev_queries_chose_are_said(corpus, vectors, trained, tex
     assert [one.startswith(line) for one in said] == [True] * few
 
 
-def test_a_control_that_visits_just_as_much_stands_there(corpus, vectors, trained, monkeypatch):
-    """It is the router itself, from two leaves on."""
-    routers, system = [], module.router_system
-    monkeypatch.setattr(module, "router_system", lambda *given: routers.append(system(*given)) or routers[-1])
-    monkeypatch.setattr(module, "faiss_ivf", lambda name, *_: replace(routers[-1], name=name, beams=[2, 3, 4]))
-    (result,) = evaluate(only("faiss_ivf", lists=12), corpus, vectors, {0: trained[0]}).seeds
-    assert result.points["faiss_ivf"] == result.points["ehi"]
-    assert result.points["faiss_ivf"].beam == 3
-
-
 def test_two_leaves_are_measured_beside_the_control_with_two():
     index = {"leaves_per_document": 2}
-    size = IndexSize(120, 120, 8, 6, "float16")
-    assert baselines(JobSpec.model_validate(SPEC), size) == EVERY[:4]
-    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}}), size) == EVERY[:5]
-    assert baselines(JobSpec.model_validate({**SPEC, "index": index}), size) == EVERY[:5]
+    assert baselines(JobSpec.model_validate(SPEC)) == EVERY[:4]
+    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}})) == EVERY[:5]
+    assert baselines(JobSpec.model_validate({**SPEC, "index": index})) == EVERY[:5]
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})
-    assert baselines(spec, size) == ("faiss_ivf_spill", "exact")
-    assert baselines(JobSpec.model_validate({**SPEC, "search": {"how": "codes", "mode": "dense"}}), size) == (
-        *EVERY[:4],
-        "codes",
-    )
-    for documents, by_codes in ((999, False), (1_000, True), (200_000, True), (200_001, False)):
-        assert (
-            "codes"
-            in baselines(
-                JobSpec.model_validate({**SPEC, "search": {"mode": "dense"}}), replace(size, documents=documents)
-            )
-        ) == by_codes
+    assert baselines(spec) == ("faiss_ivf_spill", "exact")
 
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):

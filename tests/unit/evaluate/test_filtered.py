@@ -11,7 +11,7 @@ from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
 from rayhier.evaluate.systems.bm25 import Bm25
-from rayhier.evaluate.workers import LocalWorkers
+from rayhier.evaluate.workers import Holders
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
@@ -79,8 +79,8 @@ def answers(texts):
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, heads, answers, workers):
-    spec = filtered("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "codes")
-    found = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers))
+    spec = filtered("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill")
+    found = evaluate(spec, corpus, vectors, {0: trained[0]}, Holders.here(workers))
     asked, rows = answers
     assert (found.documents, found.corpus, found.queries) == (len(KEPT), N, len(asked))
     assert found.left_out == 16 - len(asked) > 0
@@ -100,9 +100,6 @@ def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, he
         assert last.visited_mean == 1
         assert last.measures == pytest.approx(result.exact[exact])
     assert result.curves["faiss_ivf_spill"][-1].visited_mean == 1
-    (codes,) = result.curves["codes"]
-    assert codes.visited_mean == 1
-    assert codes.measures == pytest.approx(result.exact["exact_same_encoder"])
     assert sum(result.sizes) == N
 
 
@@ -155,10 +152,7 @@ def test_a_filter_that_no_answer_matches(corpus, vectors, trained):
 
 
 def test_lists_are_not_chosen_without_dev_answers(corpus, vectors, trained, monkeypatch):
-    def about(some, base):
-        return some.about(set() if "q16" in some.ids else base.judged(IDS))
-
-    monkeypatch.setattr(module, "about_matching", about)
+    monkeypatch.setattr(module, "about_matching", lambda some, _: some.about(set() if "q16" in some.ids else set(IDS)))
     with pytest.raises(InputError, match=r"evaluate\.lists: got 'auto', but no dev query has an answer"):
         evaluate(filtered("faiss_ivf", lists="auto"), corpus, vectors, {0: trained[0]})
 

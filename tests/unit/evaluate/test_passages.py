@@ -15,7 +15,7 @@ from rayhier.dataset.holdout import Holdout
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import as_markdown
 from rayhier.evaluate.report import Report
-from rayhier.evaluate.workers import LocalWorkers
+from rayhier.evaluate.workers import Holders
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
@@ -119,7 +119,7 @@ def _write_index(root, router, texts, write_map):
 def evaluation(published, request):
     one = {0: (published["model"], published["index"])}
     return evaluate(
-        JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one, LocalWorkers(request.param)
+        JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one, Holders.here(request.param)
     )
 
 
@@ -145,14 +145,6 @@ def test_every_curve_ends_at_its_exact_search(evaluation, name):
     result = evaluation.seeds[0]
     assert result.curves[name][-1].measures == pytest.approx(result.exact["exact"])
     assert result.curves[name][0].visited_mean < result.curves[name][-1].visited_mean
-
-
-def test_codes_rank_documents_by_their_best_passage(published):
-    measured = {"measures": ["R@10", "R@100"], "baselines": ["exact_same_encoder", "codes"]}
-    spec = JobSpec.model_validate({**SPEC, "evaluate": measured})
-    one = {0: (published["model"], published["index"])}
-    (result,) = evaluate(spec, published["corpus"], published["vectors"], one, LocalWorkers(5)).seeds
-    assert result.curves["codes"][0].measures == pytest.approx(result.exact["exact_same_encoder"])
 
 
 def test_bm25_reads_passages_and_names_documents(evaluation):
@@ -214,7 +206,7 @@ def by_level(finish):
 def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, finish, workers):
     model, index, router = tree
     found = evaluate(
-        by_level(finish), published["corpus"], published["vectors"], {0: (model, index)}, LocalWorkers(workers)
+        by_level(finish), published["corpus"], published["vectors"], {0: (model, index)}, Holders.here(workers)
     )
     (result,), scored = found.seeds, []
     query_QL, document_NL = (router.leaves(Encoded.of(x)) for x in (QUERIES, VECTORS))

@@ -34,6 +34,7 @@ def test_keys(saved):
         "asked_before",
         "others",
         "began_best",
+        "beams",
         "weights",
         "besides",
         "adoptions",

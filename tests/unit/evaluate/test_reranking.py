@@ -8,7 +8,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.evaluate.reranking import MEASURE, WEIGHTS, best, mean_slope
-from rayhier.search.rerank_weight import RerankWeight
+from rayhier.search.rerank import RerankWeight
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 

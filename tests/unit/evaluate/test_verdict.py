@@ -9,7 +9,6 @@ from rayhier.evaluate.significance import Difference
 from rayhier.evaluate.verdict import MIDDLING, verdict
 from rayhier.model.adoption import Adoption
 from rayhier.spec import JobSpec
-from rayhier.spec.search import SearchSpec
 
 
 def row(beam, visited, cost, value):
@@ -51,19 +50,6 @@ def test_where_the_index_equals_exact_search(spec, report):
         ),
         "Index: from a beam of 4 on it equals exact search, with 20.0% of the documents visited, at 22% of the cost.",
     ]
-
-
-def test_a_search_by_codes_is_named_first(spec, report):
-    codes = {"curves": report.curves | {"codes": [row(300, 1.0, 0.03, 0.796)]}}
-    codes |= {"systems": report.systems | {"codes": system(0.796, beam=300)}}
-    coded = spec.model_copy(update={"search": SearchSpec(how="codes")})
-    lines = verdict(coded, report.model_copy(update=codes))
-    assert lines[1] == (
-        "Codes: compared with all documents, as the spec searches, they find 99.5% of exact search's R@100, at 3% of "
-        "its cost. What follows is of the leaves."
-    )
-    assert lines[2].startswith("Index: with the spec's beam")
-    assert lines[-1].startswith("Instead: codes reaches 95%")
 
 
 def test_few_documents_need_no_index(spec, report):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration, T5ForConditionalGeneration
 
+from rayhier.generate import generator
 from rayhier.generate.generator import Drawing, Generator, load, noise
 from rayhier.spec import InputError
 from rayhier.spec.train import QueryModel
@@ -24,23 +25,21 @@ def writer(tiny_writer):
     return lambda **own: Generator(tiny_writer, QueryModel(type="model", model="tiny", new_tokens=6, **own), CPU)
 
 
-def test_a_documents_queries_follow_from_its_id_and_the_seed(writer):
-    one = writer(per_document=3, batch_size=4)
+def test_a_documents_queries_follow_from_its_id_and_the_seed(writer, monkeypatch):
+    one = writer(per_document=3)
     found = one(IDS, TEXTS)
     assert [len(own) for own in found] == [3] * 6
-    assert found == one(IDS, TEXTS) == writer(per_document=3, batch_size=1)(IDS, TEXTS)
+    monkeypatch.setattr(generator, "TOGETHER", 1)
+    assert found == one(IDS, TEXTS)
     assert found[::-1] == one(IDS[::-1], TEXTS[::-1])
     assert [own[:1] for own in found] == writer()(IDS, TEXTS)
     assert found != one([f"other{name}" for name in IDS], TEXTS)
-    assert found != writer(per_document=3, seed=1)(IDS, TEXTS)
     assert all(len(query.split()) <= 6 for own in found for query in own)
+    monkeypatch.setattr(generator, "SEED", 1)
+    assert found != one(IDS, TEXTS)
 
 
-def test_a_part_without_a_drawn_document_has_no_queries(writer):
-    assert writer()([], []) == []
-
-
-def test_the_likeliest_of_one_is_what_the_model_itself_decodes(writer, tiny_writer):
+def test_the_likeliest_of_one_is_what_the_model_itself_decodes(writer, tiny_writer, monkeypatch):
     """Greedy decoding by transformers, of the document after its prompt, cut to max_length."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_writer)
     model = T5ForConditionalGeneration.from_pretrained(tiny_writer).eval()
@@ -49,8 +48,9 @@ def test_the_likeliest_of_one_is_what_the_model_itself_decodes(writer, tiny_writ
         ids = tokenizer("leaf root " + text, return_tensors="pt", truncation=True, max_length=5)
         written = model.generate(**ids, do_sample=False, max_new_tokens=6)
         wanted.append([tokenizer.decode(written[0], skip_special_tokens=True)])
-    assert writer(top_k=1, prompt="leaf root ", max_length=5)(IDS, TEXTS) == wanted
-    assert writer(top_k=1, max_length=5)(IDS, TEXTS) != wanted
+    monkeypatch.setattr(generator, "LIKELIEST", 1)
+    assert writer(prompt="leaf root ", max_length=5)(IDS, TEXTS) == wanted
+    assert writer(max_length=5)(IDS, TEXTS) != wanted
 
 
 def test_tokens_are_drawn_as_likely_as_the_model_finds_them():
@@ -74,9 +74,9 @@ def test_more_tokens_than_a_model_has_positions_are_not_asked_for(tiny_writer, t
     BartForConditionalGeneration(BartConfig(**shape, **own, **tokens, forced_eos_token_id=None)).save_pretrained(
         tmp_path
     )
-    generator = Generator(tmp_path, QueryModel(type="model", model="bart", top_k=3), CPU)
-    (found,) = generator(["d"], ["pine oak " * 20])
-    assert (generator.max_length, generator.new_tokens) == (8, 7)
+    made = Generator(tmp_path, QueryModel(type="model", model="bart"), CPU)
+    (found,) = made(["d"], ["pine oak " * 20])
+    assert (made.max_length, made.new_tokens) == (8, 7)
     assert len(found[0].split()) <= 7
 
 
@@ -89,14 +89,3 @@ def test_a_folder_that_cannot_write_is_refused(tiny_writer, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "is_encoder_decoder": True}))
     with pytest.raises(InputError, match=r"^train\.generated\.model: .* cannot be loaded .*; allowed: .* T5 or BART$"):
         load(tmp_path)
-
-
-def test_queries_of_a_document_differ(writer):
-    written = writer(per_document=4)(IDS, TEXTS)
-    assert all(len(set(queries)) > 1 for queries in written)
-    noises = [
-        noise(seed, name, number, (2, 3)) for seed, name, number in ((0, "a", 0), (0, "a", 1), (0, "b", 0), (1, "a", 0))
-    ]
-    for place, drawn in enumerate(noises):
-        assert all((drawn != other).all() for other in noises[:place])
-    np.testing.assert_array_equal(noise(0, "a", 1, (2, 3)), noises[1])

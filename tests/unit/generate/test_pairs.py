@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.corpus import check
 from rayhier.corpus.check import Reason
-from rayhier.generate.pairs import check_written, read_file, write
+from rayhier.generate.ray import check_written, read_file, write
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Limits
 from rayhier.storage import files

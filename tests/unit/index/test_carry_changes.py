@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rayhier.carrying import carry_changes as carry_into
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
-from rayhier.search.model import Model
-from rayhier.search.searcher import Searcher
-from rayhier.search.stored import Listing
+from rayhier.job.run import carry_changes as carry_into
+from rayhier.search.request.model import Model
+from rayhier.search.segment.stored import Listing
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.storage import current, files, schemas
 from rayhier.storage.artifact import Artifact, Place
@@ -82,7 +82,7 @@ class Two:
         return carry_changes(self.artifact(source), self.artifact(target), self.model(target))
 
     def texts(self, index):
-        searcher = Searcher.of_version(self.work, self.nows[index])
+        searcher = Snapshot.of_version(self.work, self.nows[index])
         return {document.id: document.text for document in searcher.documents(Listing("", 1_000))}
 
 
@@ -118,7 +118,7 @@ def test_changes_are_carried_wherever_they_are(two, state):
     assert (manifest.log, manifest.documents, manifest.model) == (2, len(expected), OTHER_MODEL)
     verify(two.root(OTHER_INDEX))
     model = two.model(OTHER_INDEX)
-    searcher = Searcher.of_version(two.work, two.nows[OTHER_INDEX])
+    searcher = Snapshot.of_version(two.work, two.nows[OTHER_INDEX])
     found = searcher.search(model.encode(["oak a"]).numpy, 1)
     assert (found[0].hits[0].id, found[0].hits[0].score) == ("a", pytest.approx(1.0, abs=1e-3))  # float16
 

@@ -176,7 +176,7 @@ def test_upserts_keep_the_cap(made):
 
 def test_an_upsert_that_fits_reads_no_ids_on_the_way(made, monkeypatch):
     looked = []
-    monkeypatch.setattr("rayhier.index.assign_additions.find", lambda *_: looked.append(1))
+    monkeypatch.setattr("rayhier.index.leaf_limit.find", lambda *_: looked.append(1))
     change.upsert(made.root, made.assign, batch(["d001", "new"]), FACTOR)
     assert not looked
     assert leaf_map.versions(made.root) == [1, 2]

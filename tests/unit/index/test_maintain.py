@@ -15,9 +15,9 @@ from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.revise import in_use
 from rayhier.model.router import load_router, route_all
-from rayhier.search.answer import answers
-from rayhier.search.request import rules_of
-from rayhier.search.scan import LeafScan
+from rayhier.search.request.answer import answers
+from rayhier.search.request.request import rules_of
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap
@@ -270,14 +270,6 @@ def test_a_damaged_router_is_named(made):
 def test_other_routers_are_refused(made):
     with pytest.raises(InputError, match=r"router\.type: got .* whose leaves do not split; allowed: learned_ivf"):
         maintain(made.root, EhiRouter(M, 12, 1, residual=False), SPEC)
-
-
-def test_a_promised_recall_is_refused(made):
-    spec = JobSpec.model_validate(
-        {**LEAST, "router": {"type": "learned_ivf"}, "search": {"k": 10, "beam": {"type": "recall", "target": 0.9}}}
-    )
-    with pytest.raises(InputError, match=r"search\.beam: got type recall, which dev queries calibrated for the leaves"):
-        maintain(made.root, made.assign.router, spec)
 
 
 def test_two_means_is_kmeans_of_each_part():

@@ -149,10 +149,6 @@ def test_scores_do_not_depend_on_batches_and_recent_ones_are_kept(folder, monkey
     assert scorer.scored == len(PAIRS) * 2 - 2
 
 
-def test_no_pairs_have_no_scores(folder):
-    assert PairScorer(folder, spec(folder))([], []).shape == (0,)
-
-
 def test_precision_is_the_fastest_that_agrees(monkeypatch):
     """float16 is the fastest but wrong, bfloat16 agrees and is faster than float32."""
     seconds = {"float32": 3.0, "bfloat16": 2.0, "float16": 1.0}
@@ -168,13 +164,6 @@ def test_precision_is_the_fastest_that_agrees(monkeypatch):
     scores["bfloat16"] = [1, 2, float("nan")]
     assert fastest(lambda name: name, score, PAIRS[:3])[0] == "float32"
     assert fastest(lambda name: name, score, PAIRS[:2])[0] == "float32"  # two pairs always correlate
-
-
-def test_auto_is_chosen_by_the_first_pairs(folder):
-    scorer = PairScorer(folder, spec(folder, precision="auto"))
-    assert scorer.precision == "auto"
-    scorer(*zip(*PAIRS, strict=True))
-    assert scorer.precision in ("float32", "bfloat16", "float16")
 
 
 def several_outputs(folder):

@@ -27,24 +27,8 @@ def test_multiply_adds(branching, height, residual, beam, wanted):
     assert EhiRouter(4, branching, height, residual).multiply_adds(beam) == wanted
 
 
-def test_a_tree_of_b_to_the_h_leaves():
-    router = EhiRouter(4, 3, 2, "relu")
-    assert (router.n_leaves, router.levels, router.reader) == (9, 2, None)
-
-
-def test_no_residual_has_no_u():
-    assert [name for name, _ in EhiRouter(4, 3, 2, "none").named_parameters()] == ["W.0.weight", "W.1.weight"]
-
-
 def test_u_starts_small_and_not_at_zero():
     torch.manual_seed(0)
     weight = EhiRouter(64, 3, 1, "relu").U[0].weight
     assert weight.std().item() == pytest.approx(U_STD, rel=0.1)
     assert (weight != 0).all()
-
-
-def test_a_warm_start_is_twenty_centroids():
-    centroids = torch.nn.functional.normalize(torch.randn(3, 4), dim=1)
-    router = EhiRouter(4, 3, 1, "relu")
-    router.warm_start(centroids)
-    torch.testing.assert_close(router.W[0].weight.detach(), 20 * centroids)

@@ -75,15 +75,6 @@ def test_a_beam_over_all_leaves_is_every_leaf_densest_first(branching, height, t
     torch.testing.assert_close(log_probs.exp().sum(dim=1), torch.ones(TEXTS))
 
 
-@pytest.mark.parametrize("beam", [1, 3, 7])
-def test_a_flat_routers_beam_is_the_densest_of_all(beam, texts):
-    router = taught(60, 1)
-    found, log_probs = router.route(Encoded(texts), beam)
-    every, all_log_probs = router.route(Encoded(texts), router.n_leaves)
-    assert found.tolist() == every[:, :beam].tolist()
-    torch.testing.assert_close(log_probs, all_log_probs[:, :beam])
-
-
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_a_tree_leaves_out_what_its_nodes_say_and_scores_the_rest_as_a_flat_router(beam, texts):
     router = taught(3, 3)
@@ -97,17 +88,6 @@ def test_a_tree_leaves_out_what_its_nodes_say_and_scores_the_rest_as_a_flat_rout
             kept = sorted(children, key=lambda c, best=best: -best[c])[: beam if level == 3 else 2 * beam]
         assert leaves.tolist() == kept
         np.testing.assert_allclose(log_prob, log_p[kept] - np.log(np.exp(log_p[children]).sum()), atol=1e-4)
-
-
-@pytest.mark.parametrize(("branching", "height", "beam"), [(8, 2, 4), (4, 3, 8), (64, 1, 4)])
-def test_height_changes_nothing_where_every_node_is_kept(branching, height, beam, texts):
-    flat, tall = taught(64, 1), begun(branching, height)
-    tall.W[-1].copy_(flat.W[0])
-    tall.b[-1].copy_(flat.b[0])
-    tall.V.copy_(flat.V)
-    tall.U.copy_(flat.U)
-    wanted, found = flat.route(Encoded(texts), beam)[0], tall.route(Encoded(texts), beam)[0]
-    assert found.tolist() == wanted.tolist()
 
 
 @pytest.mark.parametrize("scale", [SCALE, 3.0])
@@ -128,17 +108,6 @@ def test_a_trees_inner_nodes_begin_as_means_of_their_children(texts):
     two_nearest = (texts @ means.T).topk(2, dim=1).indices
     taken = router.route(Encoded(texts), 1)[0] // 4
     assert (taken == two_nearest).any(dim=1).all()
-
-
-def test_size_is_a_prior_and_not_the_order(texts):
-    router = begun(12, 1)
-    order, before = route_all(router, Encoded(texts), 12)
-    router.log_size_L[5] += 3
-    again, after = route_all(router, Encoded(texts), 12)
-    assert again.tolist() == order.tolist()
-    grown = again == 5
-    assert (after[grown] > before[grown]).all()
-    assert (after[~grown] <= before[~grown]).all()
 
 
 @pytest.mark.parametrize("height", [1, 2])
@@ -177,12 +146,6 @@ def test_a_dear_leaf_is_farther_for_documents_and_no_worse_for_queries(texts):
 )
 def test_multiply_adds(branching, height, beam, wanted):
     assert begun(branching, height).multiply_adds(beam) == wanted
-
-
-def test_without_a_bend():
-    router = begun(12, 1, rank=0)
-    assert router.multiply_adds(3) == 12 * M
-    assert torch.equal(router.bend(unit(3, M)), unit(3, M))
 
 
 @pytest.mark.parametrize("shape", [(60, 1), (3, 3)])

@@ -50,13 +50,6 @@ def test_a_named_precision_is_kept_and_measures_nothing(clocked, name):
     assert not measured
 
 
-def test_each_arithmetic_is_timed(monkeypatch):
-    """By turns, and the least time counts, not the first's."""
-    ticks = iter([0, 9.0, 0, 9.0, 0, 0.4, 0, 0.3, 0, 0.2, 0, 0.5, 0, 0.6, 0, 0.7])
-    monkeypatch.setattr(precision.time, "perf_counter", lambda: next(ticks))
-    assert precision.seconds(CPU) == {BFLOAT16: 0.2, FLOAT32: 0.3}
-
-
 @pytest.mark.parametrize(
     ("asked", "has_cuda", "wanted"),
     [("auto", True, "cuda"), ("auto", False, "cpu"), ("cpu", True, "cpu"), ("cuda", True, "cuda")],

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.revise import flat, give_up, in_use, move, split, weight_scale
+from rayhier.model.revise import flat, give_up, in_use, split, weight_scale
 from rayhier.model.router import load_router, place_all, route_all, save_router
-from rayhier.search.coded_router import CodedRouter
+from rayhier.search.request.coded_router import CodedRouter
 
 from ...draws import unit
 
@@ -102,16 +101,6 @@ def test_a_taller_router_is_copied_flat():
     for before, after in zip(route_all(tall, encoded, 16), route_all(copied, encoded, 16), strict=True):
         torch.testing.assert_close(before, after)
     torch.testing.assert_close(place_all(tall, encoded, 5)[0], place_all(copied, encoded, 5)[0])
-
-
-def test_a_move_back_changes_nothing():
-    router = flat(made())
-    before, old = router.W[0].clone(), router.cells.centroid_LM[[3]].clone()
-    s = weight_scale(router)
-    move(router, [3], F.normalize(old + 0.1, dim=1))
-    assert not torch.equal(router.W[0][3], before[3])
-    router.W[0][3] += s * (old[0] - router.cells.centroid_LM[3])
-    torch.testing.assert_close(router.W[0], before)
 
 
 def test_a_revised_router_is_saved_and_loaded(tmp_path):

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.dataset.holdout import hash_ids
-from rayhier.scores.choose import SPAN_WORDS, choose_pairs, choose_queries
+from rayhier.scores.ray import SPAN_WORDS, choose_pairs, choose_queries
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import ScoresSpec
 from rayhier.storage import columns, files, schemas
@@ -98,17 +97,6 @@ def test_all_pairs(published):
     assert chosen(ScoresSpec(count="all"), published) == {(q, f"d{n}") for q in range(Q) for n in range(N)}
 
 
-@pytest.mark.parametrize("per", ["query", "item"])
-def test_random_pairs_follow_from_the_documents_ids(per, published):
-    spec = ScoresSpec(per=per, count=3, draw="random")
-    seeds = hash_ids([f"d{n}" for n in range(N)]).tolist()
-    key_QN = np.stack([np.random.default_rng(seed).random(Q) for seed in seeds], axis=1)
-    best = np.argsort(-key_QN, axis=1)[:, :3] if per == "query" else np.argsort(-key_QN, axis=0)[:3].T
-    pairs = [(a, b) for a, row in enumerate(best.tolist()) for b in row]
-    expected = {(q, f"d{n}") for q, n in (pairs if per == "query" else [(b, a) for a, b in pairs])}
-    assert chosen(spec, published) == expected
-
-
 def test_queries_of_each_kind(published):
     corpus, vectors, _, _ = published
     table = choose_queries(ScoresSpec(judged=5, titles=6, spans=4), corpus, vectors)
@@ -145,19 +133,12 @@ def test_fewer_queries_than_asked_are_refused(given, said, published):
     [
         ({"judged": 0}, "judged, titles or spans above 0"),
         ({"judged": 5, "per": "item", "count": 6}, r"count at most the number of queries \(5\) with per item"),
-        ({"count": "all", "draw": "random"}, "draw"),
+        ({"count": "all", "per": "item"}, "per"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
         ScoresSpec(**given)
-
-
-def test_numbers_of_pairs():
-    assert ScoresSpec(judged=50, count=100).pairs(1000) == 5000
-    assert ScoresSpec(judged=50, count=100).pairs(30) == 1500
-    assert ScoresSpec(judged=50, per="item", count=2).pairs(1000) == 2000
-    assert ScoresSpec(judged=50, count="all").pairs(1000) == 50_000
 
 
 @pytest.mark.parametrize(("kind", "documents"), [("title", [n for n in range(N) if n % 4]), ("span", range(0, N, 4))])

@@ -31,9 +31,3 @@ def test_the_pair_that_was_asked_for_longest_ago_goes(reads):
     assert reads("c") == 1
     assert reads("ac") == 0
     assert reads("b") == 1
-
-
-def test_of_more_pairs_than_are_kept_the_last_stay(reads):
-    assert reads("abcd") == 4
-    assert reads("cd") == 0
-    assert reads("a") == 1

@@ -7,10 +7,8 @@ import torch
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.search.model import Model
-from rayhier.search.reader import Reader
-from rayhier.search.scan import LeafScan
-from rayhier.search.searcher import Searcher
+from rayhier.search.request.model import Model
+from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -37,10 +35,10 @@ class Words:
         return Encoded.of(self.vectors[[int(text) for text in texts]])
 
 
-def open_searcher(vectors, router, leaves, manifest, **search):
+def open_searcher(vectors, router, leaf_map, **search):
     """A searcher over texts that are numbers."""
     spec = JobSpec.model_validate({**SPEC, "search": {**SPEC["search"], **search}})
-    return Searcher(Model(router, lambda: Words(vectors), spec), Reader(leaves), manifest)
+    return Snapshot(spec, leaf_map, Model(router, lambda: Words(vectors), spec))
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +87,5 @@ def leaf_map(vectors, leaf_of, tmp_path_factory, write_map):
 
 
 @pytest.fixture(scope="module")
-def leaves(leaf_map):
-    return LeafScan.mapped(leaf_map)
-
-
-@pytest.fixture(scope="module")
-def searcher(vectors, router, leaves, leaf_map):
-    return open_searcher(vectors, router, leaves, leaf_map.manifest)
+def searcher(vectors, router, leaf_map):
+    return open_searcher(vectors, router, leaf_map)

@@ -1,8 +1,5 @@
 """A search by a level of the tree against brute force over every document."""
 
-import asyncio
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,18 +9,13 @@ from rayhier.index.assign import Assigner
 from rayhier.index.change import delete
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.search.flat_scan import FlatScan
-from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.reader import Reader
-from rayhier.search.request import Rules
-from rayhier.search.scan import LeafScan
-from rayhier.serve.backend.engine import Engine, View
+from rayhier.search.segment.flat_scan import FlatScan
+from rayhier.search.segment.level_similarity import LevelSimilarity
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
-
-from ..serve.stand_ins import Here, Near, ask
 
 N, Q, M, D, K = 300, 20, 12, 5, 10
 
@@ -77,6 +69,11 @@ def similarity(router, level, queries, documents):
     return (first @ second.T).numpy()
 
 
+def ranked(scan, query, k, listed, where=None):
+    """The best k results among the `listed` best by the level's numbers."""
+    return scan.shortlist(query, listed, where).finished(k)
+
+
 def ids(ranking):
     return [[str(ranking.ids[row]) for row in rows if row >= 0] for rows in ranking.row_QK]
 
@@ -87,8 +84,11 @@ def test_level_search_is_brute_force(there, router, level, finish):
     level_similarity = LevelSimilarity.of(spec(level=level, finish=finish).search, router)
     leaves, queries = LeafScan.mapped(there), unit(1, Q)
     listed = K if finish == "none" else 40
-    found = FlatScan.mapped(level_similarity, there, leaves, 1e9).scan(
-        level_similarity.query(router, Encoded.of(queries)), K, listed
+    found = ranked(
+        FlatScan.mapped(level_similarity, there, leaves, 1e9),
+        level_similarity.query(router, Encoded.of(queries)),
+        K,
+        listed,
     )
     coarse = similarity(router, level, queries, unit(0, N))
     finer = {"level": lambda: similarity(router, D, queries, unit(0, N)), "vectors": lambda: queries @ unit(0, N).T}
@@ -168,68 +168,13 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, finish,
     level_similarity, queries = LevelSimilarity.of(spec(level=3, finish=finish).search, router), unit(1, Q)
     k = listed if finish == "none" else 4
     query = level_similarity.query(router, Encoded.of(queries))
-    found = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9).scan(query, k, listed)
+    found = ranked(FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9), query, k, listed)
     wanted = list(by_hand(level_similarity, router, vectors, queries, listed))
     for own, scores, (documents, _) in zip(ids(found), found.score_QK, wanted, strict=True):
         assert own == sorted(documents, key=lambda name: -documents[name])[:k]
         np.testing.assert_allclose(scores, [documents[name] for name in own], atol=1e-5)
     assert found.scanned_Q.tolist() == [0 if finish == "none" else rows for _, rows in wanted]
     assert (found.visited_Q == len(vectors)).all()
-
-
-@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
-def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
-    there, _ = passages
-    asked = spec(level=3, finish=finish, k=4, **({} if finish == "none" else {"shortlist": 12}))
-    level_similarity, queries = LevelSimilarity.of(asked.search, router), unit(1, Q)
-
-    def levels(leaves):
-        return FlatScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=leaves), 1e9)
-
-    ranges = [range(7), range(7, 20), range(20, 2**D)]
-    groups = [levels(leaves) for leaves in ranges]
-    model = SimpleNamespace(
-        flat_query=lambda encoded: level_similarity.query(router, encoded), router=router, spec=asked, widen=None
-    )
-    near = [Near("near", own, Here(Reader(one._leaves, None, one))) for own, one in zip(ranges, groups, strict=True)]
-    rules = Rules(asked.search, 2**D, sum(there.manifest.counts), groups=len(near))
-    served = asyncio.run(ask(Engine(View(model, near, rules, N, np.array(there.manifest.counts))), queries, 4))
-    query = level_similarity.query(router, Encoded.of(queries))
-    whole = levels(range(2**D)).scan(query, 4, 12)
-    for answer, own, scores in zip(served.answers, ids(whole), whole.score_QK, strict=True):
-        assert [hit.id for hit in answer.hits] == own
-        np.testing.assert_allclose([hit.score for hit in answer.hits], scores, atol=1e-6)
-    assert {answer.documents for answer in served.answers} == {there.manifest.documents}
-    # Each group scored its own shortlist again.
-    scored = sum(one.shortlist(query, 12).scored for one in groups)
-    assert [answer.scored for answer in served.answers] == scored.tolist()
-    assert (scored > whole.scanned_Q).all() or finish == "none"
-
-
-def test_only_one_shortlist_is_scored_again(there, router, monkeypatch):
-    scored = []
-    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
-    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
-    for part in scan._parts.values():
-        monkeypatch.setattr(part, "_again", lambda rows, again=part._again: scored.append(len(rows)) or again(rows))
-    assert scan.scan(level_similarity.query(router, Encoded.of(unit(1, 1))), K, 40).scanned_Q.tolist() == [40]
-    assert sum(scored) == 40
-
-
-def test_a_group_reads_only_shards_that_hold_its_leaves(there, router, monkeypatch):
-    level_similarity, read, own = LevelSimilarity.of(spec(level=1).search, router), [], LeafMap.read
-    leaves = LeafScan.mapped(there, leaves=range(*there.manifest.shards[1].leaves[:2]))
-    monkeypatch.setattr(LeafMap, "read", lambda self, shard, *given: read.append(shard) or own(self, shard, *given))
-    FlatScan.mapped(level_similarity, there, leaves, 1e9)
-    assert read == [there.manifest.shards[1]]
-
-
-def test_a_range_without_documents(there, router):
-    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
-    empty = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=range(0)), 1e9)
-    found = empty.scan(level_similarity.query(router, Encoded.of(unit(1, Q))), K, 40)
-    assert ids(found) == [[]] * Q
-    assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
 
 
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
@@ -241,7 +186,7 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish
     where = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
     listed = K if finish == "none" else 40
     scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
-    found = scan.scan(level_similarity.query(router, Encoded.of(queries)), K, listed, where)
+    found = ranked(scan, level_similarity.query(router, Encoded.of(queries)), K, listed, where)
     assert found.visited_Q.tolist() == [len(rows)] * Q
     assert found.scanned_Q.tolist() == [0 if finish == "none" else min(len(rows), 40)] * Q
     coarse = similarity(router, 3, queries, unit(0, N))[:, rows]
@@ -258,20 +203,6 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish
         np.testing.assert_allclose(found.score_QK[row, : len(best)], last[row, best], atol=3e-3)
 
 
-def test_passages_of_documents_that_match_are_listed(passages, router):
-    """The two documents whose thirty passages are nearest do not match."""
-    there, vectors = passages
-    level_similarity, queries = LevelSimilarity.of(spec(level=3, finish="vectors").search, router), unit(1, Q)
-    kept = range(2, PARENTS, 3)
-    where = OneOf("parent", tuple(f"D{n:02d}" for n in kept))
-    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
-    found = scan.scan(level_similarity.query(router, Encoded.of(queries)), 4, len(kept), where)
-    best_QD = (queries @ vectors.T).reshape(Q, PARENTS, PASSAGES).max(axis=2)[:, list(kept)]
-    assert all({int(name[1:]) for name in own} <= set(kept) and len(own) == 4 for own in ids(found))
-    assert found.visited_Q.tolist() == [len(kept) * PASSAGES] * Q
-    assert (found.score_QK <= -np.sort(-best_QD)[:, :4] + 1e-5).all()
-
-
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 def test_what_is_deleted_between_searches_is_not_found(there, router, finish):
     """The shard's files are as they were; rows after a deleted one have moved up."""
@@ -280,7 +211,7 @@ def test_what_is_deleted_between_searches_is_not_found(there, router, finish):
 
     def search():
         leaf_map = LeafMap.open(there.root)
-        return FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, 3, N)
+        return ranked(FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, 3, N)
 
     before = search()
     gone = {name for own in ids(before) for name in own}
@@ -305,7 +236,7 @@ def test_a_document_in_two_leaves_is_compared_once(tmp_path, router, write_map):
     write_map(tmp_path, rows, 2**D, 3, leaves_per_document=2)
     leaf_map, level_similarity = LeafMap.open(tmp_path), LevelSimilarity.of(spec(level=3).search, router)
     query = level_similarity.query(router, Encoded.of(unit(1, Q)))
-    found = FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, K, 40)
+    found = ranked(FlatScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9), query, K, 40)
     assert found.visited_Q.tolist() == [N] * Q
     assert found.scanned_Q.tolist() == [40] * Q
     assert all(len(set(own)) == K for own in ids(found))

@@ -2,18 +2,16 @@
 
 import numpy as np
 import pytest
-import torch
 
-from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.widen import Goal, Widening
+from rayhier.search.retrieve import Goal, Widening
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound, Not, OneOf
 
 from . import numbered
 from .numbered import L, M, N, open_searcher
 
-vectors, router, leaf_of, leaf_map, leaves, searcher = (
-    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "leaves", "searcher")
+vectors, router, leaf_of, leaf_map, searcher = (
+    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "searcher")
 )
 KEPT = range(0, N, 7)
 """Documents that match."""
@@ -35,8 +33,8 @@ def by_hand(vectors, leaf_of, row, k, beam, most):
 
 @pytest.mark.parametrize("widest", ["all", 1, 2, 3, 5])
 @pytest.mark.parametrize(("k", "beam"), [(1, 1), (2, 1), (4, 1), (4, 3), (len(KEPT) + 1, 1)])
-def test_beams_double_until_k_match_or_the_limit(vectors, router, leaf_of, leaves, leaf_map, k, beam, widest):
-    searcher = open_searcher(vectors, router, leaves, leaf_map.manifest, widest=widest)
+def test_beams_double_until_k_match_or_the_limit(vectors, router, leaf_of, leaf_map, k, beam, widest):
+    searcher = open_searcher(vectors, router, leaf_map, widest=widest)
     most = max(beam, L if widest == "all" else widest)
     answers = searcher.search([str(row) for row in range(N)], k, beam, filter=SOME)
     for row, answer in enumerate(answers):
@@ -70,21 +68,6 @@ def test_each_query_widens_alone(searcher, leaf_of):
     assert (leaf_of == 3).sum() > N / L
     assert last.documents == first.documents
     assert 3 in last.leaves[1:]
-
-
-def test_a_query_that_spares_leaves_visits_them_when_it_lacks_results(vectors, leaf_of, leaves, leaf_map):
-    router = LearnedIvfRouter(M, L, 1, 0)
-    router.begin(torch.from_numpy(vectors[:L]))
-    router.calibrate(torch.from_numpy(vectors), torch.arange(N), torch.from_numpy(leaf_of)[:, None])
-    router.requires_grad_(requires_grad=False)
-    searcher = open_searcher(vectors, router, leaves, leaf_map.manifest, beam={"type": "mass", "target": 0.5})
-    numbers = [str(row) for row in range(N)]
-    spared = searcher.search(numbers, 3)
-    assert min(len(answer.leaves) for answer in spared) < L
-    for answer in searcher.search(numbers, len(KEPT), filter=SOME):
-        assert answer.enough
-        assert {hit.id for hit in answer.hits} == {f"d{row}" for row in KEPT}
-        assert len(set(answer.leaves)) == len(answer.leaves)
 
 
 def test_filters_as_json_are_over_declared_fields(searcher):

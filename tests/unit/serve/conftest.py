@@ -21,7 +21,6 @@ from rayhier.storage import columns, current, files, schemas
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LEAVES, LeafMap
-from rayhier.storage.seal import seal, unseal
 
 from .stand_ins import Canned, app_of
 
@@ -43,14 +42,12 @@ def make_published(
     index=INDEX,
     head=None,
     before=None,
-    noise=None,
     router_type="ehi",
     **corpus,
 ):
     """Publish both artifacts below `work` and make them current; with a `head` [m, m] on the encoder's vectors.
 
-    With `noise` [n, m], the documents' vectors are changed by it, as carried ones are. Leaves of a `router_type`
-    learned_ivf can be split.
+    Leaves of a `router_type` learned_ivf can be split.
     """
     routers = {"ehi": {"type": "ehi", "branching": L}, "learned_ivf": {"type": "learned_ivf"}}
     index_spec = {"vectors": "float32"} if router_type == "learned_ivf" else {}
@@ -78,17 +75,8 @@ def make_published(
         save_router(router, attempt.root / "router")
         attempt.publish("model", {}, Output({}))
     with Attempt.start(Place(work / "index" / index)) as attempt:
-        if noise is not None:
-            vectors = vectors + noise
-            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         leaves = route_all(router, Encoded.of(vectors), 2)[0].numpy()
         _write_map(attempt.root, vectors, leaves, shards, write_map, model)
-        if noise is not None:
-            (path,) = (attempt.root / "manifests").iterdir()
-            told = unseal(path)
-            files.replace(
-                path, seal(told | {"carried": N, "shards": [row | {"carried": True} for row in told["shards"]]})
-            )
         described = describe(LeafMap.open(attempt.root), DisplayTree.of(router))
         files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
         attempt.publish("index", {"model": model}, Output({}))

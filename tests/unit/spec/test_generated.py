@@ -27,9 +27,6 @@ def test_a_file_or_a_model(tiny_spec: Callable[..., Path]) -> None:
         max_length=512,
         new_tokens=64,
         most=100_000,
-        top_k=10,
-        seed=0,
-        batch_size=32,
     )
     assert read(tiny_spec, "null") is None
     assert load(tiny_spec(train="{}")).train.generation is None
@@ -39,7 +36,7 @@ REFUSED = {
     "without type": ("{path: pairs.jsonl}", "train.generated: got {'path': 'pairs.jsonl'}; allowed: a mapping"),
     "an unknown type": ("{type: files}", "train.generated.type: got 'files'; allowed: 'file', 'model'"),
     "without a path": ("{type: file}", "train.generated.path: missing"),
-    "a file's unknown key": ("{type: file, path: p, top_k: 3}", "train.generated.top_k: got 3; allowed: type, path"),
+    "a file's unknown key": ("{type: file, path: p, most: 3}", "train.generated.most: got 3; allowed: type, path"),
     "a model's unknown key": ("{type: model, model: m, topk: 3}", "train.generated.topk: got 3; allowed: type, model,"),
     "a model's mistyped value": (
         "{type: model, model: m, new_tokens: many}",
@@ -47,10 +44,6 @@ REFUSED = {
     ),
     "a model that is no text": ("{type: model, model: 3}", "train.generated.model: got 3; allowed: text"),
     "a model that is missing": ("{type: model}", "train.generated.model: missing"),
-    "the likeliest query twice": (
-        "{type: model, model: m, top_k: 1, per_document: 2}",
-        "per_document 1 where top_k is 1, which writes",
-    ),
     "pairs where documents teach": (
         f"{FILE}, objective: documents",
         "allowed: the default; others only where objective is not documents",

@@ -14,10 +14,7 @@ JOB = {"name": "a", "workdir": "work", "corpus": {"type": "python_docs"}}
     ("given", "said"),
     [
         ({"similarity": "tv", "anchor": 5}, "anchor only where similarity is cosine"),
-        ({"scale": 500, "most_scale": 20}, "scale at most most_scale"),
-        ({"similarity": "tv", "scale": 500, "most_scale": 200}, "scale at most most_scale"),
         ({"objective": "documents", "documents": 2}, "documents only where judged queries ask too"),
-        ({"objective": "documents", "reads": "trained"}, "reads auto or base with objective documents"),
     ],
 )
 def test_what_has_no_effect_is_refused(given: dict[str, object], said: str) -> None:
@@ -45,24 +42,7 @@ def test_automatic_epochs_make_3000_steps_and_five_passes(pairs: int, batch: int
     assert spec.passes(pairs) == passes
 
 
-@pytest.mark.parametrize(("reads", "phases"), [("auto", ["encoder", "adapter", "tree"]), ("base", ["adapter", "tree"])])
-def test_reads_says_whether_the_encoder_learns(reads: str, phases: list[str]) -> None:
-    spec = RetreeverTraining.model_validate({"type": "retreever", "reads": reads})
-    assert list(spec.phases(100, 1_000)) == phases
+def test_the_encoder_learns_from_judged_pairs_alone() -> None:
+    spec = RetreeverTraining(type="retreever")
+    assert list(spec.phases(100, 1_000)) == ["encoder", "adapter", "tree"]
     assert list(spec.phases(0, 1_000)) == ["adapter", "tree"]
-
-
-@pytest.mark.parametrize(
-    ("given", "similarity", "scales"),
-    [
-        ({}, "cosine", (20, 100)),
-        ({}, "tv", (300, 10_000)),
-        ({"similarity": "tv", "scale": 500}, "tv", (500, 10_000)),
-        ({"similarity": "tv", "scale": 500}, "cosine", (20, 100)),
-        ({"scale": 5, "most_scale": 7}, "cosine", (5, 7)),
-        ({"scale": 5, "most_scale": 7}, "tv", (300, 10_000)),
-    ],
-)
-def test_scales_are_about_similarities_of_the_tree_s_kind(given, similarity, scales) -> None:
-    """The adapter before a tree compares by the cosine, whatever the tree does."""
-    assert RetreeverTraining.model_validate({"type": "retreever", **given}).scales(similarity) == scales

@@ -52,29 +52,23 @@ def test_the_multiply_adds_of_a_path():
 
 
 @pytest.mark.parametrize(
-    ("kind", "spills", "calibrates", "phases", "unsupervised"),
+    ("kind", "spills", "splits", "phases", "unsupervised"),
     [
-        ("learned_ivf", True, True, {"router": 7}, {"router": 0}),
+        ("learned_ivf", True, True, {"router": 5}, {"router": 0}),
         ("ehi", False, False, {}, {}),
         ("hce", False, False, {}, {}),
     ],
 )
-def test_what_a_router_can_do(kind, spills, calibrates, phases, unsupervised):
-    own = {"teaching": {"epochs": 7}} if kind == "learned_ivf" else {}
-    spec = router(kind, **own)
-    assert (spec.spills, spec.calibrates, spec.reads) == (spills, calibrates, "vectors")
+def test_what_a_router_can_do(kind, spills, splits, phases, unsupervised):
+    spec = router(kind)
+    assert (spec.spills, spec.splits_leaves, spec.reads) == (spills, splits, "vectors")
     assert (spec.phases(supervised=True), spec.phases(supervised=False)) == (phases, unsupervised)
 
 
 REFUSED = {
-    "the paper's residual": ("learned_ivf", {"residual": "relu"}, "residual"),
     "a cold start": ("learned_ivf", {"warm_start": "none"}, "warm_start"),
     "a training of the router": ("learned_ivf", {"training": "joint"}, "training"),
-    "a first pass of no kind": ("learned_ivf", {"first_pass": "projection"}, "first_pass"),
-    "a first pass of EHI": ("ehi", {"first_pass": "auto"}, "first_pass"),
     "a rank of EHI": ("ehi", {"rank": 8}, "rank"),
-    "a low rank of EHI": ("ehi", {"residual": "low_rank"}, "residual"),
-    "teaching of EHI": ("ehi", {"teaching": {"epochs": 1}}, "teaching"),
     "branching of HCE": ("hce", {"branching": 8}, "branching"),
     "a router that is not there": ("taught", {}, "type"),
 }
@@ -92,10 +86,9 @@ def test_what_another_router_has_is_refused(name):
     ("kind", "given"),
     [
         ("learned_ivf", {"rank": 0}),
-        ("learned_ivf", {"rank": 3, "first_pass": "none"}),
-        ("ehi", {"residual": "relu", "warm_start": "none"}),
-        ("ehi", {"residual": "none", "height": 3}),
-        ("hce", {"first_pass": "none"}),
+        ("learned_ivf", {"rank": 3, "height": 2}),
+        ("ehi", {"warm_start": "none"}),
+        ("ehi", {"height": 3}),
     ],
 )
 def test_what_a_router_has_is_taken(kind, given):

@@ -6,32 +6,25 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.spec.index_size import COPIES, ROW, IndexSize
 from rayhier.spec.search import SearchSpec
 
-HUNDRED = IndexSize(documents=100_000, rows=100_000, dimension=384, leaves=8_000, vectors="float16")
-MILLIONS = IndexSize(documents=10_000_000, rows=10_000_000, dimension=384, leaves=16_384, vectors="float16")
+HUNDRED = IndexSize(documents=100_000, rows=100_000, dimension=384, leaves=8_000)
+MILLIONS = IndexSize(documents=10_000_000, rows=10_000_000, dimension=384, leaves=16_384)
 ROUTER = COPIES * 4 * 384
 
 
-def of(size: IndexSize, **section: object) -> tuple[str, str | None]:
-    """What queries are compared with, and the codec of leaves."""
-    search = SearchSpec.model_validate(section)
-    return search.resolved(size), search.row_codec(size)
+def codec(size: IndexSize, **section: object) -> str | None:
+    """The codec of leaves."""
+    return SearchSpec.model_validate(section).row_codec(size)
 
 
 def test_without_a_limit_speed_decides():
-    assert of(HUNDRED) == ("codes", None)
-    assert of(MILLIONS) == ("leaves", "pq")
+    assert codec(HUNDRED) is None
+    assert codec(MILLIONS) == "pq"
 
 
-@pytest.mark.parametrize(("spare", "expected"), [(0, "codes"), (-1, "leaves")])
-def test_codes_of_all_are_compared_where_they_fit(spare, expected):
-    needed = ROUTER * 8_000 + 100_000 * (48 + 768) + spare
-    assert of(HUNDRED, memory_gb=needed / 1e9) == (expected, None)
-
-
-@pytest.mark.parametrize(("spare", "codec"), [(0, "pq"), (-1, None)])
-def test_leaves_are_mapped_where_their_codes_do_not_fit(spare, codec):
+@pytest.mark.parametrize(("spare", "chosen"), [(0, "pq"), (-1, None)])
+def test_leaves_are_mapped_where_their_codes_do_not_fit(spare, chosen):
     needed = ROUTER * 16_384 + 10_000_000 * (48 + ROW) + spare
-    assert of(MILLIONS, memory_gb=needed / 1e9) == ("leaves", codec)
+    assert codec(MILLIONS, memory_gb=needed / 1e9) == chosen
 
 
 @pytest.mark.parametrize(
@@ -39,7 +32,6 @@ def test_leaves_are_mapped_where_their_codes_do_not_fit(spare, codec):
     [
         ({}, ROUTER * 16_384),
         ({"codec": "pq"}, ROUTER * 16_384 + 10_000_000 * (48 + ROW)),
-        ({"how": "codes"}, ROUTER * 16_384 + 10_000_000 * (48 + 768)),
     ],
 )
 def test_less_memory_than_what_is_asked_for_takes_is_refused(section, needed):
@@ -51,7 +43,7 @@ def test_less_memory_than_what_is_asked_for_takes_is_refused(section, needed):
 
 
 def test_a_plan_refuses_it_before_work_is_lost(tiny_spec):
-    from rayhier.plan import make_plan
+    from rayhier.job.plan import make_plan
     from rayhier.spec import load
 
     make_plan(load(tiny_spec()))
@@ -60,7 +52,7 @@ def test_a_plan_refuses_it_before_work_is_lost(tiny_spec):
 
 
 def test_the_memory_is_part_of_an_evaluation_only_where_it_is_given(tiny_spec):
-    from rayhier.plan import make_plan
+    from rayhier.job.plan import make_plan
     from rayhier.spec import load
 
     none, some = (make_plan(load(tiny_spec(), over)).step("evaluate") for over in ([], ["search.memory_gb=1"]))

@@ -36,9 +36,9 @@ def test_nothing_yet(folder):
         ("{", "cannot be read as JSON"),
         (
             json.dumps({"format": 1, "new": "field"}),
-            "format 1, not 3: was written by another version of rayhier; use another workdir",
+            "format 1, not 4: was written by another version of rayhier; use another workdir",
         ),
-        (json.dumps({"format": 3}), "cannot be read: Field required"),
+        (json.dumps({"format": 4}), "cannot be read: Field required"),
     ],
 )
 def test_refused(folder, text, message):

@@ -134,6 +134,19 @@ def test_a_damaged_manifest_is_named(folder, data, said):
         LeafMap.open(folder)
 
 
+@pytest.mark.parametrize("carried", [0, 2])
+def test_vectors_that_a_map_moved_are_refused_by_name(folder, carried):
+    manifest = write(folder)
+    saved = manifest.model_dump(mode="json") | {"carried": carried}
+    saved["shards"] = [shard | {"carried": carried > 0} for shard in saved["shards"]]
+    files.replace(folder / "manifests/v000001.json", seal(saved))
+    if carried:
+        with pytest.raises(InputError, match=r"v000001\.json: a map moved .* builds the index again"):
+            LeafMap.open(folder)
+    else:  # as all manifests of 0.2.0
+        assert LeafMap.open(folder).manifest == manifest
+
+
 def test_many_leaves_take_little_room_in_a_manifest(folder):
     """Those that lists of numbers were written for are read as before."""
     manifest, leaves = write(folder), list(range(0, 40_000, 3))

@@ -9,7 +9,7 @@ import pytest
 
 from rayhier.corpus import parts, sources
 from rayhier.corpus.passages import DocumentLayout
-from rayhier.spec.corpus import Jsonl, MsMarco, Parquet, Passages
+from rayhier.spec.corpus import Limits, MsMarco, OwnFiles, Passages
 from rayhier.storage import sample
 from rayhier.storage.source import describe
 
@@ -27,20 +27,25 @@ def texts():
     return [" ".join(draw.choices(words, k=size)) for size in sizes]
 
 
+@pytest.fixture(autouse=True)
+def shorter(monkeypatch):
+    monkeypatch.setattr("rayhier.spec.corpus.LIMITS", Limits(text=LONGEST))
+
+
 def write(folder, kind, texts):
     """A source of one type: its spec, with passages."""
-    common = {"type": kind, "passages": PASSAGES, "limits": {"text": LONGEST}}
+    common = {"type": kind, "passages": PASSAGES}
     match kind:
         case "jsonl":
             rows = [{"key": n, "title": "t", "body": text} for n, text in enumerate(texts)]
             lines = [json.dumps(row, ensure_ascii=False) for row in rows]
             (folder / "a.jsonl").write_text("")
             (folder / "b.jsonl").write_text("\n\n".join([*lines[:5], "{", "[]", '{"key": "x", "body": 3}', *lines[5:]]))
-            return Jsonl(**common, documents=str(folder), columns={"id": "key", "text": "body"})
+            return OwnFiles(**common, documents=str(folder), columns={"id": "key", "text": "body"})
         case "parquet":
             ids, titles = [f"d{n}" for n in range(len(texts))], ["t"] * len(texts)
             pq.write_table(pa.table({"id": ids, "title": titles, "body": texts}), folder / "a.parquet")
-            return Parquet(**common, documents=str(folder / "a.parquet"), columns={"text": "body"})
+            return OwnFiles(**common, documents=str(folder / "a.parquet"), columns={"text": "body"})
         case _:
             (folder / "collection.tsv").write_text("".join(f"{n}\tt {text}\r\n" for n, text in enumerate(texts)))
             (folder / "queries.dev.tsv").write_text("q\twhat\n")
@@ -85,10 +90,10 @@ def test_the_sample_is_bounded(tmp_path, kind, limit, monkeypatch):
 def test_where_no_text_is_read_a_document_is_a_passage(tmp_path, content, monkeypatch):
     monkeypatch.setattr(sample, "MOST_BYTES", 1_000)
     (tmp_path / "a.jsonl").write_text(content)
-    found = describe(Jsonl(type="jsonl", documents=str(tmp_path), passages=PASSAGES))
+    found = describe(OwnFiles(type="jsonl", documents=str(tmp_path), passages=PASSAGES))
     assert found.rows == found.documents == max(1, content.count("\n"))
 
 
 def test_a_column_that_is_not_there_is_no_matter_of_an_estimate(tmp_path):
     pq.write_table(pa.table({"id": ["a", "b"]}), tmp_path / "a.parquet")
-    assert describe(Parquet(type="parquet", documents=str(tmp_path), passages=PASSAGES)).rows == 2
+    assert describe(OwnFiles(type="parquet", documents=str(tmp_path), passages=PASSAGES)).rows == 2

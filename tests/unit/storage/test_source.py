@@ -11,14 +11,13 @@ import pytest
 from rayhier.spec import InputError
 from rayhier.spec.corpus import (
     Beir,
+    Columns,
     HuggingFace,
     IrDatasets,
-    Jsonl,
     MsMarco,
-    Parquet,
+    OwnFiles,
     Passages,
     PythonDocs,
-    QueryColumns,
 )
 from rayhier.storage.source import describe
 
@@ -98,7 +97,7 @@ def test_files_in_folders_and_patterns(tmp_path):
         "dev": write(tmp_path / "one" / "judged.tsv", "x\n"),
         "test": write(tmp_path / "two" / "judged.tsv", "y\n"),
     }
-    found = describe(Jsonl(type="jsonl", documents=str(tmp_path / "mine"), queries=queries, judgements=judged))
+    found = describe(OwnFiles(type="jsonl", documents=str(tmp_path / "mine"), queries=queries, judgements=judged))
     assert list(found.identity) == [
         "documents/a.jsonl",
         "documents/b.jsonl",
@@ -108,7 +107,7 @@ def test_files_in_folders_and_patterns(tmp_path):
     assert list(found.test_identity) == ["queries/queries.jsonl", "judgements/test/judged.tsv"]
     assert found.test_identity["judgements/test/judged.tsv"] == hashlib.sha256(b"y\n").hexdigest()
     assert (found.documents, found.rows, found.judged) == (4, 4, frozenset({"dev", "test"}))
-    deep = describe(Jsonl(type="jsonl", documents=str(tmp_path / "mine" / "**" / "*.jsonl")))
+    deep = describe(OwnFiles(type="jsonl", documents=str(tmp_path / "mine" / "**" / "*.jsonl")))
     assert list(deep.identity) == ["documents/a.jsonl", "documents/b.jsonl", "documents/deep/c.jsonl"]
     assert deep.judged == frozenset()
 
@@ -116,12 +115,12 @@ def test_files_in_folders_and_patterns(tmp_path):
 def test_first_rows_without_a_key_are_refused_before_anything_is_read(tmp_path):
     documents = write(tmp_path / "d.jsonl", '{"id": "1", "text": "a"}\n')
     queries = write(tmp_path / "q.jsonl", '{"qid": "1", "body": "a"}\nno JSON\n{"qid": "2", "body": "b"}\n')
-    mine = Jsonl(type="jsonl", documents=documents, queries=queries)
+    mine = OwnFiles(type="jsonl", documents=documents, queries=queries)
     with pytest.raises(InputError, match=r"corpus.queries: .*q.jsonl: key 'id' is missing in the first 2 rows, which"):
         describe(mine)
-    named = mine.model_copy(update={"query_columns": QueryColumns(id="qid", text="body")})
+    named = mine.model_copy(update={"query_columns": Columns(id="qid", text="body")})
     assert describe(named).queries == 3
-    other = Jsonl.model_validate({"type": "jsonl", "documents": documents, "columns": {"id": "key"}})
+    other = OwnFiles.model_validate({"type": "jsonl", "documents": documents, "columns": {"id": "key"}})
     with pytest.raises(InputError, match=r"corpus.documents: .*key 'key' is missing .* corpus.columns that name"):
         describe(other)
 
@@ -136,7 +135,7 @@ def test_passages_are_estimated(folder):
 def test_parquet_knows_its_rows(tmp_path):
     for name, rows in {"a": 3, "b": 4}.items():
         pq.write_table(pa.table({"id": list(range(rows))}), tmp_path / f"{name}.parquet")
-    found = describe(Parquet(type="parquet", documents=str(tmp_path)))
+    found = describe(OwnFiles(type="parquet", documents=str(tmp_path)))
     assert found.documents == 7
     assert found.identity["documents/a.parquet"] == hashlib.sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
 

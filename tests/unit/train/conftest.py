@@ -10,8 +10,8 @@ import torch
 
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.queries import Queries
-from rayhier.train.dev import ExactMeasure, Measured
-from rayhier.train.ehi.dev import DevMeasure
+from rayhier.train.dev import DevMeasured, ExactMeasure
+from rayhier.train.ehi import DevMeasure
 from rayhier.train.examples import Examples
 
 N, M, SIGNAL = 240, 16, 8
@@ -74,7 +74,7 @@ def told(devs):
 
 def one_query(value):
     """What a measure of one query says."""
-    return Measured({"R@100": value}, np.array([value], dtype=float))
+    return DevMeasured({"R@100": value}, np.array([value], dtype=float))
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,12 @@ from rayhier.dataset.families import normal
 from rayhier.model import adoption as model_adoption
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoder import ResidualHead
-from rayhier.search.bm25 import Words
-from rayhier.search.fusion_weight import WEIGHTS, best
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.fusion_weight import WEIGHTS, best
 from rayhier.spec.train import ContrastTraining
 from rayhier.train import adopt
 from rayhier.train.adopt import Searches, at_best, by_folds, decide, folds, is_changed, needs_folds, restore, weights
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.contrast import Contrast
 from rayhier.train.examples import joined
 from rayhier.train.tower import HeadTower
 
@@ -100,11 +100,6 @@ def test_a_query_that_is_asked_again_tells_nothing_new(gains, times):
     often = Adoption.of("dev queries", base_Q, base_Q + gain_Q, family_Q=family_Q)
     assert (often.adopted, often.queries) == (once.adopted, times * once.queries)
     assert (often.gain, often.error) == (pytest.approx(once.gain, abs=2e-6), pytest.approx(once.error, abs=2e-6))
-
-
-def test_one_query_and_none_are_named():
-    assert "one query tells nothing" in Adoption.of("dev queries", np.array([0.1]), np.array([0.9])).sentence
-    assert "too few queries to tell" in Adoption.of("dev queries", np.zeros(0), np.zeros(0)).sentence
 
 
 def test_folds_divide_the_queries_and_leak_no_pair(named, problem):
@@ -321,8 +316,3 @@ def test_hybrid_values_are_those_of_plain_loops(problem):
     np.testing.assert_allclose(hybrid_WQ.mean(axis=1), np.mean(value_WQ, axis=1), atol=0.01)
     chosen = WEIGHTS.index(best(np.array(value_WQ)))
     assert at_best(hybrid_WQ).mean() == pytest.approx(np.mean(value_WQ[chosen]), abs=0.01)
-
-
-def test_a_large_corpus_is_judged_by_vectors(problem, monkeypatch):
-    monkeypatch.setattr(adopt, "MOST_COUNTED", 100)
-    assert Searches(documents(problem), Said(problem)).mode == "dense"

@@ -31,20 +31,6 @@ def test_every_judgement_above_zero_is_a_pair(documents):
     assert found.document_NM is documents.vector_NM
 
 
-def test_of_a_document_in_passages_the_nearest_is_paired_and_the_others_are_no_negatives(documents):
-    passages = Documents(documents.ids, documents.vector_NM, [f"p{row // 4}" for row in range(N)])
-    queries = Queries(["a"], documents.vector_NM[[9]], {"a": {"p2": 1, "p5": 0}})
-    found = judged_pairs(queries, passages)
-    assert found.pair_P2.tolist() == [[0, 9]]
-    known = found.known()
-    assert [row for row in range(N) if known(np.array([0]), np.array([row]))[0]] == [8, 9, 10, 11]
-    assert found.copies.result_N.tolist() == np.unique(passages.parents, return_inverse=True)[1].tolist()
-
-
-def test_no_judgement_above_zero_is_no_pair(documents):
-    assert judged_pairs(Queries(["a"], np.ones((1, M)), {"a": {"d3": 0}}), documents).pair_P2.shape == (0, 2)
-
-
 def test_a_document_in_passages_trains_by_the_one_nearest_to_the_query(documents):
     parents = [f"p{row // 4}" for row in range(N)]
     queries = Queries(["a", "b"], documents.vector_NM[[6, 41]], {"a": {"p1": 1, "p9": 1}, "b": {"p10": 2, "p1": 0}})
@@ -178,17 +164,6 @@ def test_other_passages_of_a_generated_answer_are_no_negatives(tmp_path, documen
     known = found.known()(np.arange(3)[:, None], np.arange(N)[None, :])
     assert [np.flatnonzero(row).tolist() for row in known] == [[6, 7], [14, 15, 18, 19], [10, 11]]
     assert [parents[row] for _, row in sorted(found.pair_P2.tolist())] == ["d3", "d7", "d9", "d5"]
-
-
-def test_documents_that_teach_alone_count_no_pairs(tmp_path, documents):
-    corpus, _ = published(tmp_path, documents, 1)
-    assert count_pairs(HceTraining(type="hce", objective="documents"), corpus) == 0
-    assert count_pairs(HceTraining(type="hce"), corpus) == 1
-
-
-def test_two_documents_ask_for_each_other(documents):
-    pairs = document_pairs(Documents(documents.ids[:2], documents.vector_NM[:2])).pair_P2
-    assert sorted(pairs.tolist()) == [[0, 1], [1, 0]]
 
 
 def test_a_document_is_no_negative_of_itself(documents):

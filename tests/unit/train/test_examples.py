@@ -1,7 +1,6 @@
 """Batches cover the pairs; known positives are a set."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,12 +57,6 @@ def test_a_copy_of_an_answer_is_an_answer(pairs, same):
 def test_most_is_the_largest_number_of_positives(pairs):
     distinct = set(pairs)
     assert known(pairs).most() == max(sum(query == own for own, _ in distinct) for query, _ in distinct)
-
-
-@pytest.mark.parametrize("rows", [[2], [0, 1, 2]])
-def test_known_broadcasts_a_row_of_documents_for_each_query(rows):
-    found = known([(2, 4), (0, 4), (0, 9)])(np.array(rows)[:, None], np.array([[9, 4]]))
-    assert found.tolist() == [[[True, True], [False, False], [False, True]][row] for row in rows]
 
 
 @given(st.integers(0, 10_000))

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.search.lists import LeafLists
-from rayhier.train import negatives
+from rayhier.search.segment.lists import LeafLists
 from rayhier.train.examples import Examples
-from rayhier.train.negatives import draw, mine
+from rayhier.train.pairs import draw, mine
 
 N, Q, M, L = 80, 12, 6, 7
 
@@ -64,21 +63,6 @@ def test_unjudged_copies_are_no_negatives_and_take_no_place(seed, copies):
     assert (found % N).tolist() == list(once.by_hand(5))
 
 
-def test_chunks_make_no_difference(monkeypatch):
-    case = Case(0, 2)
-    whole = case.mine(5).tolist()
-    monkeypatch.setattr(negatives, "CHUNK_QUERIES", 4)
-    assert case.mine(5).tolist() == whole
-
-
-def test_a_leaf_of_positives_alone_has_no_negative():
-    vectors = np.eye(3, dtype=np.float32)
-    known = Examples(vectors[:1], vectors, np.array([[0, 0], [0, 1]])).known()
-    lists = LeafLists.build(vectors, np.array([0, 0, 1]), 2)
-    found = mine(within(lists, vectors[[0, 0]], np.array([[0], [1]])), np.array([0, 0]), known, 2)
-    assert found.tolist() == [[-1, -1], [2, -1]]
-
-
 MINED = np.array([[5, 6, 7, 8], [3, 4, -1, -1], [9, -1, -1, -1], [-1, -1, -1, -1]])
 
 
@@ -90,11 +74,6 @@ def test_draw_is_uniform_over_the_mined():
     assert [np.mean(drawn[:, 1] == row) for row in (3, 4)] == pytest.approx([0.5] * 2, abs=0.03)
     assert set(drawn[:, 2]) == {9}
     assert set(drawn[:, 3]) == {-1}
-
-
-def test_draw_follows_its_generator():
-    first, again, other = (draw(MINED.repeat(20, axis=0), 2, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    assert first.tolist() == again.tolist() != other.tolist()
 
 
 def test_several_are_drawn_each_at_most_once():

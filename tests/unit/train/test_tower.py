@@ -12,7 +12,7 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.train import tower as towers
-from rayhier.train.ehi.joint import Joint
+from rayhier.train.ehi import Joint
 from rayhier.train.examples import Examples
 from rayhier.train.tower import TextTower
 
@@ -73,19 +73,6 @@ def test_cached_gradients_are_the_gradients(build, which, micro_batch):
     assert max(gradient.abs().max() for gradient in wanted) > 1e-3
     for gradient, other in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(gradient, other, atol=1e-5, rtol=1e-5)
-
-
-def test_a_run_cut_off_goes_on_as_if_it_had_not_been(build, tmp_path):
-    _, whole = build("last_layer")
-    whole.start()
-    whole.save(tmp_path / "joint.safetensors")
-    whole.run_epoch()
-    _, resumed = build("last_layer")
-    resumed.load(tmp_path / "joint.safetensors")
-    resumed.run_epoch()
-    assert resumed.history == whole.history
-    for name, value in whole.learned().items():
-        assert torch.equal(value, resumed.learned()[name])
 
 
 def test_mixed_precision_keeps_float32_weights(build):

@@ -7,8 +7,8 @@ import torch
 from rayhier.dataset.documents import Documents
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import ContrastTraining
-from rayhier.train.contrast.contrast import Contrast
-from rayhier.train.dev import ExactMeasure, Measured
+from rayhier.train.contrast import Contrast
+from rayhier.train.dev import DevMeasured, ExactMeasure
 from rayhier.train.loop import best_row
 from rayhier.train.tower import HeadTower
 
@@ -75,7 +75,7 @@ def test_an_epoch_not_behind_the_best_is_kept_for_a_later_one(problem):
 
     def measure(*_):
         own = np.array(next(rest))
-        return Measured({"R@100": float(own.mean())}, own)
+        return DevMeasured({"R@100": float(own.mean())}, own)
 
     contrast = run(build(problem, spec(epochs=3), measure=measure))
     errors = [row["error"] for row in contrast.history]
@@ -97,15 +97,7 @@ def test_the_anchor_by_hand(problem):
     assert contrast.take(anchored(contrast)).item() == pytest.approx(2 * 2)
 
 
-def test_an_anchor_keeps_documents_where_they_were(problem):
-    moved = []
-    for weight_ in (0.0, 30.0):
-        contrast = run(build(problem, spec(epochs=8, anchor=weight_)))
-        moved.append(1 - np.mean(np.sum(contrast.documents() * problem.documents, axis=1)))
-    assert moved[1] < 0.5 * moved[0]
-
-
-@pytest.mark.parametrize("hard", [{"refresh": 3}, {"refresh": 5, "unit": "steps"}, {"source": "none"}])
+@pytest.mark.parametrize("hard", [{"refresh": 3}, {"source": "none"}])
 @pytest.mark.parametrize("stop", [0, 2])
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, hard, stop):
     whole = run(build(problem, spec(**hard)))
@@ -160,13 +152,6 @@ def test_the_loss_by_hand(problem, hard):
     assert loss.item() == pytest.approx(by_hand(problem, pairs[rows].tolist(), drawn, 0.1), abs=1e-5)
 
 
-def test_an_answer_is_never_pushed_away(problem):
-    """A batch that holds two answers of one query, and nothing else, has nothing to tell apart."""
-    contrast = build(problem)
-    loss = contrast.take([contrast.batch(np.array([0, len(problem.train)]), np.empty(0, np.int64))])
-    assert loss.item() == pytest.approx(0, abs=1e-6)
-
-
 def test_mined_are_the_nearest_wrong_documents(problem):
     contrast = run(build(problem, spec(top=5)), 1)
     contrast.mine(contrast.search())
@@ -194,40 +179,6 @@ def noted(problem, monkeypatch, train):
     return mined, rates
 
 
-@pytest.mark.parametrize(
-    ("hard", "steps"),
-    [
-        ({"refresh": 2}, [0, 18]),
-        ({"refresh": 4, "unit": "steps"}, list(range(0, 27, 4))),
-        ({"source": "none"}, []),
-    ],
-)
-def test_when_it_mines(problem, monkeypatch, hard, steps):
-    mined, rates = noted(problem, monkeypatch, spec(epochs=3, **hard))
-    assert len(rates) == 27
-    assert mined == steps
-
-
-def test_a_pair_draws_another_of_its_negatives_in_the_next_epoch(problem, monkeypatch):
-    """Its own ones each time, and not by the same places in the order of mining."""
-    contrast = build(problem, spec(epochs=2, refresh=2, top=8), measure=told([0.0] * 99))
-    places, batch = [], contrast.phase.batch
-
-    def noted(rows, hard):
-        mined = contrast.mined[rows]
-        assert (mined == hard[:, None]).any(axis=1).all()
-        places.extend((mined == hard[:, None]).argmax(axis=1).tolist())
-        return batch(rows, hard)
-
-    monkeypatch.setattr(contrast.phase, "batch", noted)
-    run(contrast)
-    pairs = len(contrast.examples.pair_P2)
-    first, second = places[:pairs], places[pairs:]
-    assert len(second) == pairs
-    assert np.mean(np.equal(first, second)) < 0.5
-    assert set(first) == set(second) == set(range(8))
-
-
 def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
     _, rates = noted(problem, monkeypatch, spec(epochs=3))
     assert rates == pytest.approx([RATE * (1 - step / 27) for step in range(27)])
@@ -244,9 +195,3 @@ def test_cached_gradients_are_the_gradients(problem, micro_batch):
     assert cached == pytest.approx(whole, abs=1e-6)
     assert wanted.abs().max() > 0
     torch.testing.assert_close(gradient, wanted, atol=1e-5, rtol=1e-5)
-
-
-def test_seeds_differ_and_a_seed_says_it_all(problem):
-    first, again, other = (weight(run(build(problem, spec(epochs=1), seed))) for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)

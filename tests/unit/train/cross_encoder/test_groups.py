@@ -1,13 +1,12 @@
-"""Groups: an answer and wrong documents from where the spec says, and the loss over them."""
+"""TrainingGroups: an answer and wrong documents from where the spec says, and the loss over them."""
 
 import numpy as np
 import pytest
 import torch
 
-from rayhier.dataset.documents import Documents
-from rayhier.search.bm25 import Words
-from rayhier.spec.cross_encoder import Groups as GroupsSpec
-from rayhier.train.cross_encoder.groups import Groups
+from rayhier.search.words.bm25 import Words
+from rayhier.spec.cross_encoder import Groups
+from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.cross_encoder.phase import group_loss
 from rayhier.train.examples import Examples
 
@@ -20,22 +19,17 @@ def world(unit):
     queries = [f"word{n} shared{n % 5}" for n in range(10)]
     pair_P2 = np.array([[n, n] for n in range(10)] + [[0, 20]])
     document_NM = unit(rng, 30, 6)
-    return (
-        Examples(unit(rng, 10, 6), document_NM, pair_P2, queries),
-        Documents([f"d{n}" for n in range(30)], document_NM),
-        texts,
-    )
+    return Examples(unit(rng, 10, 6), document_NM, pair_P2, queries), texts
 
 
 def rows(group):
     return [int(text.split()[0].removeprefix("word")) for text in group.documents]
 
 
-@pytest.mark.parametrize("drawn", ["random", "leaf"])
-def test_wrong_documents_come_from_where_the_spec_says(world, drawn):
-    examples, documents, texts = world
-    spec = GroupsSpec(base=2, bm25=1, others=3, top=4, drawn=drawn)
-    groups = Groups(examples, documents, texts, spec, 0)
+def test_wrong_documents_come_from_where_they_should(world):
+    examples, texts = world
+    spec = Groups(base=2, bm25=1, others=3, top=4)
+    groups = TrainingGroups(examples, texts, spec)
     made = groups.draw(np.arange(11), np.random.default_rng(0))
     words = Words(texts)
     for (query, answer), group in zip(examples.pair_P2.tolist(), made, strict=True):
@@ -52,8 +46,8 @@ def test_wrong_documents_come_from_where_the_spec_says(world, drawn):
 
 
 def test_draws_follow_from_the_generator(world):
-    examples, documents, texts = world
-    groups = Groups(examples, documents, texts, GroupsSpec(), 0)
+    examples, texts = world
+    groups = TrainingGroups(examples, texts)
     first, again, other = (groups.draw(np.arange(11), np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert [rows(group) for group in first] == [rows(group) for group in again] != [rows(group) for group in other]
 
@@ -62,7 +56,7 @@ def test_a_small_corpus_gives_small_groups(unit):
     rng = np.random.default_rng(0)
     document_NM = unit(rng, 3, 4)
     examples = Examples(unit(rng, 1, 4), document_NM, np.array([[0, 1]]), ["word1"])
-    groups = Groups(examples, Documents(list("abc"), document_NM), ["word0", "word1", "word2"], GroupsSpec(), 0)
+    groups = TrainingGroups(examples, ["word0", "word1", "word2"])
     (group,) = groups.draw(np.array([0]), rng)
     assert sorted(rows(group)) == [0, 1, 2]
     assert rows(group)[0] == 1
@@ -77,27 +71,14 @@ def test_the_loss_is_cross_entropy_and_divergence():
     torch.testing.assert_close(group_loss(teacher_D, teacher_D, 0.5), -teacher_D.log_softmax(0)[0])
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"base": 0, "bm25": 0, "others": 0}, "at least one wrong document"),
-        ({"base": 31}, "base and bm25 at most top: 31 are drawn from 30"),
-    ],
-)
-def test_groups_of_nothing_are_refused(given, said):
-    with pytest.raises(ValueError, match=said):
-        GroupsSpec(**given)
-
-
-@pytest.mark.parametrize("drawn", ["random", "leaf"])
-def test_no_known_answer_is_drawn_where_all_others_are(drawn, unit):
+def test_no_known_answer_is_drawn_where_all_others_are(unit):
     """Query 0 is answered by documents 1 and 4: a group of either one holds all but the other."""
     rng = np.random.default_rng(0)
     document_NM = unit(rng, 12, 4)
     examples = Examples(unit(rng, 1, 4), document_NM, np.array([[0, 1], [0, 4]]), ["word1"])
     texts = [f"word{n}" for n in range(12)]
-    spec = GroupsSpec(base=0, bm25=0, others=30, drawn=drawn)
-    groups = Groups(examples, Documents([f"d{n}" for n in range(12)], document_NM), texts, spec, 0)
+    spec = Groups(base=0, bm25=0, others=30)
+    groups = TrainingGroups(examples, texts, spec)
     for answer, group in zip((1, 4), groups.draw(np.array([0, 1]), rng), strict=True):
         assert rows(group)[0] == answer
         assert sorted(rows(group)) == sorted({*range(12)} - ({1, 4} - {answer}))

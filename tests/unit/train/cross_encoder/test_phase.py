@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rayhier.model.cross_encoder import load_cross_encoder
-from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
-from rayhier.train.cross_encoder.groups import Group
-from rayhier.train.cross_encoder.phase import Reading
+from rayhier.spec.cross_encoder import CrossEncoderSpec
+from rayhier.train.cross_encoder.groups import TrainingGroup
+from rayhier.train.cross_encoder.phase import Reading, Recipe
 
 
 class Pairs:
@@ -20,7 +20,7 @@ class Pairs:
 
     def draw(self, pair_G, generator):
         self.drawn += pair_G.tolist()
-        return [Group("leaf", ["root", "branch"], np.zeros(2, np.float32)) for _ in pair_G]
+        return [TrainingGroup("leaf", ["root", "branch"], np.zeros(2, np.float32)) for _ in pair_G]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def orders(tiny_model):
 
     def read(seed, sizes=(12,), **own):
         corpora = [Pairs(count) for count in sizes]
-        training = CrossEncoderTraining(epochs=2, batch_size=12, seed=seed, **own)
+        training = Recipe(epochs=2, batch_size=12, seed=seed, **own)
         model = load_cross_encoder(tiny_model, "cls", seed=0)
         phase = Reading(model, corpora, CrossEncoderSpec(model="tiny", max_length=8), training, lambda _: {})
         epochs = []

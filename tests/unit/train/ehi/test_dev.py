@@ -9,9 +9,8 @@ from rayhier.dataset.queries import Queries
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.search.lists import LeafLists
-from rayhier.train.ehi.dev import DevMeasure, doublings
-from rayhier.train.ehi.joint import Snapshot
+from rayhier.search.segment.lists import LeafLists
+from rayhier.train.ehi import DevMeasure, Snapshot, doublings
 
 from ....draws import unit
 
@@ -83,11 +82,6 @@ def test_passages_count_as_the_documents_they_are_of(queries):
     np.testing.assert_allclose(found.share_Q, whole.share_Q, atol=1e-6)
 
 
-def test_everything_in_one_leaf_measures_worse_than_many_leaves(queries):
-    measure = DevMeasure(queries, IDS)
-    assert measure(snapshot(1, queries.vector_QM)).dev < measure(snapshot(40, queries.vector_QM)).dev
-
-
 def test_queries_with_new_answers_weigh_as_much_as_all(queries):
     known = {name for one in queries.ids[:20] for name in queries.grades[one]}
     found = DevMeasure(queries, IDS, known)(snapshot(40, queries.vector_QM))
@@ -96,10 +90,3 @@ def test_queries_with_new_answers_weigh_as_much_as_all(queries):
     assert {name for name in found.values if " new" in name} == {
         f"R@{cut} new@{share}" for cut in (10, 100) for share in ("5%", "10%", "20%")
     }
-
-
-@pytest.mark.parametrize(
-    ("leaves", "wanted"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (9, [1, 2, 4, 8, 9])]
-)
-def test_doublings_end_at_all_leaves(leaves, wanted):
-    assert doublings(leaves) == wanted

@@ -8,13 +8,9 @@ import torch
 
 from rayhier.dataset.documents import Copies
 from rayhier.model.encoder import ResidualHead
-from rayhier.model.losses import ehi_losses
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
-from rayhier.spec.train.ehi import Loss
-from rayhier.train.dev import Measured
-from rayhier.train.ehi.joint import Joint
-from rayhier.train.loop import best_row
+from rayhier.train.ehi import MINING_BEAM, Joint
 from rayhier.train.tower import HeadTower
 
 from ..conftest import told
@@ -60,25 +56,6 @@ def test_it_learns(problem):
     assert max(row["dev"] for row in trainer.history) > trainer.history[0]["dev"] + 0.1
 
 
-def test_the_noise_is_what_it_learns_to_leave_out(problem):
-    matrix = torch.eye(M) + head(run(build(problem, spec(epochs=8)))).weight.detach()
-    assert matrix[:SIGNAL, :SIGNAL].diagonal().mean() > 2 * matrix[SIGNAL:, SIGNAL:].diagonal().mean()
-
-
-def test_the_start_is_the_untrained_index(problem):
-    trainer = build(problem)
-    row = trainer.start()
-    assert row["epoch"] == 0
-    assert "loss_total" not in row
-    assert np.allclose(trainer.snapshot().document_NM, problem.documents, atol=1e-6)
-
-
-def test_a_warm_start_begins_balanced(problem):
-    warm, cold = (build(problem, router=router).start() for router in (ROUTER, COLD))
-    assert warm["empty"] == 0
-    assert warm["imbalance"] < cold["imbalance"]
-
-
 def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
     trainer = run(build(problem, spec(epochs=2)))
     trainer.phase.finish()
@@ -94,7 +71,6 @@ def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
     ("train", "router"),
     [
         (spec(refresh=3), ROUTER),
-        (spec(refresh=5, unit="steps"), ROUTER),
         (spec(source="positive_leaf"), ROUTER),
         (spec(), COLD),
         (spec(refresh=3), COLD_TALL),
@@ -127,49 +103,6 @@ def test_seeds_differ_and_a_seed_says_it_all(problem):
     assert not torch.equal(first["encoder.weight"], other["encoder.weight"])
 
 
-def test_the_best_epoch_is_restored(problem):
-    trainer = build(problem, measure=told([0.1, 0.4, 0.9, 0.3, 0.8]))
-    seen = [weights(trainer)]
-    trainer.start()
-    while not trainer.ended:
-        trainer.run_epoch()
-        seen.append(weights(trainer))
-    assert not same(seen[2], seen[4])
-    trainer.restore_best()
-    assert same(weights(trainer), seen[2])
-
-
-def test_the_untrained_model_is_restored_where_training_never_helped(problem):
-    trainer = build(problem, measure=told([0.5, 0.4, 0.3, 0.2, 0.1]))
-    before = weights(trainer)
-    run(trainer)
-    trainer.restore_best()
-    assert same(weights(trainer), before)
-
-
-def test_what_is_restored_measures_as_the_history_says(problem):
-    trainer = run(build(problem, spec(epochs=6)))
-    trainer.restore_best()
-    assert problem.measure()(trainer.snapshot()).dev == pytest.approx(best_row(trainer.history)["dev"])
-
-
-def test_an_epoch_that_is_behind_the_best_by_chance_is_as_good(problem):
-    """Four dev queries: what the third epoch loses one query and wins another is within its error, the last is not."""
-    shares = iter(np.array([[0.2, 0.2, 0.2, 0.2], [0.9, 0.1, 0.5, 0.5], [0.5, 0.45, 0.5, 0.5], [0.3, 0.3, 0.3, 0.3]]))
-    trainer = build(
-        problem, spec(epochs=3), measure=lambda _: Measured({"R@10": float((own := next(shares)).mean())}, own)
-    )
-    seen = [weights(trainer)]
-    trainer.start()
-    while not trainer.ended:
-        trainer.run_epoch()
-        seen.append(weights(trainer))
-    assert trainer.history[2]["dev"] < trainer.history[1]["dev"]
-    assert trainer.history[2]["error"] == pytest.approx(np.std([-0.4, 0.35, 0, 0]) / 2)
-    trainer.restore_best()
-    assert same(weights(trainer), seen[2])
-
-
 def batch_of(trainer, rows, hard=None):
     return trainer.batch(np.asarray(rows), np.full(len(rows), -1) if hard is None else np.asarray(hard))[0]
 
@@ -185,25 +118,16 @@ def test_a_known_positive_is_never_a_negative(problem):
     assert (~found).sum() > len(pairs)
 
 
-def test_hard_negatives_enter_the_semantic_loss_alone(problem):
-    trainer = build(problem)
-    bare = ehi_losses(batch_of(trainer, range(8)), Loss())
-    hard = ehi_losses(batch_of(trainer, range(8), problem.dev[:8]), Loss())
-    assert bare.semantic != hard.semantic
-    assert (bare.indexing, bare.intra_leaf) == (hard.indexing, hard.intra_leaf)
-
-
 @pytest.mark.parametrize("source", ["query_leaves", "positive_leaf"])
 def test_where_hard_negatives_come_from(problem, source):
-    own = {"beam": 2} if source == "query_leaves" else {}
-    trainer = build(problem, spec(source=source, top=5, **own))
+    trainer = build(problem, spec(source=source, top=5))
     trainer.mine(trainer.search())
     now = trainer.snapshot()
     leaf_of = now.leaves(now.document_NM, 1)[:, 0]
     positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
     assert (trainer.mined >= 0).any(axis=1).mean() > 0.9
     for (query, document), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
-        leaves = now.leaves(trainer.side("query")[[query]], 2)[0]
+        leaves = now.leaves(trainer.side("query")[[query]], MINING_BEAM)[0]
         allowed = leaves if source == "query_leaves" else leaf_of[[document]]
         for row in mined[mined >= 0]:
             assert leaf_of[row] in allowed
@@ -226,26 +150,6 @@ def test_mining_is_refreshed_every_few_epochs(problem, monkeypatch):
     assert [epoch for epoch, _ in noted] == [0, 2, 4]
 
 
-def test_mining_is_refreshed_every_few_steps(problem, monkeypatch):
-    noted, each = mining_epochs(problem, monkeypatch, spec(epochs=3, refresh=5, unit="steps"))
-    assert [step for _, step in noted] == list(range(0, 3 * each, 5))
-
-
-def test_no_source_mines_nothing(problem, monkeypatch):
-    assert mining_epochs(problem, monkeypatch, spec(epochs=2, source="none"))[0] == []
-
-
-def test_head_and_router_have_their_own_rates(problem):
-    trainer = build(problem)
-    rates = {id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
-    assert {rates[id(p)] for p in head(trainer).parameters()} == {0.02}
-    assert {rates[id(p)] for p in trainer.router.parameters()} == {EhiTraining(type="ehi").router_lr}
-
-
-def test_auto_branching_follows_from_the_number_of_documents(problem):
-    assert build(problem, router=EhiRouting(type="ehi")).router.n_leaves == N // 16
-
-
 def test_a_snapshot_is_what_head_and_router_make(problem):
     trainer = run(build(problem), epochs=2)
     now = trainer.snapshot()
@@ -263,20 +167,10 @@ def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
     assert np.allclose(trainer.side("document"), whole, atol=1e-6)
 
 
-def test_exact_negatives_are_the_best_wrong_documents(problem):
-    trainer = build(problem, spec(source="exact", top=5))
-    trainer.mine(trainer.search())
-    documents, queries = trainer.side("document"), trainer.side("query")
-    positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
-    for (query, _), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
-        order = np.argsort(-(documents @ queries[query]))
-        assert mined.tolist() == [row for row in order if (query, row) not in positives][:5]
-
-
-@pytest.mark.parametrize("every", [2, 3])
-def test_measuring_every_few_epochs_ends_with_the_last(problem, every):
-    train = spec(epochs=5).model_copy(update={"measure_every": every})
-    trainer = run(build(problem, train))
+@pytest.mark.parametrize(("measurements", "every"), [(3, 2), (2, 3)])
+def test_measuring_every_few_epochs_ends_with_the_last(problem, measurements, every, monkeypatch):
+    monkeypatch.setattr("rayhier.spec.train.common.MEASUREMENTS", measurements)
+    trainer = run(build(problem, spec(epochs=5)))
     assert [row["epoch"] for row in trainer.history] == [*range(0, 5, every), 5]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rayhier.model.hce import Hierarchy
-from rayhier.train.hce.training_tree import TrainingTree
+from rayhier.train.hce.hce import TrainingTree
 from rayhier.train.loop import Learner
 
 

@@ -8,7 +8,7 @@ import torch
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HceTraining
-from rayhier.train.dev import Measured
+from rayhier.train.dev import DevMeasured
 from rayhier.train.hce import whiten as module
 from rayhier.train.hce.whiten import covariance, start_whitened, whitening
 from rayhier.train.tower import HeadTower
@@ -53,10 +53,6 @@ def test_without_shrinkage_differences_become_alike_in_all_directions(drawn):
     assert np.diag(matrix).mean() == pytest.approx(1)
 
 
-def test_much_shrinkage_changes_nothing(drawn):
-    np.testing.assert_allclose(whitening(covariance(*drawn), 1e6), np.eye(M), atol=1e-3)
-
-
 def test_a_direction_without_differences_does_not_become_infinite():
     matrix = whitening(np.diag([1.0, 0.0, -1e-12]), 0.1)
     assert np.isfinite(matrix).all()
@@ -91,7 +87,7 @@ def test_when_a_head_starts_whitened(drawn, start, spans, whitened_dev, moved):
         assert (document_NM == dev_QM).all()
         untouched = np.allclose(document_NM, unit(documents), atol=1e-6)
         value_Q = np.full(9, 0.5 if untouched else whitened_dev) + (0 if untouched else 0.3 * NOISE_Q)
-        return Measured({"nDCG@10": float(value_Q.mean())}, value_Q)
+        return DevMeasured({"nDCG@10": float(value_Q.mean())}, value_Q)
 
     start_whitened(made, HceTraining(type="hce", start=start), given, measure)
     assert bool(made.module.weight.any()) == moved

@@ -14,13 +14,14 @@ from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter, reach_loss
 from rayhier.model.placing import place
 from rayhier.model.router import place_all, route_all
 from rayhier.spec import JobSpec
+from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.spec.router.learned_ivf import Teaching
+from rayhier.train.contrast import Contrast
 from rayhier.train.data import document_pairs
 from rayhier.train.learned_ivf import router_phase as phase_of_routers
-from rayhier.train.learned_ivf.kmeans_start import DEAREST, make_router, settle
-from rayhier.train.learned_ivf.router_phase import RouterPhase, build_router_phase, fit_scale
-from rayhier.train.learned_ivf.targets import Targets
+from rayhier.train.learned_ivf.kmeans_start import make_router, settle
+from rayhier.train.learned_ivf.router_phase import RouterPhase, Targets, build_router_phase, fit_scale
 from rayhier.train.tower import HeadTower
 
 from ..driver import Driver, run
@@ -31,11 +32,10 @@ TALL = LearnedIvfRouting(type="learned_ivf", branching=3, height=2, rank=4)
 KINDS = pytest.mark.parametrize("router", [FLAT, TALL], ids=["flat", "tall"])
 
 
-def job(router=FLAT, epochs=4, **index):
+def job(router=FLAT, **index):
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    teaching = {"epochs": epochs, "batch_size": 32, "lr": RATE}
-    train, taught = {"epochs": 2, "batch_size": 32, "encoder_lr": 0.01}, router.model_dump() | {"teaching": teaching}
-    return JobSpec.model_validate({**least, "router": taught, "train": train, "index": index})
+    train = {"epochs": 2, "batch_size": 32, "encoder_lr": 0.01}
+    return JobSpec.model_validate({**least, "router": router.model_dump(), "train": train, "index": index})
 
 
 def asked(problem):
@@ -45,12 +45,12 @@ def asked(problem):
 
 
 def build(problem, router=FLAT, epochs=4, **index):
-    spec = job(router, epochs, **index)
+    spec, teaching = job(router, **index), Teaching(epochs=epochs, batch_size=32, lr=RATE)
     made = make_router(router, problem.documents, 0)
     leaf_NR = settle(made, problem.documents, spec, 0)
     examples = problem.examples()
-    targets = Targets.of(examples, examples.query_QM, problem.documents, spec.router.teaching, 0)
-    return Driver(RouterPhase(made, leaf_NR, targets, asked(problem), spec.router.teaching, 0))
+    targets = Targets.of(examples, examples.query_QM, problem.documents, teaching, 0)
+    return Driver(RouterPhase(made, leaf_NR, targets, asked(problem), teaching, 0))
 
 
 def state(router_phase):
@@ -84,17 +84,6 @@ def test_a_router_begins_as_kmeans(problem, router, length):
     assert place_all(made, Encoded.of(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
 
 
-def test_a_seed_makes_the_router(problem):
-    torch.manual_seed(7)
-    first = make_router(FLAT, problem.documents, 0)
-    torch.manual_seed(8)
-    again, other = (make_router(FLAT, problem.documents, seed) for seed in (0, 1))
-    assert torch.equal(first.V, again.V)
-    assert torch.equal(first.cells.centroid_LM, again.cells.centroid_LM)
-    assert not torch.equal(first.V, other.V)
-    assert not torch.equal(first.cells.centroid_LM, other.cells.centroid_LM)
-
-
 def sizes(leaf_NR):
     """Documents in each leaf, one in a leaf twice counted once."""
     return np.bincount([leaf for own in leaf_NR.tolist() for leaf in set(own)], minlength=LEAVES)
@@ -116,8 +105,8 @@ def test_documents_settle_in_leaves(problem, router, leaves):
         best = np.sort(near, axis=1)
         gap, two = best[:, -1] - best[:, -2], leaf_NR[:, 0] != leaf_NR[:, 1]
         assert (two == (gap <= float(made.cells.border) + 1e-6)).mean() > 0.99
-        assert two.mean() == pytest.approx(spec.index.spilled, abs=0.1)
-    assert np.array_equal(place(made, Encoded.of(problem.documents), leaves, "soar")[0], leaf_NR)
+        assert two.mean() == pytest.approx(SPILLED, abs=0.1)
+    assert np.array_equal(place(made, Encoded.of(problem.documents), leaves)[0], leaf_NR)
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
@@ -134,12 +123,6 @@ def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
         torch.testing.assert_close(tensor, whole.state_dict()[name])
 
 
-@pytest.mark.parametrize("share", [0.25, 1.0])
-def test_a_share_lies_in_two_leaves(problem, share):
-    leaf_NR = settle(make_router(FLAT, problem.documents, 0), problem.documents, job(spilled=share), 0)
-    assert (leaf_NR[:, 0] != leaf_NR[:, 1]).mean() == pytest.approx(share, abs=0.05)
-
-
 def test_a_sample_spills_as_many_of_those_it_left_out():
     """k-means lies nearer to what it saw: a border found there would have most others in two leaves."""
     rng, router = np.random.default_rng(0), LearnedIvfRouting(type="learned_ivf", branching=100, rank=0)
@@ -150,7 +133,7 @@ def test_a_sample_spills_as_many_of_those_it_left_out():
     for sampled in (False, True):
         made = make_router(router, sample, 0, sampled=sampled)
         settle(made, sample, job(router), 0, sampled=sampled)
-        leaf_NR = place(made, Encoded.of(others), 2, "soar")[0]
+        leaf_NR = place(made, Encoded.of(others), 2)[0]
         share[sampled] = (leaf_NR[:, 0] != leaf_NR[:, 1]).mean()
     assert share[False] > 0.65
     assert share[True] == pytest.approx(0.5, abs=0.15)
@@ -163,21 +146,10 @@ def test_prices_even_out_a_crowd(problem, leaves):
     crowd = problem.documents[0] + 0.3 * rng.normal(size=problem.documents.shape).astype(np.float32)
     documents = np.concatenate([problem.documents, crowd / np.linalg.norm(crowd, axis=1, keepdims=True)])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, Encoded.of(documents), 1, "soar")[0]))["imbalance"]
+    before = balance(sizes(place(made, Encoded.of(documents), 1)[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=leaves), 0)))["imbalance"]
     assert before > 1.25
     assert after < 1 + 0.8 * (before - 1)
-
-
-def test_copies_that_no_price_can_part_drive_nobody_far(problem):
-    """A third of the documents is one document: the others make room, and no leaf is priced out of reach."""
-    copies = np.repeat(problem.documents[:1], len(problem.documents) // 2, axis=0)
-    documents = np.concatenate([problem.documents, copies])
-    made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, Encoded.of(documents), 1, "soar")[0]))["imbalance"]
-    after = balance(sizes(settle(made, documents, job(leaves_per_document=1), 0)))["imbalance"]
-    assert after < before
-    assert made.cells.price_L.abs().max() <= DEAREST
 
 
 def test_the_most_even_round_counts():
@@ -190,33 +162,6 @@ def test_the_most_even_round_counts():
     settled = settle(made, documents, job(leaves_per_document=1), 0)
     assert np.bincount(settled[:, 0]).tolist() == [60, 40, 5, 5]
     assert made.cells.price_L.tolist() == [0, 0, 0, 0]
-
-
-def test_documents_that_a_sample_left_out_of_its_leaves_do_not_count_for_prices():
-    """Every twentieth: prices are the same wherever those lie."""
-    rng = np.random.default_rng(0)
-    centroids, documents = (rng.normal(size=(n, 16)).astype(np.float32) for n in (LEAVES, 1200))
-    documents += centroids[0] / 2
-    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
-    crowded = documents.copy()
-    crowded[::20] = documents[0]
-
-    def prices(given, *, sampled):
-        made = LearnedIvfRouter(16, LEAVES, 1, 0)
-        made.begin(torch.from_numpy(centroids / np.linalg.norm(centroids, axis=1, keepdims=True)))
-        settle(made, given, job(leaves_per_document=1), 0, sampled=sampled)
-        return made.cells.price_L.tolist()
-
-    assert any(prices(documents, sampled=True))
-    assert prices(documents, sampled=True) == prices(crowded, sampled=True)
-    assert prices(documents, sampled=False) != prices(crowded, sampled=False)
-
-
-def test_the_next_best_leaf_is_the_second_nearest(problem):
-    made = make_router(FLAT, problem.documents, 0)
-    made.cells.border.fill_(2.0)
-    near = np.argsort(-(problem.documents @ made.cells.centroid_LM.numpy().T), axis=1)
-    assert place(made, Encoded.of(problem.documents), 2, "next_best")[0].tolist() == near[:, :2].tolist()
 
 
 # Targets
@@ -234,7 +179,7 @@ def test_it_learns(problem, router):
 def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
     """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
     router_phase = build(problem, epochs=20)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2)[0]
 
     def found(asked):
         leaves = route_all(router_phase.router, Encoded.of(problem.queries[asked]), 3)[0].numpy()
@@ -252,7 +197,7 @@ def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
 def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, router, leaves, at_once, monkeypatch):
     monkeypatch.setattr(phase_of_routers, "MEASURED", at_once)
     router_phase = build(problem, router, leaves_per_document=leaves)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), leaves, "soar")[0]
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), leaves)[0]
     held = [{row for row, own in enumerate(leaf_NR.tolist()) if leaf in own} for leaf in range(LEAVES)]
     held += [set()] * (router_phase.router.n_leaves - LEAVES)
     logits = router_phase.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))[-1]
@@ -272,7 +217,7 @@ def test_the_first_scale_makes_answers_most_probable(problem, router, off):
     router_phase = build(problem, router)
     made, examples = router_phase.router, problem.examples()
     targets = Targets.of(examples, examples.query_QM, problem.documents, router_phase.spec, 0)
-    leaf_NR = place(made, Encoded.of(problem.documents), 2, "soar")[0]
+    leaf_NR = place(made, Encoded.of(problem.documents), 2)[0]
     before = [W.detach().clone() for W in made.W]
     with torch.no_grad():
         for W in made.W:
@@ -294,19 +239,12 @@ def test_the_first_scale_makes_answers_most_probable(problem, router, off):
         assert factor == pytest.approx(min(tried, key=loss), rel=0.05)
 
 
-def test_without_targets_the_scale_stays(problem):
-    made = make_router(FLAT, problem.documents, 0)
-    before = state_of(made)
-    fit_scale(made, Targets.none(problem.documents.shape[1]), np.zeros((len(problem.documents), 1), np.int64))
-    assert same(state_of(made), before)
-
-
 def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     router_phase = build(problem)
     rows = np.array([7, 3, 150, 0])
     log_p = router_phase.router.log_probs(router_phase.vector_TM)[-1].detach().numpy()
     targets = Targets.of(problem.examples(), problem.queries[problem.train], problem.documents, router_phase.spec, 0)
-    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2)[0]
     total = weight = 0.0
     for (target, document), own in zip(targets.pair_P2, targets.weight_P, strict=True):
         if target in rows:
@@ -330,45 +268,14 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, ro
     assert same(state(resumed), state(whole))
 
 
-def test_the_best_epoch_is_restored(problem, monkeypatch):
-    router_phase = build(problem)
-    devs = iter([0.1, 0.4, 0.9, 0.3, 0.9])
-    monkeypatch.setattr(router_phase.phase, "measure", lambda: {"dev": next(devs)})
-    router_phase.start()
-    seen = []
-    while not router_phase.ended:
-        router_phase.run_epoch()
-        seen.append([weight.detach().clone() for weight in router_phase.router.parameters()])
-    router_phase.restore_best()
-    for found, wanted, last in zip(router_phase.router.parameters(), *(seen[n] for n in (1, 3)), strict=True):
-        assert torch.equal(found, wanted)
-        assert not torch.equal(found, last)
-
-
 def test_where_documents_lie_is_not_taught(problem):
     router_phase = build(problem)
-    made = ("reach_T",)  # of what was taught
-    fixed = [name for name, _ in router_phase.router.named_buffers() if name not in made]
-    before, leaves = state(router_phase), place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    fixed = [name for name, _ in router_phase.router.named_buffers()]
+    before, leaves = state(router_phase), place(router_phase.router, Encoded.of(problem.documents), 2)[0]
     run(router_phase).restore_best()
     after = state(router_phase)
     assert all(torch.equal(before[name], after[name]) for name in fixed)
-    assert np.array_equal(place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0], leaves)
-
-
-def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
-    router_phase = build(problem, epochs=2)
-    rates, step = [], router_phase.phase.step
-
-    def noting(*given):
-        loss = step(*given)
-        rates.append(router_phase.optimizer.param_groups[0]["lr"])
-        return loss
-
-    monkeypatch.setattr(router_phase.phase, "step", noting)
-    run(router_phase)
-    assert len(rates) == 2 * -(-len(router_phase.vector_TM) // 32)
-    assert rates == pytest.approx([RATE * (1 - number / len(rates)) for number in range(len(rates))])
+    assert np.array_equal(place(router_phase.router, Encoded.of(problem.documents), 2)[0], leaves)
 
 
 # After a contrast
@@ -384,7 +291,8 @@ def dev_pairs(problem):
     return np.stack([np.arange(len(problem.dev)), problem.dev], axis=1)
 
 
-def test_the_teacher_reads_trained_vectors(problem):
+def test_the_teacher_reads_trained_vectors(problem, monkeypatch):
+    monkeypatch.setattr(phase_of_routers, "TEACHING", Teaching(epochs=4, batch_size=32, lr=RATE))
     spec = job()
     first = contrast(problem, spec, problem.examples())
     first.start()

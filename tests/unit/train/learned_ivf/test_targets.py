@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rayhier.spec.router import Teaching
+from rayhier.spec.router.learned_ivf import Teaching
 from rayhier.train.examples import Examples
-from rayhier.train.learned_ivf.targets import DOCUMENTS_A_QUERY, Targets
+from rayhier.train.learned_ivf.router_phase import DOCUMENTS_A_QUERY, Targets
 
 from ....draws import unit
 
@@ -94,19 +94,8 @@ def test_a_query_with_a_hundred_answers_weighs_as_ten(vectors):
     assert totals == {0: pytest.approx(30), 1: pytest.approx(30), 2: 3, 3: 3, 4: 3}
 
 
-def test_more_neighbours_than_documents(vectors):
-    few = vectors[0], vectors[1][:3]
-    targets = Targets.of(examples(few, [(0, 1)]), *few, Teaching(neighbours=10), 0)
-    assert Counter(targets.pair_P2[:, 0].tolist()) == {0: 4, **dict.fromkeys(range(1, Q + 3), 3)}
-
-
 def test_asked_queries_are_worth_the_same(vectors):
     targets = Targets.judged(vectors[0], np.array([(3, 8), (1, 5), (3, 2), (3, 4), (1, 0)]))
     third = pytest.approx(1 / 3)
     assert weights(targets) == {(1, 5): [0.5], (1, 0): [0.5], (3, 8): [third], (3, 2): [third], (3, 4): [third]}
     assert targets.pair_P2[:, 0].tolist() == [1, 1, 3, 3, 3]
-
-
-def test_nothing_is_what_other_workers_have():
-    targets = Targets.none(M)
-    assert (targets.vector_TM.shape, targets.pair_P2.shape, targets.weight_P.shape) == ((0, M), (0, 2), (0,))

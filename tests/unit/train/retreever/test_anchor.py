@@ -16,8 +16,8 @@ from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison
 from rayhier.train.examples import Examples
 from rayhier.train.retreever.dev import SizesMeasure
-from rayhier.train.retreever.matching import Matching
-from rayhier.train.retreever.start import start_at_random
+from rayhier.train.retreever.grow import start_at_random
+from rayhier.train.retreever.matching import MatchingPhase
 from rayhier.train.tower import HeadTower, Side
 
 N, M, D, BATCH = 40, 8, 3, 11
@@ -57,12 +57,12 @@ def made_tree(examples: Examples, similarity: Comparison) -> tuple[TreeLevels, t
     return levels, removed_S
 
 
-def matching(examples: Examples, tower: HeadTower, anchor: float) -> Matching:
+def matching(examples: Examples, tower: HeadTower, anchor: float) -> MatchingPhase:
     spec = RetreeverTraining(type="retreever")
     documents = Documents([f"d{n}" for n in range(N)], examples.document_NM)
     dev = Queries([f"q{n}" for n in range(5)], examples.query_QM[:5], {f"q{n}": {f"d{n}": 1} for n in range(5)})
     measure = SizesMeasure(dev, documents)
-    return Matching(made_tree(examples, "cosine")[0], tower, examples, spec, 0, measure, anchor=anchor)
+    return MatchingPhase(made_tree(examples, "cosine")[0], tower, examples, spec, 0, measure, anchor=anchor)
 
 
 def loss(examples: Examples, tower: HeadTower, anchor: float) -> float:
@@ -129,7 +129,7 @@ def test_a_state_measures_the_same_twice(examples: Examples, tower: HeadTower) -
     dropping = TreeLevels(NodeTree(Splits(M, D), dropout=0.5), "cosine")
     documents = Documents([f"d{n}" for n in range(N)], examples.document_NM)
     dev = Queries([f"q{n}" for n in range(5)], examples.query_QM[:5], {f"q{n}": {f"d{n}": 1} for n in range(5)})
-    phase = Matching(dropping, tower, examples, phase.spec, 0, SizesMeasure(dev, documents))
+    phase = MatchingPhase(dropping, tower, examples, phase.spec, 0, SizesMeasure(dev, documents))
     first = phase.measure()
     assert phase.measure() == first
     assert not dropping.training

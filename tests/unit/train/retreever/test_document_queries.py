@@ -6,7 +6,7 @@ import torch
 
 from rayhier.dataset.documents import Copies
 from rayhier.train.examples import Examples
-from rayhier.train.retreever.document_queries import asking, reading, with_asked
+from rayhier.train.retreever.grow import asking, reading, with_asked
 
 N, PASSAGES = 60, 4
 NONE = np.zeros(0, np.int64)

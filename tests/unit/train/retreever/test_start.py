@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from rayhier.model.retreever import Splits, Trunk, deviations
-from rayhier.train.retreever.start import (
+from rayhier.train.retreever.grow import (
     principal,
-    sizes,
     start_at_directions,
     start_at_random,
     start_between_halves,
@@ -54,13 +53,6 @@ def test_the_first_directions_lead_and_bases_keep_inner_products(vectors):
     torch.testing.assert_close(basis @ basis.T, torch.eye(M), atol=1e-4, rtol=0)
 
 
-def test_principal_directions_are_orthogonal_and_the_widest_first(vectors):
-    axes = principal(vectors, 0).numpy()
-    np.testing.assert_allclose(axes @ axes.T, np.eye(M), atol=1e-5)
-    spread = (vectors @ axes.T).std(axis=0)
-    assert (np.diff(spread) <= 1e-6).all()
-
-
 def test_halves_part_the_documents(vectors):
     splits = Splits(M, D)
     start_between_halves(splits, vectors, 0)
@@ -69,8 +61,3 @@ def test_halves_part_the_documents(vectors):
     nearer = vectors @ (centroids[0] - centroids[1]) > 0
     assert (nearer == left.numpy()).mean() > 0.8
     assert 0.2 < left.float().mean() < 0.8
-
-
-@pytest.mark.parametrize(("dimension", "wanted"), [(3, [2, 3]), (8, [2, 4, 8]), (12, [2, 4, 8, 12])])
-def test_sizes_double_up_to_the_whole(dimension, wanted):
-    assert sizes(dimension) == wanted

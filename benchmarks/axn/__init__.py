@@ -1,1 +1,0 @@
-"""Cross-encoder search within a budget, beside its controls: `make bench-axn`."""

@@ -1,1 +1,0 @@
-"""HCE beside contrast and its own ablations: encoders, and what they find by exact search."""

@@ -1,1 +1,0 @@
-"""rayhier in other projects' own runners: ann-benchmarks, big-ann-benchmarks."""

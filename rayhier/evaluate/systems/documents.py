@@ -1,0 +1,142 @@
+"""The documents that baselines compare: ids, and vectors in a mapped file; exact search over them.
+
+Shapes: N documents (or passages), M embedding size, Q queries.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.arrays import Bools, Floats, Values
+from rayhier.dataset.documents import read_vectors, result_numbers
+from rayhier.dataset.holdout import Holdout, holdout_size
+from rayhier.dataset.ranking import Ranking
+from rayhier.evaluate.alone import seconds_of
+from rayhier.search.segment.exact import exact
+from rayhier.search.segment.filter import matching
+from rayhier.spec.filter import Filter, fields_of
+from rayhier.storage import columns, files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.leaf_map import BUILT, LeafMap
+from rayhier.storage.paths import locate
+
+
+class BaselineDocuments:
+    """Documents (or passages) of a corpus: ids, vectors [n, m], and which of them are searched."""
+
+    def __init__(
+        self, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, match_N: Bools | None = None
+    ) -> None:
+        """Take documents; only those marked in `match_N` [n], None: all, are searched."""
+        self.doc_ids, self.result_ids, self.vector_NM, self.match_N = doc_ids, result_ids, vector_NM, match_N
+        self.result_N = result_numbers(doc_ids, result_ids)
+        self._built: Any = None
+        """A baseline over all documents, with a method `rank` and, if it is timed, `alone`."""
+
+    @classmethod
+    def of_vectors(cls, corpus: str, vectors: str, where: Filter | None = None) -> Self:
+        """Load the base vectors of a corpus from the folders of both artifacts.
+
+        With a filter `where`, load the fields that it reads too. ValueError where the files have other documents.
+        """
+        texts, base = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
+        names, fields = base.names("documents/"), [] if where is None else sorted(fields_of(where))
+
+        def read(name: str) -> pa.Table:
+            table = read_vectors(texts, base, name)
+            read_fields = columns.read([texts.path(name)], ["doc_id", *fields]) if fields else table
+            if not read_fields["doc_id"].equals(table["doc_id"]):
+                raise ValueError(f"{corpus}: not the documents of the vectors artifact in the same order")
+            return _with(table, read_fields.select(fields))
+
+        count = sum(files.read_metadata(base.path(name)).num_rows for name in names)
+        return cls._of(map(read, names), count, where)
+
+    @classmethod
+    def of_index(cls, index: str, where: Filter | None = None) -> Self:
+        """Load the documents of a published index, as it was built, each once; with a filter, its fields too."""
+        leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
+        fields = [] if where is None else sorted(fields_of(where))
+
+        def read(number: int) -> pa.Table:
+            shard = leaf_map.manifest.shards[number]
+            key = leaf_map.key(shard)
+            table = leaf_map.read(shard, list(dict.fromkeys(["doc_id", key, "rank", "vector", *fields])))
+            table = table.filter(pc.equal(table["rank"], 0))
+            named = pa.table({"doc_id": table["doc_id"], "result_id": table[key], "vector": table["vector"]})
+            return _with(named, table.select(fields))
+
+        return cls._of(map(read, range(len(leaf_map.manifest.shards))), leaf_map.manifest.documents, where)
+
+    @classmethod
+    def _of(cls, tables: Iterable[pa.Table], count: int, where: Filter | None) -> Self:
+        """Join tables of `count` rows; their vectors go to a file that has no name, so that memory need not hold it."""
+        vector_NM, begin, rows = np.zeros((0, 0), np.float32), 0, list[pa.Table]()
+        for table in tables:
+            part_NM = columns.matrix(table["vector"])
+            if not rows and count:
+                with tempfile.TemporaryFile() as file:  # the mapping outlives the file's name and handle
+                    vector_NM = np.asarray(np.memmap(file, np.float32, "w+", shape=(count, part_NM.shape[1])))
+            vector_NM[begin : begin + len(part_NM)] = part_NM
+            begin += len(part_NM)
+            rows.append(table.drop_columns(["vector"]))
+        joined = pa.concat_tables(rows)
+        ids, results = (joined[name].combine_chunks() for name in ("doc_id", "result_id"))
+        return cls(ids, results, vector_NM, None if where is None else matching(joined, where))
+
+    def counts(self) -> tuple[int, int]:
+        every = len(self.doc_ids)
+        return every, every if self.match_N is None else int(self.match_N.sum())
+
+    def judged(self, names: Sequence[str]) -> set[str]:
+        """Return the ids, among `names`, of the results that are searched."""
+        asked = pa.array(names, pa.string())
+        return set(asked.filter(pc.is_in(asked, self._searched()[1])).to_pylist())
+
+    def exact(self, query_QM: Floats, k: int) -> Ranking:
+        """Rank the best k results of each query [q, m] by scores of all documents that are searched."""
+        doc_ids, result_ids, vector_NM = self._searched()
+        return exact(query_QM, vector_NM, doc_ids, result_ids, k)
+
+    def _searched(self) -> tuple[pa.Array, pa.Array, Floats]:
+        if self.match_N is None:
+            return self.doc_ids, self.result_ids, self.vector_NM
+        is_searched = pa.array(self.match_N)
+        return self.doc_ids.filter(is_searched), self.result_ids.filter(is_searched), self.vector_NM[self.match_N]
+
+    def holdout(self) -> Holdout:
+        """Hold out documents to serve as dev queries: a tenth, at most 1,000, those first by a hash of the id."""
+        return Holdout.of(self.doc_ids, self.result_ids, self.vector_NM, holdout_size(len(self.doc_ids)))
+
+    def sample(self, most: int, seed: int) -> Floats:
+        """Return at most `most` vectors [n, m]: all, or a random sample."""
+        n, generator = len(self.doc_ids), np.random.default_rng(seed)
+        if n <= most:
+            return self.vector_NM
+        return self.vector_NM[np.sort(generator.choice(n, most, replace=False, shuffle=False))]
+
+    def build(self, make: Callable[..., object], *arguments: Any) -> None:
+        """Build a baseline, `make(self, *arguments)`, in place of the one before."""
+        self.release()
+        self._built = make(self, *arguments)
+
+    def release(self) -> None:
+        self._built = None
+
+    def rank(self, query_QM: Floats, width: int, k: int) -> Ranking:
+        ranking: Ranking = self._built.rank(query_QM, width, k)
+        return ranking
+
+    def seconds(self, query_QM: Floats, width: int, k: int) -> Values:
+        """Measure the seconds [q] that each query [q, m] takes alone, on one core."""
+        return seconds_of(self._built.alone, [(query_M[None], width, k) for query_M in query_QM])
+
+
+def _with(table: pa.Table, fields: pa.Table) -> pa.Table:
+    for name in fields.column_names:
+        table = table.append_column(name, fields[name])
+    return table

@@ -1,0 +1,145 @@
+"""The index itself as a system to measure, opened and searched as every search does."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, Self
+
+import numpy as np
+
+from rayhier.arrays import Values
+from rayhier.dataset.ranking import Ranking, stacked
+from rayhier.evaluate.alone import seconds_of, timed_rows
+from rayhier.evaluate.curve import System, beams
+from rayhier.evaluate.workers import HeldObjects
+from rayhier.model.encoded import Encoded
+from rayhier.search.request.calibration import Calibration
+from rayhier.search.request.model import Model
+from rayhier.search.request.routes import find_routes
+from rayhier.search.retrieve import Scan
+from rayhier.search.snapshot import Snapshot
+from rayhier.spec import JobSpec
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.leaf_map import BUILT, LeafMap
+from rayhier.storage.paths import locate
+
+TOGETHER = 1_024
+"""Most queries that are searched together."""
+
+
+class IndexSearch:
+    """All of an index as it was built, opened, and a share of the queries."""
+
+    def __init__(self, snapshot: Snapshot, texts: Sequence[str], encoded: Encoded, k: int) -> None:
+        """Take queries as texts, and encoded as the model does; `k` is the number of results of each."""
+        self._snapshot, self._texts, self._encoded, self._k = snapshot, texts, encoded, k
+        self._where = snapshot.spec.measured
+
+    @classmethod
+    def open(
+        cls,
+        spec: dict[str, Any],
+        model: str,
+        index: str,
+        read: Mapping[str, str],
+        texts: Sequence[str],
+        encoded: Encoded,
+        k: int,
+    ) -> Self:
+        """Open a model and an index by their folders; `read` are folders of what searches read further, by kind."""
+        job, trained = JobSpec.model_validate(spec), Artifact.open(locate(model))
+        leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
+        opened = {kind: Artifact.open(locate(folder)) for kind, folder in read.items()}
+        chosen = Calibration.open(opened["calibration"]) if job.chooses_beam and "calibration" in opened else None
+        snapshot = Snapshot(job, leaf_map, Model.open(trained, job, calibration=chosen), opened)
+        return cls(snapshot, texts, encoded, k)
+
+    def scan(self, beam: int) -> Ranking:
+        """Rank each query's best results in exactly `beam` leaves."""
+        return stacked([self._scanned(rows, beam) for rows in self._batches()])
+
+    def search(self, beam: int) -> Ranking:
+        """Rank each query's best results as the spec searches from `beam` leaves on: with a filter it may visit more.
+
+        By a level of a tree, with a beam of 0.
+        """
+        rankings = []
+        for rows in self._batches():
+            encoded = self._encoded[rows]
+            request = self._snapshot.rules.request(encoded.numpy, self._k, beam or None, self._where)
+            rankings.append(self._snapshot.retrieve(replace(request, needs="ids"), encoded).ranking)
+        return stacked(rankings)
+
+    def seconds(self, beam: int) -> Values:
+        """Measure the seconds [n] that some of the queries take alone, on one core."""
+        timed = timed_rows(len(self._texts)).tolist()
+        return seconds_of(self._scanned, [(slice(row, row + 1), beam) for row in timed])
+
+    def served(self, mode: str | None, budget: int | None) -> tuple[Ranking, float]:
+        """Rank each query's best results from its text, as a server does, and return the seconds that this took.
+
+        A budget of 0 re-ranks nothing.
+        """
+        self._snapshot.model.load()
+        began, spends = time.perf_counter(), None if self._snapshot.reranker is None else budget
+        rankings = []
+        for rows in self._batches():
+            texts, rules = self._texts[rows], self._snapshot.rules
+            request = rules.request(texts, self._k, filter=self._where, mode=mode, budget=spends)
+            rankings.append(self._snapshot.retrieve(request).ranking)
+        return stacked(rankings), time.perf_counter() - began
+
+    def _batches(self) -> list[slice]:
+        return [slice(begin, begin + TOGETHER) for begin in range(0, len(self._texts), TOGETHER)]
+
+    def _scanned(self, rows: slice, beam: int) -> Ranking:
+        routes = find_routes(self._snapshot.model, self._encoded[rows], beam)
+        scan = Scan(routes.encoded.numpy, routes.leaves_QB, self._k, self._where, "ids")
+        ranking: Ranking = self._snapshot.reply(scan).parts[0]
+        return ranking
+
+
+def index_system(name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int) -> System:
+    """Make a system of an index over its leaves; routing costs the router's multiply-adds, as dot products."""
+    router = model.router
+    return System(
+        name,
+        documents,
+        beams(router.n_leaves),
+        lambda beam: stacked(searches.call(IndexSearch.scan, beam)),
+        lambda beam: router.multiply_adds(beam) / dimension,
+        lambda beam: np.concatenate(searches.call(IndexSearch.seconds, beam)),
+    )
+
+
+def as_searched(system: System, searches: HeldObjects[IndexSearch]) -> System:
+    """Return the system of an index as its spec searches with a filter: visiting more leaves if few documents match.
+
+    Routing costs as much as that of the first leaves.
+    """
+    return replace(system, rank=lambda beam: stacked(searches.call(IndexSearch.search, beam)), seconds=None)
+
+
+def level_system(
+    name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int, listed: int
+) -> System:
+    """Make a system that compares all documents by a level of ReTreever's tree, and scores `listed` results again.
+
+    It has a single point. Its cost is the tree, the numbers of the level, and the scores of the shortlist.
+    """
+    similarity, tree = model.flat_similarity, model.tree
+    if similarity is None:
+        raise ValueError("similarity: got none; allowed: that of a spec that searches by a level")
+
+    @cache
+    def rank(_: int) -> Ranking:
+        return stacked(searches.call(IndexSearch.search, 0))
+
+    def routing(results: int) -> float:
+        # A row that is scored again counts as one product of vectors; by the deepest level it takes another number.
+        again = 2**tree.levels / dimension - 1 if similarity.again == "level" else 0.0
+        level = (tree.multiply_adds(1) + documents * 2**similarity.level) / dimension
+        return float(level + again * rank(results).scanned_Q.mean())
+
+    return System(name, documents, [listed], rank, routing)

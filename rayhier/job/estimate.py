@@ -1,0 +1,226 @@
+"""Estimate how long a stage takes, before the job runs.
+
+Time is an amount of work / (rate x devices), and the start of processes. A rate that a run measured on this machine
+(`rates.py`) takes the place of the table's. The table was measured in November 2026 on two shared cores (AMD EPYC,
+AVX512-BF16, no AMX) with all-MiniLM-L6-v2. Its rates of a GPU are reckoned. It tells hours from days.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rayhier.spec import JobSpec
+from rayhier.spec.cluster import TrainWorkers
+from rayhier.spec.cluster import Workers as StageWorkers
+from rayhier.spec.cross_encoder import GROUPS, MOST_PAIRS
+from rayhier.spec.encoder import ENOUGH, FOLDS
+from rayhier.spec.search import MOST_QUERIES
+from rayhier.spec.train import QueryModel
+from rayhier.spec.train.common import MOST_DOCUMENTS
+
+Workers = StageWorkers | TrainWorkers
+RATES = {
+    "corpus": ("documents", 20e3),  # read, checked, written
+    "generate": ("pairs", 20e3),  # read from a file
+    "train": ("texts", 6e3),  # a pair, or a document that gets a leaf, by head and router with 1,000 leaves
+    "index": ("documents", 10e3),  # routed to 1,000 leaves, sorted, written
+    "factors": ("scores", 100e3),
+    "calibrate": ("comparisons", 30e6),  # of a query and a document
+    "evaluate": ("comparisons", 500e3),  # for each system, whose curve has some twenty beams
+}
+"""Unit of a stage's work, and how much of it one core does in a second. Other work is tokens, at the rates below."""
+FLOPS = {("core", False): 150e9, ("core", True): 60e9, ("GPU", False): 140e12, ("GPU", True): 17e12}
+"""FLOP/s of a device that passes tokens through a transformer: in float32 (True), or in bfloat16."""
+TOKENISED = {"core": 100e3, "GPU": 500e3}
+"""Most tokens a second of a device, however small the transformer: texts are tokenised first."""
+START = 10.0
+"""Seconds that the processes of a stage need to start. A stage tells its rate if it took twice as long."""
+BYTES_A_TOKEN = 4
+"""Bytes of text that make one token, about."""
+DEV_PAIRS = 200 * 50
+"""Most pairs that a cross-encoder reads when it is measured on dev queries: 200 queries, 50 documents for each."""
+BACKWARD = 3
+"""A training step takes about as long as three forward passes."""
+DEV = 0.1
+"""Share of the train queries that dev is cut from."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Amounts that a job processes, from which time and memory are estimated: counts, exact or estimated."""
+
+    documents: int
+    """Number of rows of the corpus: documents or passages."""
+    document_bytes: float
+    """Mean bytes of a row's text."""
+    queries: int
+    query_bytes: float
+    """Mean bytes of a query's text."""
+    pairs: int
+    """Number of pairs of a query and its answer to train on, judged or generated; 0 if documents serve as queries."""
+    measured: int
+    """Number of judgements of the split on which the index is evaluated."""
+    parameters: int
+    """Number of parameters of the encoder's transformer without embeddings, which is the multiply-adds of one token."""
+    dimension: int
+    """Size of a text's vector, m."""
+    generated: int = 0
+    """Number of pairs of a generated query and a document."""
+    generator: int = 0
+    """Number of parameters, without embeddings, of the model that writes queries; 0 if no model writes queries."""
+    reader: int = 0
+    """Number of parameters, without embeddings, of the cross-encoder; 0 without one."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    amount: float
+    unit: str
+    rate: float
+    """Amount that one device works off in a second."""
+    devices: float
+    device: str = "core"
+    of: str = ""
+    """What the rate depends on, for rates that were measured."""
+    is_measured: bool = False
+    """True if a run on this machine measured the rate."""
+
+    @property
+    def seconds(self) -> float:
+        return START + self.amount / (self.rate * self.devices)
+
+    def measured(self, seconds: float) -> float | None:
+        """Return the rate of a run that took so many seconds; None if they do not tell it from the start."""
+        return None if seconds < 2 * START or not self.amount else self.amount / (seconds - START) / self.devices
+
+
+def stage_cost(stage: str, spec: JobSpec, work: Work, rates: Mapping[str, float] | None = None) -> Cost:
+    """Estimate the time of one run of a stage, by measured rates where there are any.
+
+    Stages train and index run once for each seed.
+    """
+    cost = _cost(stage, spec, work)
+    kind = f"{cost.unit} {cost.of} on a {cost.device}"
+    own = f"train {spec.train.type} {spec.encoder.train}: {kind}" if stage == "train" else f"{stage}: {kind}"
+    rate = next((rates[of] for of in (own, f"embed: {kind}") if rates and of in rates), None)
+    return replace(cost, of=own, rate=rate or cost.rate, is_measured=rate is not None)
+
+
+def _cost(stage: str, spec: JobSpec, work: Work) -> Cost:
+    cluster, encoding = spec.cluster, spec.encoder.precision
+    texts = work.documents * tokens(spec, work.document_bytes)
+    match stage:
+        case "generate" if isinstance(model := spec.train.generation, QueryModel):
+            written = work.generated * model.new_tokens
+            read = work.generated / model.per_document * min(model.max_length, 2 + work.document_bytes / BYTES_A_TOKEN)
+            return _passed(spec, read + written, work.generator // 2, cluster.embed, "float32")
+        case "embed":
+            queries = (work.queries + work.generated) * tokens(spec, work.query_bytes)
+            count = texts + queries + drawn_tokens(spec, work)
+            return _passed(spec, count, work.parameters, cluster.embed, encoding)
+        case "test":
+            count = work.measured * tokens(spec, work.query_bytes)
+            return _passed(spec, count, work.parameters, cluster.evaluate, encoding)
+        case "cross_encoder":
+            return _read(spec, work, _training_pairs(spec, work), cluster.train)
+        case "scores":
+            return _read(spec, work, spec.scores.pairs(work.documents) if spec.scores else 0, cluster.scores)
+        case "train":
+            return _training(spec, work)
+        case "index" if spec.encodes_again:
+            return _passed(spec, texts, work.parameters, cluster.index, encoding)
+        case "calibrate" if spec.chooses_beside:
+            return _read(spec, work, DEV_PAIRS, cluster.evaluate)
+        case "evaluate" if (rerank := spec.search.reranking) is not None:
+            pairs = len(spec.evaluate.seeds) * work.measured * rerank.budget
+            return _read(spec, work, pairs, cluster.evaluate)
+        case "evaluate":
+            systems = 1 + len(spec.evaluate.baselines)
+            count = len(spec.evaluate.seeds) * work.measured * work.documents * systems
+            return _counted(stage, count, cluster.evaluate, " ".join(spec.evaluate.baselines))
+        case "factors" if spec.factors is not None:
+            pairs = spec.scores.pairs(work.documents) if spec.scores else 0
+            return _counted(stage, spec.factors.passes(pairs) * pairs, cluster.train, spec.factors.vectors)
+        case "calibrate":
+            return _counted(stage, min(work.queries, MOST_QUERIES) * work.documents, cluster.evaluate)
+        case "index":
+            return _counted(stage, work.documents, cluster.index, spec.router.type)
+        case "generate":
+            return _counted(stage, work.generated, TrainWorkers())
+        case _:
+            return _counted(stage, work.documents, cluster.corpus, spec.corpus.type)
+
+
+def _counted(stage: str, amount: float, workers: Workers, of: str = "") -> Cost:
+    unit, rate = RATES[stage]
+    return Cost(amount, unit, rate, workers.workers * workers.cpus, of=of)
+
+
+def _passed(spec: JobSpec, amount: float, parameters: int, workers: Workers, precision: str) -> Cost:
+    device = "GPU" if workers.gpus and spec.encoder.device != "cpu" else "core"
+    rate = min(TOKENISED[device], FLOPS[device, precision == "float32"] / (2 * max(1, parameters)))
+    devices = workers.workers * (workers.gpus if device == "GPU" else workers.cpus)
+    return Cost(amount, "tokens", rate, devices, device, f"{parameters} {precision}")
+
+
+def _read(spec: JobSpec, work: Work, pairs: float, workers: Workers) -> Cost:
+    if (reads := spec.cross_encoder) is None:
+        return Cost(0, "tokens", 1, 1)
+    each = min(reads.max_length, 3 + (work.query_bytes + work.document_bytes) / BYTES_A_TOKEN)
+    return _passed(spec, pairs * each, work.reader, workers, reads.precision)
+
+
+def _training_pairs(spec: JobSpec, work: Work) -> float:
+    if spec.cross_encoder is None or (train := spec.cross_encoder.train) is None:
+        return DEV_PAIRS
+    groups = min(max(0, work.pairs - work.generated - (spec.scores.judged if spec.scores else 0)), MOST_PAIRS)
+    return DEV_PAIRS * (1 + train.epochs) + BACKWARD * train.epochs * groups * (1 + GROUPS.wrong)
+
+
+def _training(spec: JobSpec, work: Work) -> Cost:
+    """The cost of all training phases: tokens if texts are encoded again, else texts that head and router read."""
+    train, documents = spec.train, min(work.documents, MOST_DOCUMENTS)
+    phases, pairs = spec.phases(work.pairs, documents), work.pairs or documents
+    times = {name: epochs * (_trainings(spec, work) if name == "encoder" else 1) for name, epochs in phases.items()}
+    if spec.encodes_again:
+        document, query = tokens(spec, work.document_bytes), tokens(spec, work.query_bytes)
+        epochs = sum(count for name, count in times.items() if name != "router")
+        measured = 2 * epochs / train.between(max(1, max(phases.values(), default=1)))  # on dev, and mining
+        count = BACKWARD * epochs * pairs * (2 * document + query) + measured * documents * document
+        return _passed(spec, count, work.parameters, spec.cluster.train, spec.encoder.precision)
+    taught = spec.router.targets(work.pairs, documents)
+    count = documents + sum(epochs * (taught if name == "router" else pairs) for name, epochs in times.items())
+    return _counted("train", count, spec.cluster.train, spec.router.type)
+
+
+def _trainings(spec: JobSpec, work: Work) -> int:
+    """Count the trainings of the encoder: one, and one for each fold that decides by train queries if it is kept."""
+    few = work.pairs > 0 and DEV * work.pairs < ENOUGH
+    if not spec.trains_encoder_alone or spec.encoder.adopt == "always" or not few:
+        return 1
+    return 1 + min(FOLDS, math.ceil(ENOUGH * FOLDS / work.pairs))
+
+
+def reranking_seconds(spec: JobSpec, work: Work) -> float:
+    """Estimate the seconds of one process of stage evaluate to re-rank one query; 0 if the spec re-ranks nothing."""
+    rerank = spec.search.reranking
+    if rerank is None:
+        return 0.0
+    cost = _read(spec, work, rerank.budget, spec.cluster.evaluate.model_copy(update={"workers": 1}))
+    return cost.amount / (cost.rate * cost.devices)
+
+
+def tokens(spec: JobSpec, mean_bytes: float) -> float:
+    """Estimate the mean number of tokens of texts of `mean_bytes` bytes, each cut at the encoder's `max_length`."""
+    return min(spec.encoder.max_length, 2 + mean_bytes / BYTES_A_TOKEN)
+
+
+def drawn_tokens(spec: JobSpec, work: Work) -> float:
+    """Estimate the tokens of all pseudo-queries (titles and spans of documents); 0 if the training uses none."""
+    draws = spec.train.draws
+    if draws is None:
+        return 0.0
+    title = tokens(spec, work.query_bytes) if draws.has_titles else 0.0
+    length = tokens(spec, work.document_bytes)
+    spans = draws.spans * draws.length if draws.has_spans and length > draws.length else 0
+    return work.documents * (title + spans)

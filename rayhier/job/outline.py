@@ -1,0 +1,142 @@
+"""Print the plan of a job as text: steps, folders, sizes, hours, the size of serving, the total, and notes."""
+
+import os
+from collections.abc import Collection
+
+from rayhier.corpus import questions, sources, tables
+from rayhier.job import rates
+from rayhier.job.estimate import Cost, reranking_seconds, stage_cost
+from rayhier.job.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, beside_rows, size_of
+from rayhier.job.sizes import BUSY, RATE, deployments, stage_memory
+from rayhier.spec import JobSpec
+from rayhier.spec.corpus import FileCorpus
+from rayhier.storage.model_folder import weight_files
+
+NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search"
+
+
+def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> str:
+    """Format a plan as text: a line for each step, its amount of work, rate and hours; serving; total; notes.
+
+    Rates are those that runs measured on this machine, or else the table's.
+    The state "to do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
+    """
+    to_do = [step for step in plan.steps if step.stage in stages and (fresh or not step.is_published)]
+    removed = plan.made_of(to_do) if fresh else []
+
+    def state(step: Step) -> str:
+        if step in to_do:
+            return "to do"
+        return "removed" if step in removed else "published" if step.is_published else "left out"
+
+    known = plan.source.rows if plan.spec.corpus.passages is None else None
+    documents = plan.source.rows or ASSUMED_DOCUMENTS
+    about = f"{documents:,}" if known else f"about {documents:,}" if plan.source.rows else f"perhaps {documents:,}"
+    lines = [
+        f"{plan.spec.name}: {about} documents, {plan.spec.leaves(documents):,} leaves, workdir {plan.workdir}",
+        f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
+    ]
+    known_rates = rates.load() if is_here(plan.spec) else {}
+    costs = {step.stage: stage_cost(step.stage, plan.spec, plan.work, known_rates) for step in plan.steps}
+    for step in plan.steps:
+        place, room, cost = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}", costs[step.stage]
+        hours = f"{_worked(cost):<48}  estimated {_time(cost.seconds):>7}"
+        lines.append(f"  {step.title:<16} {place:<26} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
+    lines += _serving(plan)
+    size, seconds = sum(step.bytes for step in to_do), sum(costs[step.stage].seconds for step in to_do)
+    lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)}")
+    return "\n".join([*lines, *notes(plan)])
+
+
+def is_here(spec: JobSpec) -> bool:
+    """Return True if the job runs on this machine, not on a cluster elsewhere."""
+    elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "auto", "local")
+    return spec.cluster.address in ("auto", "local") and not (spec.cluster.address == "auto" and elsewhere)
+
+
+def _worked(cost: Cost) -> str:
+    where = "measured here" if cost.is_measured else "from a table"
+    return f"{_short(cost.amount)} {cost.unit}, {_short(cost.rate)}/s a {cost.device} {where}"
+
+
+def _short(count: float) -> str:
+    """A number of three digits as text, for instance 1.43M."""
+    thousands = 0
+    while count >= 999.5 and thousands < len("kMG"):
+        count, thousands = count / 1000, thousands + 1
+    return f"{count:.3g}{' kMG'[thousands].strip()}"
+
+
+def notes(plan: Plan) -> list[str]:
+    """List notes about valid settings that may surprise: skipped stages, assumed sizes, extra rows, full scans."""
+    lines = [] if plan.evaluates else [NOT_EVALUATED]
+    if plan.source.rows is None:
+        lines.append(f"corpus: its size is unknown until it is read; this plan assumes {ASSUMED_DOCUMENTS:,} documents")
+    documents = plan.source.rows or ASSUMED_DOCUMENTS
+    if plan.spec.leaves_per_document > 1:
+        index, rows = next(step for step in plan.steps if step.stage == "index"), plan.spec.rows_per_document
+        beside = beside_rows(plan.spec, plan.work)
+        lines.append(
+            f"index.leaves_per_document: {rows:g} rows a document in the leaf map: "
+            f"{size_of(index.bytes)} instead of {size_of((index.bytes - beside) / rows + beside)} with one row"
+        )
+    leaves = plan.spec.leaves(documents)
+    beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
+    if beam >= leaves and plan.spec.search.recall is None:
+        lines.append(
+            f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
+        )
+    return lines + _splits(plan) + _reading(plan) + _too_large(plan)
+
+
+def _splits(plan: Plan) -> list[str]:
+    """Return warnings about queries in two splits, counted in the source's files, or else by the stage test."""
+    if isinstance(plan.spec.corpus, FileCorpus):
+        read = questions.read(sources.reader(plan.spec.corpus), None)
+        return tables.notes({"asked_before": read.asked_before()})
+    test = plan.step("test").place.published() if plan.evaluates else None
+    return [] if test is None else tables.notes(test.record.counts)
+
+
+def _reading(plan: Plan) -> list[str]:
+    """Notes on the pairs that a cross-encoder reads: ahead of searches, and for a query."""
+    lines, documents = [], plan.source.rows or ASSUMED_DOCUMENTS
+    if plan.spec.scores is not None:
+        lines.append(f"scores: {plan.spec.scores.pairs(documents):,} pairs are scored ahead of any search")
+    rerank = plan.spec.search.reranking
+    if rerank is not None:
+        seconds = reranking_seconds(plan.spec, plan.work)
+        lines.append(f"search.rerank: a query reads {rerank.budget:,} pairs, about {seconds:.2g} s of a process")
+    return lines
+
+
+def _serving(plan: Plan) -> list[str]:
+    folders = [plan.model.path, *([plan.cross_encoder.path] if plan.cross_encoder else [])]
+    weights = [sum(file.stat().st_size for file in weight_files(folder)) for folder in folders]
+    lines = [f"serving, a core a replica, {RATE:g} queries a second at {BUSY:.0%} of what replicas answer:"]
+    for deployment in deployments(plan.spec, plan.work, weights[0], weights[-1]):
+        count = deployment.replicas()
+        lines.append(
+            f"  {deployment.name:<14} about {size_of(deployment.memory):>6}  {deployment.rate:>6.3g} queries/s  "
+            f"{count:,} replica{'s' if count > 1 else ''}"
+        )
+    return lines
+
+
+def _too_large(plan: Plan) -> list[str]:
+    """Warnings for stages with a process that may not fit this machine's memory; none if the cluster is remote."""
+    if not is_here(plan.spec):
+        return []
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needs = {step.stage: stage_memory(step.stage, plan.spec, plan.work) for step in plan.steps}
+    return [
+        f"warning: {stage}: one process needs about {size_of(needed)} of memory, but this machine has {size_of(has)}"
+        for stage, needed in needs.items()
+        if needed > has
+    ]
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

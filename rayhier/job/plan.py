@@ -1,0 +1,460 @@
+"""Turn a spec into ordered steps, each with its inputs, and the place and size of its artifact.
+
+A plan needs no cluster. Missing inputs, and jobs that cannot fit, are refused here.
+"""
+
+import hashlib
+import importlib.util
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from rayhier.job.estimate import Work
+from rayhier.job.sizes import drawn_rows
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.cluster import TrainWorkers, Workers
+from rayhier.spec.cross_encoder import CHOSEN_DEPTH
+from rayhier.spec.index import BYTES
+from rayhier.spec.search import MOST_QUERIES
+from rayhier.spec.train import QueryModel
+from rayhier.storage import cross_encoder_folder, current, model_folder, pair_source, source, workdir
+from rayhier.storage.artifact import Artifact, Kind, Place
+from rayhier.storage.cross_encoder_folder import CrossEncoderFolder, published_pairs
+from rayhier.storage.model_folder import ModelFolder, matrices
+from rayhier.storage.model_layout import read_layout
+from rayhier.storage.pair_source import PairSource
+from rayhier.storage.paths import Location
+from rayhier.storage.remote import Remote
+from rayhier.storage.source import Source
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in run.py, its hours in estimate.py."""
+
+    kind: Kind
+    """Kind of the artifact that the stage makes."""
+    code: int
+    """Version of the stage's code, a part of fingerprints: raised when the same input gives another result."""
+    workers: str
+    """Field of `cluster` with the stage's processes."""
+
+
+STAGES = {
+    "corpus": Stage("corpus", 4, "corpus"),
+    "generate": Stage("generated", 1, "embed"),
+    "embed": Stage("vectors", 1, "embed"),
+    "test": Stage("test", 2, "evaluate"),
+    "cross_encoder": Stage("cross_encoder", 2, "train"),
+    "scores": Stage("scores", 1, "scores"),
+    "train": Stage("model", 12, "train"),
+    "index": Stage("index", 6, "index"),
+    "factors": Stage("factors", 2, "train"),
+    "calibrate": Stage("calibration", 7, "evaluate"),
+    "evaluate": Stage("evaluate", 12, "evaluate"),
+}
+"""Stages by name, in the order of a run."""
+HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
+"""Split that may be evaluated -> kind of the artifact that has its queries and judgements."""
+PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
+"""Fields with the place of a corpus. Fingerprints leave them out and cover the content instead."""
+ASSUMED_DOCUMENTS = 5_000
+"""Documents assumed where the source's size is unknown until it is read."""
+BYTES_A_DOCUMENT = 1_500
+BYTES_A_QUERY = 50
+BYTES_A_PAIR = 20
+BYTES_A_POSITION = 4
+COUNTED = 0.3
+"""Bytes of a document's postings, as a share of those of its text."""
+BYTES_A_SCORE = 12
+"""Bytes of a scored pair: its ids repeat, and are stored once."""
+REPORT_BYTES = 10_000_000
+
+
+@dataclass(frozen=True)
+class Step:
+    stage: str
+    kind: Kind
+    place: Place
+    inputs: dict[str, str]
+    """Kind of each input (for evaluate: kind.seed) -> its fingerprint."""
+    resources: str
+    bytes: int
+    """Expected size of the artifact."""
+    seed: int | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything the artifact depends on; its folder has this name."""
+        return self.place.folder.name
+
+    @property
+    def is_published(self) -> bool:
+        try:
+            return self.place.published() is not None
+        except InputError:
+            return False
+
+    @property
+    def title(self) -> str:
+        return self.stage if self.seed is None else f"{self.stage} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    spec: JobSpec
+    workdir: Location
+    source: Source
+    model: ModelFolder
+    pairs: PairSource | None = None
+    """Source of generated pairs; None without `train.generated`."""
+    cross_encoder: CrossEncoderFolder | None = None
+    """The cross-encoder's folder; None without `cross_encoder`."""
+    steps: list[Step] = field(default_factory=list)
+
+    def step(self, kind: Kind, seed: int | None = None) -> Step:
+        """Find the step that makes a kind of artifact, for `seed` where the kind is made once for each seed."""
+        return next(step for step in self.steps if step.kind == kind and step.seed == seed)
+
+    def made_of(self, to_make: Sequence[Step]) -> list[Step]:
+        """List published steps, outside `to_make`, that were made of a model in it, which keeps its fingerprint."""
+        gone = {step.fingerprint for step in to_make if step.stage == "train"}
+        steps: list[Step] = []
+        for step in self.steps:
+            if step not in to_make and step.is_published and gone & set(step.inputs.values()):
+                gone.add(step.fingerprint)
+                steps.append(step)
+        return steps
+
+    @cached_property
+    def work(self) -> Work:
+        return _work(self)
+
+    @property
+    def report(self) -> Artifact | None:
+        """The published evaluation; None where it is not published yet or the corpus has no judgements."""
+        return self.step("evaluate").place.published() if self.evaluates else None
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        lacking = {
+            "generate": ("train.generated", self.pairs is None),
+            "calibrate": (
+                "search.hybrid.weight auto, cross_encoder.beside auto, or search.beam auto or a recall",
+                not self.spec.calibrates,
+            ),
+        }
+        return {stage: key for stage, (key, lacks) in lacking.items() if lacks}
+
+    @property
+    def evaluates(self) -> bool:
+        """Return True if the corpus has judgements, or may have them (unknown until it is read)."""
+        return self.spec.corpus.names_judgements
+
+
+def make_plan(spec: JobSpec) -> Plan:
+    """Check corpus, model and workdir and plan the steps; InputError where any is missing or the job cannot fit."""
+    place = workdir.find(spec.workdir)
+    current.check_format(place)
+    described = source.describe(spec.corpus)
+    generation = spec.train.generation
+    if spec.train.objective in ("supervised", "joint") and "train" not in described.judged and generation is None:
+        raise InputError(NO_JUDGEMENTS.format(spec.train.objective))
+    judged = described.judged | ({"dev"} if "train" in described.judged else set())
+    if spec.corpus.names_judgements and spec.evaluate.split not in judged:
+        raise InputError(_no_split(spec, sorted(judged - {"train"})))
+    if "scann" in spec.evaluate.baselines and importlib.util.find_spec("scann") is None:
+        raise InputError(NO_SCANN)
+    if described.documents is not None and spec.corpus.passages is None:
+        spec.check_leaves(described.documents)
+    pairs = None if generation is None else pair_source.describe(generation)
+    reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
+    plan = Plan(spec, place, described, model_folder.open_model(spec.encoder), pairs, reads)
+    spec.check_dimension(plan.model.dimension)
+    if described.documents is not None:
+        spec.search.check_memory(spec.index_size(described.documents, plan.model.dimension))
+    plan.steps.extend(_Steps(plan).all())
+    _check_space(plan)
+    return plan
+
+
+NO_JUDGEMENTS = (
+    "train.objective: got '{}', but the corpus has no train judgements; "
+    "allowed: 'documents' or 'auto', or a corpus with train judgements, such as a BEIR folder's qrels/train.tsv"
+)
+
+
+NO_SCANN = (
+    "evaluate.baselines: got 'scann', which is not installed; "
+    "allowed: the other baselines, or scann after pip install 'rayhier[scann]' (Linux)"
+)
+
+
+def _no_split(spec: JobSpec, judged: list[str]) -> str:
+    return (
+        f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgements of that split; "
+        f"allowed: {', '.join(judged) or 'none of dev, test: a corpus with judgements is needed'}"
+    )
+
+
+class _Steps:
+    """Build the steps of a plan. A step's folder is named by the hash of its settings and its inputs' fingerprints."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.spec, self.work = plan, plan.spec, plan.work
+        self.leaves = _leaves(plan.spec)
+
+    def all(self) -> list[Step]:
+        """All steps in order: corpus, vectors, a model and an index for every seed, one evaluation of all seeds.
+
+        Before the vectors, generated pairs where the spec has any; after an index, its calibration where the spec
+        needs one.
+        """
+        corpus = self._corpus()
+        generated = [] if self.plan.pairs is None else [self._generated(corpus, self.plan.pairs)]
+        written = {str(step.kind): step.fingerprint for step in generated}
+        vectors = self._vectors({"corpus": corpus.fingerprint, **written})
+        base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
+        read, test = self._reading(base), self._test(base)
+        scored, learned = {str(step.kind): step.fingerprint for step in read}, dict[str, str]()
+        steps, measured = [corpus, *generated, vectors, *([test] if self.plan.evaluates else []), *read], dict(base)
+        if self.spec.evaluate.split == "test":
+            measured["test"] = test.fingerprint
+        for seed in self.spec.evaluate.seeds:
+            model = self._model({**base, **written}, seed)
+            index = self._index({**base, "model": model.fingerprint}, seed)
+            steps += [model, index]
+            measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}
+            if self.spec.factors is not None:
+                inputs = {**base, **scored, "model": model.fingerprint, "index": index.fingerprint}
+                steps.append(factors := self._factors(inputs, seed))
+                learned[f"factors.{seed}"] = factors.fingerprint
+            if self.spec.calibrates:
+                inputs = {**base, "model": model.fingerprint, "index": index.fingerprint}
+                if self.spec.chooses_beside:
+                    inputs["cross_encoder"] = scored["cross_encoder"]
+                steps.append(calibration := self._calibration(inputs, seed))
+                measured[f"calibration.{seed}"] = calibration.fingerprint
+        if self.spec.search.reranking is not None:
+            measured |= scored | learned
+        return [*steps, self._evaluation(measured)] if self.plan.evaluates else steps
+
+    def _corpus(self) -> Step:
+        source = self.plan.source
+        size = source.bytes or self.work.documents * BYTES_A_DOCUMENT
+        unset = ("query_columns",) if getattr(self.spec.corpus, "query_columns", None) is None else ()
+        return self._step("corpus", {}, size, source=source.identity, corpus=_fields(self.spec.corpus, *PATHS, *unset))
+
+    def _generated(self, corpus: Step, pairs: PairSource) -> Step:
+        return self._step(
+            "generate",
+            {"corpus": corpus.fingerprint},
+            round(self.work.generated * (self.work.query_bytes + BYTES_A_PAIR)),
+            generation=_fields(self.spec.train.generation, "path", "model"),
+            source=pairs.identity,
+        )
+
+    def _vectors(self, inputs: dict[str, str]) -> Step:
+        work = self.work
+        encoded = work.documents + work.queries + work.generated + drawn_rows(self.spec, work)
+        draws: dict[str, Any] = {} if self.spec.train.draws is None else {"draws": _fields(self.spec.train.draws)}
+        return self._step(
+            "embed",
+            inputs,
+            encoded * self.work.dimension * 4,
+            encoder=_fields(self.spec.encoder, "model", "sha256", "train", "adopt", "batch_size", "device"),
+            weights=self.plan.model.files,
+            **draws,
+        )
+
+    def _test(self, base: dict[str, str]) -> Step:
+        """The test split: the one step that reads what no training may read."""
+        columns = _fields(self.spec.corpus, *PATHS, "fields", "passages")
+        size = self.work.measured * (self.work.dimension * 4 + BYTES_A_QUERY)
+        return self._step("test", base, size, source=self.plan.source.test_identity, corpus=columns)
+
+    def _reading(self, base: dict[str, str]) -> list[Step]:
+        spec, folder = self.spec, self.plan.cross_encoder
+        if spec.cross_encoder is None or folder is None:
+            return []
+        training, kept = spec.cross_encoder.train, spec.scores.judged if spec.scores else 0
+        unchanged = ["layers"] if spec.cross_encoder.layers is None else []
+        others = [] if training is None else [published_pairs(place) for place in training.pairs]
+        step = self._step(
+            "cross_encoder",
+            base,
+            sum(file.stat().st_size for file in folder.path.iterdir() if file.is_file()),
+            weights=folder.files,
+            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "beside", *unchanged),
+            pairs=others,
+            kept=kept if training is not None else 0,
+        )
+        if spec.scores is None:
+            return [step]
+        size = spec.scores.pairs(self.work.documents) * BYTES_A_SCORE
+        inputs = {**base, "cross_encoder": step.fingerprint}
+        return [step, self._step("scores", inputs, size, scores=_fields(spec.scores))]
+
+    def _factors(self, inputs: dict[str, str], seed: int) -> Step:
+        size = self.work.documents * (self.work.dimension * 4 + BYTES_A_SCORE)
+        return self._step("factors", inputs, size, seed, factors=_fields(self.spec.factors))
+
+    def _model(self, base: dict[str, str], seed: int) -> Step:
+        spec = self.spec
+        return self._step(
+            "train",
+            base,
+            sum(file.stat().st_size for file in self.plan.model.path.iterdir() if file.is_file()),
+            seed,
+            router=_fields(spec.router),
+            train=_fields(spec.train, "micro_batch", "generated"),
+            leaves=self.leaves if spec.router.spills else [],
+            what=spec.encoder.train,
+            adopt=[spec.encoder.adopt, spec.adopts_by_words],
+            similarity=spec.encoder.similarity,
+        )
+
+    def _index(self, inputs: dict[str, str], seed: int) -> Step:
+        spec, work = self.spec, self.work
+        row = work.dimension * BYTES[spec.index.vectors] + work.document_bytes
+        return self._step(
+            "index",
+            inputs,
+            round(work.documents * row * spec.rows_per_document + beside_rows(spec, work)),
+            seed,
+            index=_fields(spec.index, "leaves_per_document"),
+            leaves=self.leaves,
+        )
+
+    def _calibration(self, inputs: dict[str, str], seed: int) -> Step:
+        """How far dev queries go for what an exact search finds, and how much BM25 counts."""
+        search, most = self.spec.search, min(self.work.queries, MOST_QUERIES)
+        parts, size = dict[str, object](), BYTES_A_QUERY
+        if self.spec.chooses_beam:
+            parts, size = {"k": search.k}, most * search.k * BYTES_A_POSITION
+        if self.spec.chooses_weight:
+            parts["depth"] = search.hybrid.depth
+        if self.spec.chooses_beside:
+            rerank = search.reranking
+            beam = {"beam": "auto"} if self.spec.chooses_beam else {}
+            parts |= {"searched": _fields(search, "codec", "rerank") | beam}
+            parts["read"] = [] if rerank is None else [min(CHOSEN_DEPTH, rerank.budget), rerank.pool == "all"]
+        return self._step("calibrate", inputs, size, seed, **parts)
+
+    def _evaluation(self, measured: dict[str, str]) -> Step:
+        unfiltered = ("filter",) if self.spec.measured is None else ()
+        evaluate = _fields(self.spec.evaluate, *unfiltered)
+        unused = [
+            *(("widest",) if unfiltered else ()),
+            *(("memory_gb",) if self.spec.search.memory_gb is None else ()),
+        ]
+        search = _fields(self.spec.search, "codec", *unused)
+        reads = self.spec.cross_encoder if self.spec.search.reranking is not None else None
+        beside: dict[str, Any] = {} if reads is None else {"beside": reads.beside}
+        return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search, **beside)
+
+    def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:
+        kind, code = STAGES[stage].kind, STAGES[stage].code
+        place = Place(self.plan.workdir / kind / fingerprint(code=code, kind=kind, inputs=inputs, seed=seed, **parts))
+        return Step(stage, kind, place, inputs, self._resources(stage), size, seed)
+
+    def _resources(self, stage: str) -> str:
+        cluster = self.spec.cluster
+        if stage == "generate" and not isinstance(self.spec.train.generation, QueryModel):
+            return "this process"
+        needs = _resources(getattr(cluster, STAGES[stage].workers))
+        if cluster.tokenise and stage in self.spec.encoding:
+            return f"{needs} + {_resources(cluster.tokenise)} for tokens"
+        return needs
+
+
+def beside_rows(spec: JobSpec, work: Work) -> float:
+    """Return the bytes of an index beside its rows, which a document's second row does not add to."""
+    words = work.document_bytes * COUNTED if spec.index.words else 0
+    return work.documents * (spec.router.sidecar_bytes + words)
+
+
+def _leaves(spec: JobSpec) -> list[object]:
+    """Settings that place documents in leaves, for fingerprints of every index, and of models whose router spills."""
+    return [spec.leaves_per_document]
+
+
+def _work(plan: Plan) -> Work:
+    source, passages = plan.source, plan.spec.corpus.passages
+    documents = source.rows or ASSUMED_DOCUMENTS
+    text = source.document_bytes * (passages.words / passages.stride if passages else 1)
+    queries = source.queries if source.documents else documents
+    train, split = (source.judgements.get(name, 0) for name in ("train", plan.spec.evaluate.split))
+    unread = documents if source.documents is None else 0
+    generated, generator = _generated(plan, documents)
+    return Work(
+        documents=documents,
+        document_bytes=text / documents or BYTES_A_DOCUMENT,
+        queries=queries,
+        query_bytes=source.query_bytes / queries if source.query_bytes else BYTES_A_QUERY,
+        pairs=0 if plan.spec.train.objective == "documents" else (train or unread) + generated,
+        measured=split or min(documents, ASSUMED_DOCUMENTS),
+        parameters=matrices(read_layout(plan.model.path).transformer),
+        dimension=plan.model.dimension,
+        generated=generated,
+        generator=generator,
+        reader=_reader(plan),
+    )
+
+
+def _generated(plan: Plan, documents: int) -> tuple[int, int]:
+    """Number of generated pairs, and parameters of the model that writes them; 0 where there are none."""
+    if plan.pairs is None:
+        return 0, 0
+    match plan.spec.train.generation:
+        case QueryModel() as model:
+            return min(model.most, documents) * model.per_document, matrices(plan.pairs.path)
+        case _:
+            return plan.pairs.lines, 0
+
+
+def _reader(plan: Plan) -> int:
+    """Multiply-adds that one token takes in the cross-encoder, in the layers that are kept; 0 without one."""
+    if plan.cross_encoder is None or plan.spec.cross_encoder is None:
+        return 0
+    count, kept = matrices(plan.cross_encoder.path), plan.spec.cross_encoder.layers
+    return count if kept is None else round(count * min(1, kept / max(kept, plan.cross_encoder.layers)))
+
+
+def _resources(workers: Workers | TrainWorkers) -> str:
+    gpus = f", {workers.gpus:g} GPU" if isinstance(workers, Workers | TrainWorkers) and workers.gpus else ""
+    return f"{workers.workers} x {workers.cpus} CPU{gpus}"
+
+
+def fingerprint(**parts: object) -> str:
+    """Hash all that a stage's result depends on, named JSON values in any order, to 12 hex digits."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _fields(section: Any, *without: str) -> dict[str, Any]:
+    values: dict[str, Any] = section.model_dump(mode="json", exclude=set(without))
+    return values
+
+
+def _check_space(plan: Plan) -> None:
+    if isinstance(plan.workdir, Remote):
+        return  # a bucket has no size limit
+    parent = plan.workdir
+    while not parent.exists():
+        parent = parent.parent
+    needed = sum(step.bytes for step in plan.steps if not step.is_published)
+    free = shutil.disk_usage(parent).free
+    if needed > free:
+        raise InputError(f"workdir: {parent} has {size_of(free)} free, but this plan writes about {size_of(needed)}")
+
+
+def size_of(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

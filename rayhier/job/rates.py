@@ -1,0 +1,40 @@
+"""Rates of stages that runs measured on this machine: one small file in the cache, which plans read."""
+
+import contextlib
+import json
+import math
+
+from rayhier.progress import say
+from rayhier.storage import files
+from rayhier.storage.cache import home
+
+FILE = "rates.json"
+MOST, MOST_BYTES = 200, 100_000
+"""Most rates in the file, the newest, and most bytes that are read of it."""
+
+
+def load() -> dict[str, float]:
+    """Read the measured rates, by what they are of; none, with a warning, if the file is damaged."""
+    path = home() / FILE
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except OSError:
+        return {}
+    with contextlib.suppress(ValueError, RecursionError):
+        rates = json.loads(data) if len(data) <= MOST_BYTES else None
+        if isinstance(rates, dict) and all(_is_rate(rate) for rate in rates.values()):
+            return rates
+    say(f"warning: {path}: holds no rates that rayhier wrote, so it is ignored; the next run writes it again")
+    return {}
+
+
+def note(of: str, rate: float) -> None:
+    """Keep a rate, newest last; nothing happens if the cache cannot be written."""
+    rates = {name: known for name, known in load().items() if name != of} | {of: rate}
+    with contextlib.suppress(OSError):
+        files.write_json(home() / FILE, dict(list(rates.items())[-MOST:]))
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf

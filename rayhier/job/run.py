@@ -1,0 +1,306 @@
+"""Run the steps of a plan: each makes an artifact, and current.json names them once searches can use them."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rayhier import track
+from rayhier.corpus import requirements
+from rayhier.job import rates
+from rayhier.job.estimate import stage_cost
+from rayhier.job.outline import NOT_EVALUATED, is_here
+from rayhier.job.plan import HOLDS, STAGES, Plan, Step
+from rayhier.progress import here, say
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import current, files, leaf_map, workdir, writer_lease
+from rayhier.storage.artifact import Artifact, Place
+from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.change_log import ChangeLog
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.writer_lease import refuse_while_written
+
+
+def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
+    """Make every artifact of the named stages that is not published yet; returns a summary, as JSON values.
+
+    With `fresh`, the artifacts of these stages, and all that depend on a model among them, are removed and made again.
+    The summary has name, workdir, steps and seconds. Raises InputError before any step runs where an input is missing,
+    a published file differs from its record, or the cluster is too small.
+    """
+    began = time.monotonic()
+    _prepare(plan, stages, fresh=fresh)
+    summary: list[dict[str, Any]] = []
+    for step in plan.steps:
+        if step.stage not in stages:
+            continue
+        published = step.place.published()
+        state = "published" if published else "built"
+        artifact = published or _make(plan, step)
+        if step.kind == "corpus":
+            _check_memory(plan, artifact)
+        say(f"{step.title}: {state} {here(step.place.folder)} ({artifact.record.seconds:.1f} s)")
+        summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
+        _make_current(plan)
+    _show_report(plan)
+    return {
+        "name": plan.spec.name,
+        "workdir": str(plan.workdir),
+        "steps": summary,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> None:
+    """Check everything that can fail before work begins; with `fresh`, remove what is rebuilt."""
+    try:
+        files.probe(plan.workdir)
+    except OSError as error:
+        raise InputError(f"workdir: {plan.workdir} cannot be written: {error.strerror}") from None
+    to_make = [step for step in plan.steps if step.stage in stages and (fresh or step.place.published() is None)]
+    gone = plan.made_of(to_make) if fresh else []
+    for step in [*to_make, *gone] if fresh else []:
+        if step.kind == "index" and (served := step.place.published()) is not None:
+            refuse_while_written(served.root)
+    _check_published(plan, to_make)
+    if to_make:
+        import rayhier.cluster.library  # noqa: F401  InputError at once where faiss is missing
+        from rayhier.ray import check_resources, join
+
+        track.check(plan.spec)
+        join(plan.spec)
+        check_resources(plan.spec)
+    if fresh:
+        for step in gone:
+            say(f"{step.title}: removed: depends on the model being rebuilt")
+        for step in [*to_make, *gone]:
+            step.place.remove()
+
+
+def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
+    """InputError where a published file differs from its record, or a step to make lacks a published input."""
+    missing: list[Step] = []
+    for step in plan.steps:
+        if step in to_make:
+            continue
+        artifact = step.place.published()
+        if artifact is not None:
+            if step.kind == "index":
+                if any(other.stage in ("calibrate", "evaluate") for other in to_make):
+                    leaf_map.check_built(artifact)
+                leaf_map.verify(artifact)
+            else:
+                artifact.verify()
+            if step.kind == "corpus":
+                requirements.check(plan.spec, artifact.record.counts)
+                _check_memory(plan, artifact)
+            if step.kind == HOLDS.get(plan.spec.evaluate.split):
+                requirements.check_split(plan.spec, artifact.record.counts)
+        elif any(step.fingerprint in other.inputs.values() for other in to_make):
+            missing.append(step)
+    if missing:
+        add = dict.fromkeys(f"--stage {step.stage}" for step in missing)
+        raise InputError(
+            f"--stage: {', '.join(dict.fromkeys(step.stage for step in to_make))} needs "
+            f"{', '.join(step.title for step in missing)}, not published in {plan.workdir}; add {' '.join(add)}"
+        )
+
+
+def _check_memory(plan: Plan, corpus: Artifact) -> None:
+    """Raise InputError where searches of an index over the corpus would take more than `search.memory_gb`."""
+    size = plan.spec.index_size(corpus.record.counts["rows"], plan.model.dimension)
+    plan.spec.search.check_memory(size)
+
+
+def _make(plan: Plan, step: Step) -> Artifact:
+    say(f"{step.title}: {here(step.place.folder)}")
+    with Attempt.start(step.place) as attempt:
+        artifact = attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
+    if attempt.is_new and is_here(plan.spec):
+        _note_rate(plan, step, artifact.record.seconds)
+    return artifact
+
+
+def _note_rate(plan: Plan, step: Step, seconds: float) -> None:
+    """Let later plans on this machine use the rate of a stage, unless it was too short to tell."""
+    corpus = Artifact.open(plan.step("corpus").place.folder)
+    work = replace(plan.work, documents=int(corpus.record.counts["rows"]))
+    cost = stage_cost(step.stage, plan.spec, work)
+    rate = cost.measured(seconds)
+    if rate is not None:
+        rates.note(cost.of, rate)
+
+
+def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
+    """The function that writes a step's files; only here do stages import each other's code."""
+    spec = plan.spec
+    opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
+    generated = opened.get("generated")
+    match step.stage:
+        case "corpus":
+            from rayhier.corpus.ray import build as build_corpus
+
+            return lambda attempt: build_corpus(spec, attempt)
+        case "generate" if (pairs := plan.pairs) is not None:
+            from rayhier.generate.ray import build as build_pairs
+
+            return lambda attempt: build_pairs(spec, pairs, opened["corpus"], attempt)
+        case "embed":
+            from rayhier.embed.ray import build as build_vectors
+
+            return lambda attempt: build_vectors(spec, plan.model, opened["corpus"], attempt, generated)
+        case "test":
+            from rayhier.evaluate.ray import build_test
+
+            return lambda attempt: build_test(spec, plan.model, opened["corpus"], opened["vectors"], attempt)
+        case "cross_encoder" if (folder := plan.cross_encoder) is not None:
+            from rayhier.train.cross_encoder.ray import build as build_cross_encoder
+
+            return lambda attempt: build_cross_encoder(spec, folder, opened["corpus"], opened["vectors"], attempt)
+        case "scores":
+            from rayhier.scores.ray import build as build_scores
+
+            read = opened["corpus"], opened["vectors"], opened["cross_encoder"]
+            return lambda attempt: build_scores(spec, plan.model, *read, attempt)
+        case "factors":
+            from rayhier.scores.ray import build_factors
+
+            made_of = opened["scores"], opened["model"], opened["index"]
+            return lambda attempt: build_factors(spec, *made_of, attempt)
+        case "train":
+            from rayhier.train.ray import build as build_model
+
+            seed = step.seed or 0
+            base = opened["corpus"], opened["vectors"]
+            return lambda attempt: build_model(spec, seed, plan.model, *base, attempt, generated)
+        case "index":
+            from rayhier.index.ray import build as build_index
+
+            return lambda attempt: build_index(spec, opened["corpus"], opened["vectors"], opened["model"], attempt)
+        case "calibrate":
+            from rayhier.evaluate.ray import build_calibration
+
+            built = opened["corpus"], opened["vectors"], opened["model"], opened["index"]
+            reads = opened.get("cross_encoder")
+            return lambda attempt: build_calibration(spec, *built, attempt, reads)
+        case _:
+            from rayhier.evaluate.ray import build as build_report
+
+            trained = {
+                seed: (
+                    Artifact.open(plan.step("model", seed).place.folder),
+                    Artifact.open(plan.step("index", seed).place.folder),
+                )
+                for seed in spec.evaluate.seeds
+            }
+            kinds = ("calibration", *(("cross_encoder", "scores", "factors") if spec.search.reranking else ()))
+            reread: dict[tuple[str, int | None], Artifact] = {
+                (step.kind, step.seed): Artifact.open(step.place.folder) for step in plan.steps if step.kind in kinds
+            }
+            corpus, vectors, test = opened["corpus"], opened["vectors"], opened.get("test")
+            return lambda attempt: build_report(spec, corpus, vectors, trained, attempt, reread, test)
+
+
+def _feeds(other: Step, step: Step) -> bool:
+    return other.fingerprint in step.inputs.values() and other.seed in (None, step.seed)
+
+
+def _make_current(plan: Plan) -> None:
+    """Once every index is published, and its calibration where searches need it, let current.json name this run.
+
+    They need it if dev queries choose the beam, and to re-rank. Searches open what current.json names, by the spec that
+    it holds, with an automatic mode and weight settled. The report is copied to the workdir.
+    """
+    published = [step for step in plan.steps if step.place.published()]
+    needs_calibration = plan.spec.chooses_beam or plan.spec.chooses_beside
+    needed = ("index", *(["calibration"] if needs_calibration else []))
+    if any(step.kind in needed and step not in published for step in plan.steps):
+        return
+    first = plan.spec.evaluate.seeds[0]
+    seeds: dict[str, dict[str, str]] = {}
+    for step in published:
+        if step.seed not in (None, first):
+            seeds.setdefault(str(step.seed), {})[step.kind] = step.fingerprint
+    artifacts = {str(step.kind): step.fingerprint for step in published if step.seed in (None, first)}
+    settled = plan.spec.settled(_weight(plan, first))
+    now = current.Current(
+        spec=settled, artifacts=artifacts, seeds=seeds, before=carry_changes(plan, settled, artifacts)
+    )
+    current.write(plan.workdir, now)
+    model = plan.step("model", first).place.published()
+    if model is not None:
+        workdir.point_at(plan.workdir / "encoder", model.root / "encoder")
+    report = plan.report
+    if report is not None:
+        from rayhier.evaluate.report import Report
+
+        below = str(report.root).removeprefix(f"{plan.workdir}/")
+        _, _, body = report.path("report.md").read_text().partition("\n")
+        text = f"# {plan.spec.name}\n" + body.replace("](plots/", f"]({below}/plots/")
+        files.replace(plan.workdir / "report.md", text.encode())
+        named = Report.read(report.path("report.json")).model_copy(update={"name": plan.spec.name})
+        named.write(plan.workdir / "report.json")
+
+
+def _weight(plan: Plan, seed: int) -> float | None:
+    """BM25's weight that was chosen for a seed's model; None where none was, or not yet."""
+    calibration = plan.step("calibration", seed).place.published() if plan.spec.chooses_weight else None
+    if calibration is None:
+        return None
+    from rayhier.search.words.fusion_weight import FusionWeight
+
+    chosen = FusionWeight.open(calibration)
+    return None if chosen is None else chosen.weight
+
+
+def _show_report(plan: Plan) -> None:
+    report = plan.report
+    if report is None:
+        if not plan.evaluates:
+            print(NOT_EVALUATED)
+        return
+    from rayhier.evaluate.closing import closing
+
+    corpus, judged = (plan.step(kind).place.published() for kind in ("corpus", HOLDS[plan.spec.evaluate.split]))
+    if corpus is not None and judged is not None:
+        print(closing(plan.spec, plan.workdir, corpus, judged, report.root))
+
+
+def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str | None:
+    """Carry changes of the index that current.json names into this run's; returns that index's fingerprint.
+
+    Where current.json names this run's index already, the one before it, carried again where it was written to since;
+    None where there was none. Where nobody wrote to the index that it names, but a server to the one before that, this
+    goes on, and is carried and returned too.
+    """
+    try:
+        named = current.read(plan.workdir)
+    except InputError:  # missing, damaged, or of an older version: there is nothing to carry
+        return None
+    before, index = (Place(plan.workdir / "index" / kind["index"]) for kind in (named.artifacts, artifacts))
+    first = None if named.before is None else Place(plan.workdir / "index" / named.before).published()
+    old, new = first if before == index else before.published(), index.published()
+    if before == index and (old is None or new is None or not _goes_on(old, new)):
+        return named.before
+    if old is None or new is None:
+        return None
+    from rayhier.index import carry_changes as index_changes
+    from rayhier.search.request.model import Model
+
+    model = Model.of_workdir(plan.workdir, current.Current(spec=spec, artifacts=artifacts))
+    is_written = first is not None and writer_lease.newest(first.root) and not writer_lease.newest(old.root)
+    earlier = [old, first] if first is not None and is_written and first.root not in (old.root, new.root) else [old]
+    for artifact in earlier:
+        if artifact is first and not _goes_on(artifact, new):
+            continue
+        carried = index_changes.carry_changes(artifact, new, model)
+        if carried is not None:
+            told = f"{carried.written:,} documents written, {carried.removed:,} removed"
+            say(f"carried the changes of index {artifact.record.fingerprint}: {told}")
+    return earlier[-1].record.fingerprint
+
+
+def _goes_on(before: Artifact, index: Artifact) -> bool:
+    """Return True where an index was written to after the changes that another has of it."""
+    taken = ChangeLog(index.root).last(LeafMap.open(index.root).manifest.log)
+    return max(ChangeLog(before.root).last(), LeafMap.open(before.root).manifest.log) > taken

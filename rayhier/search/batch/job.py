@@ -1,0 +1,272 @@
+"""Searches all queries of a file, or all documents of the index, and writes their results to a file.
+
+Queries are searched in chunks, in this process or by several (search/ray.py). A chunk's results are a file of their own
+beside the output, OUT.parts, which appears whole or not at all; a command that was cut off goes on with the chunks that
+are missing. At the end the parts are joined to the output in one step, so that every query is answered exactly once.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rayhier.dataset.ranking import ID
+from rayhier.progress import Bar, say
+from rayhier.scores.call_budget import ScorerError
+from rayhier.search.batch.query_files import Chunk, Refused, Source
+from rayhier.search.request.request import Request, Rules
+from rayhier.search.retrieve import Found
+from rayhier.search.snapshot import Snapshot
+from rayhier.spec import InputError
+from rayhier.storage import files
+from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.seal import seal, unseal
+
+KINDS = (".parquet", ".jsonl", ".trec")
+"""Endings of the output, which choose its format."""
+RESULTS = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("ids", pa.list_(pa.string())),
+        ("scores", pa.list_(pa.float32())),
+        ("visited", pa.int64()),
+    ]
+)
+"""Columns of the output as parquet: a row for each query, its results best first."""
+LEDGER = "ledger.json"
+TAG = "rayhier"
+SAMPLED = 1_000
+"""Documents whose ids are read to estimate the size of the output."""
+BESIDE = {".parquet": (4, 12), ".jsonl": (26, 60), ".trec": (32, 0)}
+"""Bytes for each result beside its id, and for each query beside its own, by the output's ending."""
+
+Numbered = Iterator[tuple[int, Chunk]]
+"""Chunks with their numbers."""
+Answers = Callable[[Numbered], Iterator[tuple[int, pa.Table]]]
+"""Function that searches chunks, and yields the number and the results of each as they are found, in any order."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A batch search: queries, the version of an index, the output, and what every query asks for."""
+
+    queries: Source
+    manifest: Manifest
+    rules: Rules
+    out: Path
+    arguments: dict[str, Any]
+    """Arguments of `rules.request` that all queries share, as JSON."""
+
+    @property
+    def parts(self) -> Path:
+        """Folder of the chunks that are done, beside the output."""
+        return self.out.with_name(f"{self.out.name}.parts")
+
+    def check(self) -> None:
+        """Raise InputError where the output has no known ending or exists, or parts are there of another search."""
+        if self.out.suffix not in KINDS:
+            raise InputError(f"--out: got {self.out.name!r}; allowed: a file that ends in {', '.join(KINDS)}")
+        if self.out.exists():
+            raise InputError(f"--out: {self.out} exists; allowed: a file that does not")
+        if (self.parts / LEDGER).exists():
+            before, ledger = unseal(self.parts / LEDGER), self._ledger
+            changed = ", ".join(name for name in ledger if before.get(name) != ledger[name])
+            if changed:
+                raise InputError(
+                    f"{self.parts}: holds parts of another search ({changed} changed); allowed: the same queries, "
+                    "index and options, to go on; or another --out, or remove this folder"
+                )
+
+    def done(self) -> set[str]:
+        return {path.name for path in self.parts.glob("[0-9]*.parquet")}
+
+    def run(self, answers: Answers) -> tuple[int, Refused]:
+        """Search all queries; returns how many were answered, and the rows that were refused.
+
+        InputError as in `check`, and where all rows are refused.
+        """
+        self.check()
+        done = self._begin()
+        refused, answered = Refused(), dict[str, int]()
+        with Bar("search", len(self.queries), "queries") as bar:
+
+            def missing() -> Numbered:
+                for number, chunk in enumerate(self.queries.chunks(refused)):
+                    answered[_name(number)] = len(chunk.ids)
+                    if _name(number) not in done:
+                        yield number, chunk
+                    else:
+                        bar.advance(len(chunk.ids))
+
+            for number, table in answers(missing()):
+                files.write_parquet(self.parts, _name(number), [table], RESULTS)
+                bar.advance(table.num_rows)
+        if not sum(answered.values()):
+            raise InputError(f"{self.queries}: hold no query; {refused if refused else 'there is no row'}")
+        files.write(self.out, lambda place: _join([self.parts / name for name in answered], place, self.out.suffix))
+        shutil.rmtree(self.parts)
+        return sum(answered.values()), refused
+
+    @property
+    def _ledger(self) -> dict[str, Any]:
+        return {
+            "queries": self.queries.digest,
+            "index": f"model {self.manifest.model}, version {self.manifest.version}",
+            "request": json.dumps(self.arguments, sort_keys=True),
+            "chunk": self.queries.size,
+        }
+
+    def _begin(self) -> set[str]:
+        """Write the ledger, where there is none; returns the parts that are done."""
+        if not (self.parts / LEDGER).exists():
+            shutil.rmtree(self.parts, ignore_errors=True)
+            self.parts.mkdir(parents=True)
+            files.replace(self.parts / LEDGER, seal(self._ledger))
+            return set()
+        done = self.done()
+        say(f"  going on: {len(done):,} chunks of {self.queries.size:,} rows are done")
+        return done
+
+
+def in_this_process(searcher: Snapshot, arguments: dict[str, Any]) -> Answers:
+    def answers(chunks: Numbered) -> Iterator[tuple[int, pa.Table]]:
+        for number, chunk in chunks:
+            yield number, answered(searcher.rules, chunk, arguments, searcher.retrieve)
+
+    return answers
+
+
+def answered(rules: Rules, chunk: Chunk, arguments: dict[str, Any], retrieve: Callable[[Request], Found]) -> pa.Table:
+    """Search the queries of a chunk by `retrieve`; returns their results in the chunk's order, as `RESULTS`.
+
+    Of documents only the ids are read. InputError where the index does not allow the arguments with these queries, or
+    the cross-encoder fails.
+    """
+    tables, places = [RESULTS.empty_table()], []
+    for place_A, queries in chunk.parts:
+        request = replace(rules.request(queries, **arguments), needs="ids")
+        k = request.k
+        if chunk.self_ids is not None:
+            request = replace(request, k=k + 1)
+        try:
+            found = retrieve(request)
+        except ScorerError as error:
+            raise InputError(str(error)) from error
+        self_ids = None if chunk.self_ids is None else [chunk.self_ids[place] for place in place_A.tolist()]
+        tables.append(_results([chunk.ids[place] for place in place_A.tolist()], found, k, self_ids))
+        places.append(place_A)
+    table = pa.concat_tables(tables)
+    return table.take(pa.array(np.argsort(np.concatenate(places)))) if len(places) > 1 else table
+
+
+def _results(names: Sequence[str], found: Found, k: int, self_ids: Sequence[str] | None) -> pa.Table:
+    """Make the table of the best `k` results of each query, without the one that is the query itself (`self_ids`)."""
+    ranking = found.ranking
+    id_N, kept_QK = ranking.documents[ID].combine_chunks(), ranking.row_QK >= 0
+    if self_ids is not None and len(id_N):
+        self_Q = pa.array(self_ids, pa.string())
+        place_N, place_Q = (pc.index_in(ids, self_Q).fill_null(-1).to_numpy() for ids in (id_N, self_Q))
+        kept_QK &= place_N[ranking.row_QK] != place_Q[:, None]
+        kept_QK &= np.cumsum(kept_QK, axis=1) <= k
+    ends = np.concatenate([[0], np.cumsum(kept_QK.sum(axis=1))]).astype(np.int32)
+    values = id_N.take(pa.array(ranking.row_QK[kept_QK])), pa.array(ranking.score_QK[kept_QK], pa.float32())
+    lists = [pa.ListArray.from_arrays(pa.array(ends), each) for each in values]
+    return pa.table([pa.array(names, pa.string()), *lists, pa.array(ranking.visited_Q, pa.int64())], schema=RESULTS)
+
+
+def _name(number: int) -> str:
+    """Return the name of a chunk's part."""
+    return f"{number:06d}.parquet"
+
+
+def _join(parts: Sequence[Path], place: Path, kind: str) -> None:
+    """Write the rows of all parts to one file in the format that the output's ending names."""
+    if kind == ".parquet":
+        with pq.ParquetWriter(place, RESULTS) as writer:
+            for part in parts:
+                writer.write_table(files.read_table(part))
+        return
+    line: Callable[[IO[str], dict[str, Any]], None] = _json if kind == ".jsonl" else _trec
+    with place.open("w") as out:
+        for part in parts:
+            for row in files.read_table(part).to_pylist():
+                line(out, row)
+
+
+def _json(out: IO[str], row: dict[str, Any]) -> None:
+    out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _trec(out: IO[str], row: dict[str, Any]) -> None:
+    for rank, (name, score) in enumerate(zip(row["ids"], row["scores"], strict=True)):
+        out.write(f"{_unspaced(row['query_id'])} Q0 {_unspaced(name)} {rank} {score:.9g} {TAG}\n")
+
+
+def _unspaced(name: str) -> str:
+    """Percent-encode blanks and % in an id: blanks divide the columns of a TREC run."""
+    return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)
+
+
+def plan(job: Job, leaf_map: LeafMap, request: Request, workers: str) -> Iterator[str]:
+    """Yield a line for each thing that a job reads, does and writes; `workers` says who does it."""
+    rows, done = len(job.queries), len(job.done())
+    manifest = job.manifest
+    yield f"queries   {rows:,} {job.queries}"
+    yield (
+        f"index     version {manifest.version} of model {manifest.model}: {manifest.documents:,} documents in "
+        f"{manifest.leaves:,} leaves"
+    )
+    yield f"search    {request.k} results of each query, {_how(job, request)}"
+    yield f"workers   {workers}"
+    there = f", {done:,} of them done" if done else ""
+    size = _size(_bytes(job, leaf_map, request.k))
+    yield f"output    {job.out}, at most {size}; in parts of at most {job.queries.size:,} queries{there}"
+
+
+def _how(job: Job, request: Request) -> str:
+    """Say what a query is compared with."""
+    rules, documents = job.rules, f"{job.manifest.documents:,} documents"
+    words = {"dense": "", "bm25": f"the words of all {documents}", "hybrid": f"the words of all {documents}, and "}
+    near = ""
+    if request.mode != "bm25" and request.beam:
+        visited = request.beam * rules.rows / max(1, rules.leaves)
+        near = f"at most {request.beam:,} leaves, about {visited:,.0f} rows"
+        if request.where is not None or request.fills:
+            why = "with the filter" if request.where is not None else f"where these hold fewer than {request.k:,}"
+            near += f", and {why} at most {rules.search.leaves_widened(rules.leaves):,}"
+    elif request.mode != "bm25":
+        near = f"all {documents} by level {rules.search.level} of the tree"
+    read = f"; the cross-encoder reads {request.budget:,} documents of each" if request.budget else ""
+    return f"from {words[request.mode]}{near}{read}"
+
+
+def _bytes(job: Job, leaf_map: LeafMap, k: int) -> float:
+    """Estimate the bytes of the output before compression, by the mean size of some documents' ids."""
+    shard = next((shard for shard in leaf_map.manifest.shards if shard.rows), None)
+    if shard is None:
+        return 0.0
+    ids = files.read_rows(leaf_map.root / shard.file.name, [leaf_map.key(shard)], 0, min(SAMPLED, shard.rows))
+    name = float(ids.nbytes) / ids.num_rows
+    result, query = BESIDE[job.out.suffix]
+    listed = min(k, job.manifest.documents)
+    of_query = name * (listed if job.out.suffix == ".trec" else 1)  # a run repeats a query's id in every line
+    of_all: float = len(job.queries) * (listed * (name + result) + of_query + query)
+    return of_all
+
+
+def _size(number: float) -> str:
+    """Format a number of bytes.
+
+    >>> _size(1_230_000), _size(45e9)
+    ('1 MB', '45.0 GB')
+    """
+    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{max(1, round(number / 1e6)):,} MB"

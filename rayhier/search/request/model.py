@@ -1,0 +1,197 @@
+"""A trained model as searches use it: encodes texts or stored base vectors, and routes the result to leaves."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+
+from rayhier.arrays import Floats, Ints
+from rayhier.embed.encode import TextEncoder
+from rayhier.embed.tokeniser import Tokens
+from rayhier.model.encoded import Encoded
+from rayhier.model.encoder import ResidualHead, load_head
+from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.retreever import RetreeverRouter
+from rayhier.model.router import Router, load_router, route_all
+from rayhier.search.request.calibration import Calibration, ChosenBeam, calibration_of
+from rayhier.search.request.coded_router import CodedRouter, codebook_of, first_pass_before
+from rayhier.search.segment.codebook import Codebook
+from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import current
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import Location
+
+HEAD_ROWS = 16_384
+"""Vectors that a head maps at a time."""
+
+
+class Model:
+    """A trained encoder and its router, as searches use them."""
+
+    def __init__(
+        self,
+        router: Router,
+        text_encoder: Callable[[], TextEncoder],
+        spec: JobSpec,
+        head: ResidualHead | None = None,
+        calibration: Calibration | None = None,
+        codebook: Codebook | None = None,
+    ) -> None:
+        """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
+
+        The head is None where the transformer trained too, so that texts must be encoded. `calibration` is that of the
+        index, if dev queries choose the beam; `codebook` that of the leaves' codes, None: it is computed.
+        """
+        self._codebook = codebook
+        self.trained, self.spec, self._open, self._head = router, spec, text_encoder, head
+        self.calibration = calibration
+        self.router = first_pass_before(router, codebook)
+
+    @classmethod
+    def open(
+        cls,
+        model: Artifact,
+        spec: JobSpec,
+        device: torch.device | None = None,
+        calibration: Calibration | None = None,
+        leaf_map: LeafMap | None = None,
+    ) -> Self:
+        """Open a published model with its router on `device`; the encoder's transformer is loaded when first used.
+
+        `calibration` is that of the index to search, if dev queries choose the beam. If the version `leaf_map` has
+        its own router, that one routes.
+        """
+        folder = model.local("encoder")
+        head = load_head(folder) if spec.encoder.transformer_part is None else None
+        revised = None if leaf_map is None else leaf_map.router()
+        trained = model.local("router")
+        router = load_router(revised or trained, device)
+        codebook = codebook_of(trained, router if revised is None else load_router(trained))
+        return cls(router, lambda: TextEncoder(folder, spec.encoder).traced(), spec, head, calibration, codebook)
+
+    @classmethod
+    def of_workdir(cls, workdir: Location, now: Current, leaf_map: LeafMap | None = None) -> Self:
+        """Open the model that a workdir's `current.json` names, with the router of a version of its index.
+
+        None: with the model's router. InputError where a file is not as published.
+        """
+        artifact = current.artifact(workdir, now, "model")
+        artifact.verify()
+        return cls.open(artifact, now.spec, calibration=calibration_of(workdir, now), leaf_map=leaf_map)
+
+    def with_router(self, folder: Path) -> Self:
+        """Return this model, its encoder shared, with the router that lies in a folder."""
+        router, encoder = load_router(folder, self.trained.device), self.text_encoder
+        return type(self)(router, lambda: encoder, self.spec, self._head, self.calibration, self._codebook)
+
+    def load(self) -> Self:
+        """Load the encoder's transformer, and start the tokenizer's threads, now instead of at the first text.
+
+        Returns this model.
+        """
+        self.text_encoder.tokenise(["", ""])
+        return self
+
+    @cached_property
+    def text_encoder(self) -> TextEncoder:
+        """The trained encoder with its transformer, loaded at first use; token-reading routers move to its device."""
+        encoder = self._open()
+        if self.trained.reader is not None and isinstance(self.trained, torch.nn.Module):
+            self.trained.to(encoder.device)
+        return encoder
+
+    @property
+    def open_encoder(self) -> TextEncoder | None:
+        """The trained encoder with its transformer; None where stored base vectors and the head are enough."""
+        return None if self._reads_stored else self.text_encoder
+
+    @property
+    def _reads_stored(self) -> bool:
+        return self.spec.encoder.transformer_part is None and self.router.reader is None
+
+    @property
+    def chosen(self) -> ChosenBeam | None:
+        """The beam that dev queries chose for the spec's `search.k`; None if they chose none."""
+        search = self.spec.search
+        if search.recall is None or self.calibration is None:
+            return None
+        return self.calibration.chosen(search.recall, search.k)
+
+    @cached_property
+    def flat_similarity(self) -> LevelSimilarity | None:
+        """The rule by which searches compare all documents by a level of a tree; None where they do not."""
+        return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
+
+    def flat_query(self, encoded: Encoded) -> FlatQuery | None:
+        """Compute queries' numbers for a search of all documents by a level; None where there is no such search.
+
+        InputError where the router reads tokens and only vectors are known.
+        """
+        return None if self.flat_similarity is None else self.flat_similarity.query(self.tree, encoded)
+
+    @property
+    def tree(self) -> RetreeverRouter:
+        """The router as ReTreever's tree, whose levels represent texts; InputError where it is of another type."""
+        if not isinstance(self.trained, RetreeverRouter):
+            raise InputError(f"search.how: got level, but the router is of type {self.spec.router.type}")
+        return self.trained
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode texts as the router reads them; unit vectors where similarity is cosine."""
+        return self.text_encoder.encode_for(self.router.reader, texts)
+
+    def encode_stored(
+        self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None
+    ) -> Encoded:
+        """Encode texts for the router from their base vectors [n, m], or from tokens where vectors are not enough.
+
+        `tokens` are the texts' token ids, where they are known already; otherwise `texts` is called and tokenised.
+        """
+        if self._reads_stored:
+            return Encoded.of(base_NM if self._head is None else map_vectors(self._head, base_NM))
+        encoder = self.text_encoder
+        return encoder.tokens_for(self.router.reader, encoder.tokenise(texts()) if tokens is None else tokens)
+
+    def route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
+        """Choose `beam` leaves [q, beam] for every query, in the order of visit, with log-probabilities [q, beam].
+
+        InputError where the router reads tokens and only vectors are known.
+        """
+        return _route(self.router, encoded, beam)
+
+    def widen(self, encoded: Encoded, beam: int) -> Ints:
+        """Choose `beam` leaves [q, beam] for every query, in the order of visit; InputError as in `route`."""
+        return self.route(encoded, beam)[0]
+
+    def densities(self, leaves_QB: Ints, log_prob_QB: Floats) -> Floats | None:
+        """Compute log densities [q, β] of leaves: log of (probability that the leaf holds an answer / its documents).
+
+        None where the router does not know the leaves' sizes: it then visits leaves in the order of probability.
+        """
+        if not isinstance(self.trained, LearnedIvfRouter):
+            return None
+        log_size_L = self.trained.log_size_L.cpu().numpy()
+        return np.asarray(log_prob_QB - log_size_L[leaves_QB])  # stays -inf for leaf -1, which is no leaf
+
+
+def _route(router: Router, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
+    if isinstance(router, CodedRouter):
+        return router.route_vectors(encoded.numpy, beam)
+    try:
+        leaves_QB, log_prob_QB = route_all(router, encoded, beam)
+    except ValueError as error:
+        raise InputError(f"vector: {error}") from None
+    return leaves_QB.numpy(), log_prob_QB.numpy()
+
+
+@torch.inference_mode()
+def map_vectors(head: ResidualHead, base_NM: Floats) -> Floats:
+    """Map base vectors [n, m] to trained vectors [n, m] by a head, in batches."""
+    parts = [head(part) for part in torch.split(torch.from_numpy(base_NM), HEAD_ROWS)]
+    return torch.cat(parts).numpy()

@@ -1,0 +1,145 @@
+"""Similarity of queries and documents by their numbers at a level of ReTreever's tree, and the best rows by it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, once, ordered, repeated, take
+from rayhier.model.encoded import Encoded
+from rayhier.model.retreever import RetreeverRouter, at_level, represent
+from rayhier.model.router import UNREAD
+from rayhier.spec import InputError
+from rayhier.spec.search import SearchSpec
+from rayhier.spec.train.retreever import Comparison
+
+
+@dataclass(frozen=True)
+class LevelSimilarity:
+    """A rule for comparing documents at a level of ReTreever's tree, and for scoring the best of them again."""
+
+    level: int
+    comparison: Comparison
+    again: str
+    """Source of the second scores of the best documents: `none`, `level` (the deepest level) or `vectors`."""
+    offset_L: Floats | None = field(default=None, compare=False, repr=False)
+    """Learned numbers [l], one for each leaf, that are added to a text's numbers before the cosine (`represent`); None
+    for total variation."""
+
+    @classmethod
+    def of(cls, search: SearchSpec, router: RetreeverRouter) -> Self:
+        """Make the similarity from a spec, which names the level and the second scores, and from a trained router."""
+        trained = router.representations
+        offset_L = None if trained.offset_L is None else trained.offset_L.detach().cpu().numpy()
+        return cls(search.at_level(router.levels), trained.similarity, search.finish, offset_L)
+
+    @property
+    def numbers(self) -> str:
+        """Say in words by what documents are compared."""
+        return f"{2**self.level} numbers, level {self.level} of the tree"
+
+    def level_of(self, stored_NL: npt.NDArray[Any], level: int) -> Floats:
+        """Compute texts' numbers at a level h, [n, 2^h], from their leaf probabilities as stored [n, l]."""
+        offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)
+        return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.comparison, offset_K).numpy())
+
+    def even(self, query_QM: Floats, depth: int) -> "FlatQuery":
+        """Make the numbers of texts, by their vectors [q, m], that are equally probable in every leaf of a tree."""
+        again = {
+            "none": None,
+            "vectors": query_QM,
+            "level": np.full((len(query_QM), 2**depth), 2.0**-depth, np.float32),
+        }
+        return FlatQuery(np.full((len(query_QM), 2**self.level), 2.0**-self.level, np.float32), again[self.again])
+
+    def query(self, router: RetreeverRouter, encoded: Encoded) -> "FlatQuery":
+        """Compute queries' numbers as documents' are computed, from leaf probabilities in the stored precision.
+
+        InputError where the router reads tokens and only vectors are known.
+        """
+        if router.reader is not None and encoded.token_scores is None:
+            raise InputError(f"vector: {UNREAD}")
+        stored_QL = router.leaves(encoded)
+        again_QX = encoded.numpy if self.again == "vectors" else None
+        if self.again == "level":
+            again_QX = self.level_of(stored_QL, router.levels)
+        return FlatQuery(self.level_of(stored_QL, self.level), again_QX)
+
+
+@dataclass(frozen=True)
+class FlatQuery:
+    """Queries as numbers, for a search by a level of ReTreever's tree."""
+
+    query_QK: Floats
+    """The queries' numbers [q, k] at the level."""
+    again_QX: Floats | None
+    """The queries' numbers [q, x] by which the best documents are scored again; None where they are not."""
+
+    def part(self, rows: slice) -> "FlatQuery":
+        return FlatQuery(self.query_QK[rows], None if self.again_QX is None else self.again_QX[rows])
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The rows of each query that are best by a level's numbers, best first, enough for the results asked for.
+
+    Where the corpus is cut into passages, several rows may belong to one result.
+    """
+
+    score_QT: Floats
+    """Similarities [q, t] by the level's numbers; -inf where a query has fewer rows."""
+    row_QT: Ints
+    """Rows [q, t] of the table `documents`; -1 where a query has fewer."""
+    documents: pa.Table
+    """Table with the column `id`, equal for rows of one result, and the further columns that results show."""
+    compared: int
+    """Number of documents that each query was compared with."""
+    again_QT: Floats | None = None
+    """Scores [q, t] that rank the results; None where the similarities by the level rank them."""
+
+    @property
+    def scored(self) -> Ints:
+        """Number [q] of rows that were scored again."""
+        listed_Q = np.asarray((self.row_QT >= 0).sum(axis=1))
+        return listed_Q if self.again_QT is not None else np.zeros_like(listed_Q)
+
+    @classmethod
+    def merge(cls, parts: "Sequence[Shortlist]", results: int) -> "Shortlist":
+        """Join the shortlists of an index's parts, with `results` results each, to one with as many results."""
+        documents, row_QF = joined([(part.documents, part.row_QT) for part in parts])
+        score_QF = np.concatenate([part.score_QT for part in parts], axis=1)
+        place_QT, gone_QT = leading(score_QF, row_QF, by_name(documents[ID]), results)
+        score_QT = np.where(gone_QT, -np.inf, take(score_QF, place_QT))
+        row_QT = np.where(gone_QT, -1, take(row_QF, place_QT))
+        again = [part.again_QT for part in parts if part.again_QT is not None]
+        again_QT = np.where(gone_QT, -np.inf, take(np.concatenate(again, axis=1), place_QT)) if again else None
+        return cls(score_QT, row_QT, documents, sum(part.compared for part in parts), again_QT)
+
+    def finished(self, k: int) -> Ranking:
+        """Rank the best k results of each query, each by its best row; ties by id."""
+        score_QT, number_N = self.score_QT if self.again_QT is None else self.again_QT, by_name(self.documents[ID])
+        order_QT = ordered(score_QT, self.row_QT, number_N)
+        best = once(take(score_QT, order_QT), take(self.row_QT, order_QT), number_N, k)
+        zero_Q = np.zeros(len(self.row_QT), dtype=np.int64)
+        return Ranking(*compact(*best, self.documents), zero_Q + self.compared, self.scored, zero_Q)
+
+
+def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tuple[Ints, Bools]:
+    """Find the best rows that hold `results` results: places [q, t], and a mask [q, t], True where there is none.
+
+    Rows [q, f] with equal numbers in `number_N` belong to one result; -1 is no row. Ties by the numbers.
+
+    >>> leading(np.array([[0.1, 0.4, 0.2, 0.3]]), np.array([[0, 1, 2, 3]]), np.array([0, 1, 2, 1]), 2)
+    (array([[1, 3, 2]]), array([[False, False, False]]))
+    """
+    order_QF = ordered(score_QF, row_QF, number_N)
+    result_QF = np.append(number_N, -1)[take(row_QF, order_QF)]
+    new_QF = (result_QF >= 0) & ~repeated(result_QF)
+    leading_QF = (result_QF >= 0) & (np.cumsum(new_QF, axis=1) - new_QF < results)
+    most = int(leading_QF.sum(axis=1).max(initial=0))
+    return order_QF[:, :most], ~leading_QF[:, :most]

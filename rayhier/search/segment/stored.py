@@ -1,0 +1,201 @@
+"""Documents of an index by their ids: some by name, or a page of all in the order of ids.
+
+A document's first row is that in its best leaf; a passage is a row of its own. Ids are compared byte by byte.
+Shapes: N first rows of a segment, R rows chosen.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.arrays import Ints
+from rayhier.dataset.ranking import ID, Needs
+from rayhier.dataset.words import word_hashes
+from rayhier.search.request.answer import OWN
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.segment import DOC_ID, INNER, Segment
+from rayhier.spec import InputError
+from rayhier.storage.leaf_map import LeafMap, key_of
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A piece of work: read the documents with these ids. The answer is a table of their first rows."""
+
+    ids: tuple[str, ...]
+    needs: Needs = "texts"
+    """Columns that are read: `ids` tells only which of the ids are there."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError where an id is not text in UTF-8."""
+        _check("id", *self.ids)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A piece of work: read the first documents whose ids come after one. The answer is a table of their first rows."""
+
+    after: str
+    """Id before the first; empty: begin with the first of all."""
+    count: int
+    """Most documents."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError where `after` is not text in UTF-8."""
+        _check("after", self.after)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A document as an index holds it."""
+
+    id: str
+    title: str
+    text: str | None
+    """Its text; None where the corpus is cut into passages."""
+    passages: list[str] | None
+    """Texts of its passages, in their order; None where the corpus is not cut."""
+    fields: dict[str, Any]
+    """The corpus's declared fields, by name."""
+    first_leaves: list[int]
+    """Numbers of the leaves of its first rows: its best leaf, or those of its passages."""
+
+
+def _check(name: str, *ids: str) -> None:
+    for id_ in ids:
+        try:
+            id_.encode()
+        except (AttributeError, UnicodeEncodeError):
+            raise InputError(f"{name}: got {id_!r:.80}; allowed: an id, text in UTF-8") from None
+
+
+class StoredDocuments:
+    """Reads documents whose first rows are in the leaves of a scan of mapped files.
+
+    Documents are found by hashes of their ids, which lie sorted in the files. At the first page the ids of each file
+    are sorted, in four bytes a row; a page then costs what it shows.
+    """
+
+    def __init__(self, leaves: LeafScan) -> None:
+        """Take the scan of the leaves; TypeError at first use where it has rows in memory."""
+        self._leaves = leaves
+
+    @cached_property
+    def _sorted(self) -> list["_Sorted"]:
+        return [_Sorted.of(segment, self._leaves.leaves) for segment in self._leaves.segments]
+
+    def read(self, work: Lookup | Listing) -> pa.Table:
+        """Read first rows: columns `id`, `doc_id`, `leaf`, `title`, `text` and the declared fields."""
+        if isinstance(work, Lookup):
+            names, needs = list(dict.fromkeys(work.ids)), work.needs
+        else:
+            after = {name for ordered in self._sorted for name in ordered.after(work.after, work.count)}
+            names, needs = sorted(after)[: work.count], "texts"
+        hash_X, wanted = word_hashes(names), pa.array(names, pa.string())
+        tables = []
+        for segment in self._leaves.segments:
+            row_R = self._first_rows(segment, segment.with_ids(hash_X), wanted)
+            if len(row_R):
+                tables.append(_shown(segment, row_R, needs=needs))
+        return pa.concat_tables(tables) if tables else pa.table({ID: pa.array([], pa.string())})
+
+    def _first_rows(self, segment: Segment, row_R: Ints, wanted: pa.Array) -> Ints:
+        """Keep the rows [r] whose leaf is among this scan's and whose id is wanted, not only its hash."""
+        if not len(row_R):
+            return row_R
+        leaf_R = segment.table["leaf"].take(pa.array(row_R)).to_numpy()
+        among_R = (leaf_R >= self._leaves.leaves.start) & (leaf_R < self._leaves.leaves.stop)
+        is_wanted_R = pc.is_in(segment.ids().take(pa.array(row_R)), wanted).to_numpy()
+        return np.asarray(row_R[among_R & is_wanted_R])
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """First rows of a segment in the order of their ids."""
+
+    segment: Segment
+    row_N: Ints
+    """Rows [n], 32 bits each."""
+
+    @classmethod
+    def of(cls, segment: Segment, leaves: range) -> "_Sorted":
+        first_N = segment.first_rows(leaves)
+        order_N = pc.sort_indices(segment.ids().take(pa.array(first_N))).to_numpy()
+        return cls(segment, first_N[order_N].astype(np.int32))
+
+    def _id(self, row: int) -> str:
+        return str(self.segment.ids()[int(row)].as_py())
+
+    def after(self, name: str, count: int) -> Iterator[str]:
+        """Yield at most `count` ids after one, in their order."""
+        place = bisect_right(self.row_N, name, key=self._id)
+        while count and place < len(self.row_N):
+            name, count = self._id(self.row_N[place]), count - 1
+            yield name
+            place += 1
+            if self.segment.holds_passages:
+                place = bisect_right(self.row_N, name, lo=place, key=self._id)
+
+
+def _shown(segment: Segment, rows: Ints, *, needs: Needs) -> pa.Table:
+    """Read the columns of rows [r] of a segment that `needs` names."""
+    shown = segment.take(rows, needs=needs)
+    return shown if needs == "ids" else shown.append_column(DOC_ID, segment.table[DOC_ID].take(pa.array(rows)))
+
+
+def read_shards(leaf_map: LeafMap, work: Lookup | Listing) -> list[pa.Table]:
+    """Do a piece of work by reading a leaf map's shards: all ids, and all columns only where a document is shown."""
+    shards = [shard for shard in leaf_map.manifest.shards if shard.rows]
+    kept = list(work.ids) if isinstance(work, Lookup) else []
+    if isinstance(work, Listing):
+        for shard in shards:
+            ids = leaf_map.read(shard, [leaf_map.key(shard)], verify=False)[leaf_map.key(shard)]
+            later = pc.unique(ids.filter(pc.greater(ids, work.after)) if work.after else ids)
+            kept = sorted({*kept, *later.take(_least(later, work.count)).to_pylist()})[: work.count]
+    wanted, tables = pa.array(kept, pa.string()), list[pa.Table]()
+    for shard in shards:
+        key = leaf_map.key(shard)
+        if not pc.any(pc.is_in(leaf_map.read(shard, [key], verify=False)[key], wanted)).as_py():
+            continue
+        rows = leaf_map.read(shard, without=("vector",))
+        rows = rows.filter(pc.and_(pc.equal(rows["rank"], 0), pc.is_in(rows[key], wanted)))
+        key, names = key_of(rows.column_names), [name for name in rows.column_names if name not in INNER]
+        inner = {ID: rows[key], DOC_ID: rows[DOC_ID]}
+        tables.append(pa.table({**inner, **{name: rows[name] for name in names}}))
+    return tables
+
+
+def _least(ids: pa.Array, count: int) -> pa.Array:
+    """Return the places of the `count` least ids, in any order."""
+    return pc.select_k_unstable(pa.table({ID: ids}), count, [(ID, "ascending")])
+
+
+def documents(tables: Sequence[pa.Table], work: Lookup | Listing) -> list[Stored]:
+    """Make the documents of the answers of all parts of an index: in the order of the ids asked, or of all ids."""
+    rows = [row for table in tables for row in table.to_pylist()]
+    rows.sort(key=lambda row: (row[ID], _passage(row)))
+    made = {name: _document(name, list(parts)) for name, parts in groupby(rows, key=lambda row: str(row[ID]))}
+    if isinstance(work, Lookup):
+        return [made[name] for name in dict.fromkeys(work.ids) if name in made]
+    return list(made.values())[: work.count]
+
+
+def _passage(row: dict[str, Any]) -> int:
+    """Return the number of a passage, which ends its id after a `#`; 0 for a whole document."""
+    return 0 if row[DOC_ID] == row[ID] else int(row[DOC_ID].rpartition("#")[2])
+
+
+def _document(name: str, parts: Sequence[dict[str, Any]]) -> Stored:
+    """Make a document from its first rows: one, or those of its passages in their order."""
+    first, is_cut = parts[0], any(part[DOC_ID] != name for part in parts)
+    texts = [str(part["text"]) for part in parts]
+    fields = {key: value for key, value in first.items() if key not in (*OWN, DOC_ID)}
+    leaves = sorted({int(part["leaf"]) for part in parts})
+    return Stored(name, first["title"], None if is_cut else texts[0], texts if is_cut else None, fields, leaves)

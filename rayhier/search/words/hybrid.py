@@ -1,0 +1,189 @@
+"""BM25 over the documents of an index, and the fusion of its results with those by vectors.
+
+Both rank over the same rows: of the whole index, or of the leaves of a shard group.
+Shapes: Q queries, M embedding size, K results, F rows of all parts.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints, Values
+from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
+from rayhier.search.segment.rows import RankedRows, in_leaves, lacks
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.postings import PostingLists, Postings
+from rayhier.spec.filter import Filter
+from rayhier.spec.search import HybridSpec
+from rayhier.storage.leaf_map import LeafMap
+
+if TYPE_CHECKING:
+    from rayhier.search.segment.tail import TailView
+
+RANKS = 60
+"""Constant c in the scores 1 / (c + rank) of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """The best documents by BM25, with their scores by vectors too."""
+
+    ranking: Ranking
+    """Documents ranked by BM25's scores."""
+    base_QK: Floats
+    """Scores [q, k] of the ranking's documents by their vectors; -inf where it has no document."""
+    leaf_QKR: Ints | None = None
+    """Leaves [q, k, 2] of these documents. -1 or None if every search by vectors compares the documents."""
+
+
+class WordScan:
+    """BM25 over the documents whose first leaf a `LeafScan` holds, each once; opened at the first search."""
+
+    def __init__(self, leaves: LeafScan, open_: Callable[[], PostingLists]) -> None:
+        self._leaves, self._open, self._lock = leaves, open_, threading.Lock()
+
+    @classmethod
+    def mapped(cls, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float = math.inf) -> Self:
+        """Open the postings of one version of a leaf map, in the leaves of a scan that was opened from it.
+
+        Files kept on this machine for all indexes stay within `cache_bytes`, except those that are mapped.
+        """
+        return cls(leaves, lambda: _opened(leaf_map, leaves, cache_bytes))
+
+    @property
+    def words(self) -> PostingLists:
+        """The postings, opened at first use; InputError where there are none, or a file is not as it was published."""
+        with self._lock:
+            return self._words
+
+    @cached_property
+    def _words(self) -> PostingLists:
+        return self._open()
+
+    def open(self) -> None:
+        """Open all postings now; InputError where a file is not as it was published."""
+        _ = self.words
+
+    def intact(self) -> bool:
+        """Return True if the files of all open postings are unchanged since they were opened."""
+        return "_words" not in self.__dict__ or self._words.intact()
+
+    def scan(
+        self,
+        texts: Sequence[str],
+        query_QM: Floats,
+        k: int,
+        where: Filter | None = None,
+        *,
+        needs: Needs = "texts",
+        further: "TailView | None" = None,
+    ) -> Lexical:
+        """Rank the best k documents of each query by BM25, among those that share a word with it and meet the filter.
+
+        `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. The
+        ranking's documents have the columns that `needs` names. `further` documents count for how rare words are.
+        """
+        words, rows, mask_N = self.words, self._leaves.rows, None if where is None else self._leaves.mask(where)
+        all_ = int(rows.begin_S[-1])
+        fetch = 2 * k if self._leaves.holds_passages else k
+        while True:
+            ranked = RankedRows(*words.best(texts, min(fetch, all_), mask_N, further))
+            best = rows.best(ranked, k)
+            some_Q = (ranked.row_QT >= 0).sum(axis=1) >= fetch
+            # Many of the best passages may belong to few documents.
+            if fetch >= all_ or not (lacks(best.row_QT, k) & some_Q).any():
+                break
+            fetch *= 2
+        table, row_QK = rows.documents(best.row_QT, needs=needs)
+        none_Q = np.zeros(len(texts), np.int64)
+        ranking = Ranking(best.score_QT, row_QK, table, none_Q, none_Q, none_Q)
+        return Lexical(ranking, rows.products(query_QM, best.row_QT), rows.leaves(best.row_QT))
+
+
+def _opened(leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> PostingLists:
+    """Open the postings of the shards that a scan holds, and how rare words are in all others."""
+    searched, others, spans = list[Postings](), list[Postings](), list[tuple[int, int]]()
+    for shard in leaf_map.manifest.shards:
+        is_searched = leaves.reads(shard)
+        postings = Postings.open(leaf_map, shard, cache_bytes, rarity_alone=not is_searched)
+        (searched if is_searched else others).append(postings)
+    for segment in leaves.segments:
+        size_L, leaf_L = segment.lists.size_L, segment.lists.leaf_L
+        before, within = leaf_L < leaves.leaves.start, leaf_L < leaves.leaves.stop
+        spans.append((int(size_L[before].sum()), int(size_L[within].sum())))
+    return PostingLists(searched, spans, others)
+
+
+def fused(
+    dense: Ranking,
+    parts: Sequence[Lexical],
+    k: int,
+    fusion: HybridSpec,
+    listed: int | None = None,
+    *,
+    cosines: bool = True,
+) -> Ranking:
+    """Fuse the ranking by vectors with BM25's results from the parts of an index: the best k results, ties by id.
+
+    `sum`: score by vectors + weight · BM25 / the query's best BM25; BM25 is 0 for a document that is no result of it.
+    If vector scores are not `cosines`, the weight is multiplied by the best minus the lowest vector score.
+    `rank`: 1 / (60 + rank by vectors) + 1 / (60 + rank by BM25), over the documents of both. Of BM25's results in all
+    parts together, only the best `listed` count; None: all. Documents count as visited in the search by vectors alone.
+    """
+    rankings = [dense, *(part.ranking for part in parts)]
+    documents, row_QF = joined([(ranking.documents, ranking.row_QK) for ranking in rankings])
+    base_QF = np.concatenate([dense.score_QK, *(part.base_QK for part in parts)], axis=1).astype(np.float64)
+    words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.ranking.score_QK for part in parts)], axis=1)
+    number_N = by_name(documents[ID])
+    if not len(number_N):
+        return dense  # of no document: all were deleted
+    q, near = len(row_QF), dense.row_QK.shape[1]
+    score_QK, best_QK = np.full((q, k), -np.inf, np.float32), np.full((q, k), -1)
+    for query, row_F in enumerate(row_QF):
+        place_F = np.flatnonzero(row_F >= 0)
+        far_W = _best_by_words(place_F[place_F >= near], number_N[row_F], words_QF[query], base_QF[query], listed)
+        # A result's row that the search by vectors found comes first: its score counts, and it is shown.
+        place_F = np.concatenate([place_F[place_F < near], far_W])
+        _, first_U, result_F = np.unique(number_N[row_F[place_F]], return_index=True, return_inverse=True)
+        base_U, words_U = base_QF[query, place_F[first_U]], np.zeros(len(first_U))
+        np.maximum.at(words_U, result_F, words_QF[query, place_F])
+        score_U = _score(base_U, words_U, fusion, cosines=cosines)
+        best = np.argsort(-score_U, kind="stable")[:k]
+        score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[place_F[first_U[best]]]
+    score_QK, best_QK, documents = compact(score_QK, best_QK, documents)
+    return replace(dense, score_QK=score_QK, row_QK=best_QK, documents=documents)
+
+
+def compared(parts: Sequence[Lexical], leaves_QB: Ints) -> Ints:
+    """Count the documents [q] that words found, whose vectors were compared, and of which no leaf was visited."""
+    far_Q = np.zeros(len(leaves_QB), np.int64)
+    for part in parts:
+        if part.leaf_QKR is not None:
+            far_Q += ((part.leaf_QKR[..., 0] >= 0) & ~in_leaves(part.leaf_QKR, leaves_QB)).sum(axis=1)
+    return far_Q
+
+
+def _best_by_words(place_W: Ints, number_F: Ints, words_F: Values, base_F: Values, listed: int | None) -> Ints:
+    """Return BM25's places [w] of each result's best row, the best first, ties by id: at most `listed`."""
+    place_W = place_W[np.lexsort((-base_F[place_W], number_F[place_W], -words_F[place_W]))]
+    return np.asarray(place_W[np.sort(np.unique(number_F[place_W], return_index=True)[1])[:listed]])
+
+
+def _score(base_U: Values, words_U: Values, fusion: HybridSpec, *, cosines: bool) -> Values:
+    if fusion.fuse == "sum":
+        scale = 1.0 if cosines or not len(base_U) else float(np.ptp(base_U)) or 1.0
+        return base_U + fusion.chosen * scale * words_U / max(float(words_U.max(initial=0)), 1e-9)
+    shares_word_U = words_U > 0
+    return 1 / (RANKS + _ranks(base_U)) + np.where(shares_word_U, 1 / (RANKS + _ranks(words_U)), 0)
+
+
+def _ranks(value_U: Values) -> Values:
+    """Return the rank [u] of each value, 1 for the highest; equal values in their order."""
+    rank_U = np.empty(len(value_U))
+    rank_U[np.argsort(-value_U, kind="stable")] = np.arange(1, len(value_U) + 1)
+    return rank_U

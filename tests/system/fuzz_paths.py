@@ -1,0 +1,269 @@
+"""Forms of every path with every method and token, and hostile requests: a token that reads changes nothing.
+
+`make fuzz-http` runs it on the index that it built. The embedded server gets a copy of that index.
+"""
+
+import http.client
+import json
+import math
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from benchmarks.commands import Options, absolute, served
+from benchmarks.serve.load import error_code
+from rayhier.serve.args import RequestLimits
+from rayhier.serve.client import Client
+from rayhier.serve.http.api import DESCRIPTIONS
+from rayhier.storage import current
+from tests.system.watch import watched
+
+PORT, START_SECONDS = 8125, 180.0
+HEALTH_SECONDS, SLOWEST_HEALTH = 0.02, 0.1
+"""Seconds between two looks at the server's health, and the most that one may take."""
+TRIES = 3
+"""Tries of a body next to which health was slow, as other work of the machine makes it slow too."""
+TOKENS = {"none": None, "read": "fuzz-token-that-reads", "write": "fuzz-token-that-writes"}
+METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
+READS = METHODS[:3]
+FORMS = (
+    *("{}", "{}?x=1", "{}#x", "http://h{}"),
+    *("{}%0A", "{}%0a%0a", "{}%0D", "{}%00", "{}%09", "{}%1F", "{}%7F", "{}%C2%85", "{}%E2%80%A8", "http://h{}%0A"),
+    *("/{}", "{}/", "{}//", "{}%2F", "{}/.", "{}/..", "/.{}", "/x/..{}", "{};x", "{}%20", "%0A{}", "*{}", "//h{}"),
+)
+"""What a path is made into: the first line has the path itself, the second has control characters."""
+SAME, CONTROL = FORMS[:4], FORMS[4:14]
+BODIES: Mapping[tuple[str, str], Any] = {
+    ("PUT", "/v1/documents"): {"documents": [{"id": "fuzzed", "text": "oak"}]},
+    ("DELETE", "/v1/documents"): {"ids": ["d1"]},
+    ("POST", "/v1/versions/rollback"): {"version": 1},
+    ("POST", "/v1/search"): {"query": "oak"},
+}
+"""Bodies that routes take; other requests have an empty object."""
+PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank")
+QUESTIONS = ('"query": "oak"', '"queries": ["oak"]')
+"""A question as one path takes it, and as the other."""
+CHUNKS = 200_000
+ENDLESS = 250_000_000
+"""Bytes of a head that never ends."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Status (0: no answer) and seconds of an answer, and the code of its error, if it says one."""
+
+    status: int
+    seconds: float
+    code: str | None
+
+    @property
+    def documented(self) -> bool:
+        return self.status == 200 or (self.status in DESCRIPTIONS and self.status != 500 and self.code is not None)
+
+    @property
+    def refused(self) -> bool:
+        """Whether it says what is wrong with the request."""
+        return self.documented and 400 <= self.status < 500
+
+
+def main() -> int:
+    parser = Options("Fuzz the paths of a served index.")
+    parser.add_argument("workdir", type=absolute)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(shutil.copytree(given.workdir, Path(folder) / "work"))
+        now = current.read(work)
+        current.write(work, now.model_copy(update={"spec": now.spec.model_copy(update={"workdir": str(work)})}))
+        files = list[str]()
+        for name in ("read", "write"):
+            (Path(folder) / name).write_text(f"{TOKENS[name]}\n")
+            (Path(folder) / name).chmod(0o600)
+            files += ["--token-file" if name == "read" else "--write-token-file", str(Path(folder) / name)]
+        url = f"http://127.0.0.1:{PORT}"
+        with served(["rayhier", "serve", str(work), "--port", str(PORT), *files], f"{url}/readyz", START_SECONDS):
+            statuses = Counter[str]()
+            failures = [*_paths(url, statuses), *_bodies(url), *_slow()]
+    print(", ".join(f"{name}: {count:,}" for name, count in sorted(statuses.items())))
+    print("\n".join(failures) or "no failure")
+    return 1 if failures else 0
+
+
+def _paths(url: str, statuses: Counter[str]) -> Iterator[str]:
+    """Send every form of every path by every method with every token; yields what went wrong."""
+    client = Client(url, TOKENS["write"])
+    paths = ["/", "/healthz", "/metrics", "/nowhere", "/v1/documents/d0"]
+    paths += [path for path in _schema()["paths"] if "{" not in path and path not in paths]
+    before = _state(client)
+    for token, path, form, method in product(TOKENS, paths, FORMS, METHODS):
+        if token == "write" and form in SAME and (method, path) in BODIES:
+            continue  # it changes the index, as it should
+        status, _ = _sent(method, form.format(path), token, json.dumps(BODIES.get((method, path), {})).encode())
+        statuses[f"{token} {status}"] += 1
+        if found := _wrong(token, path, form, method, status):
+            yield f"{found}: {method} {form.format(path)} with token {token}: {status}"
+    if (after := _state(client)) != before:
+        yield f"changed: {before} became {after}"
+
+
+def _wrong(token: str, path: str, form: str, method: str, status: int) -> str:
+    if not 200 <= status < 500:
+        return "no answer" if status == 0 else "a defect"
+    is_id = path.startswith("/v1/documents/") and method in READS
+    if form in CONTROL and status not in (404, 405) and not is_id:
+        return "a control character was taken"
+    reading = method in READS or (method == "POST" and path in READING)
+    if not reading and status < 300:
+        return "a write was taken"
+    is_free = path in ("/", "/healthz", "/readyz")
+    if token == "none" and not is_free and status < 300:
+        return "no token was needed"
+    return ""
+
+
+READING = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/embeddings", "/v1/rerank", "/v2/rerank")
+
+
+def _bodies(url: str) -> Iterator[str]:
+    """Send hostile bodies while the server's health is looked at; yields what went wrong."""
+    for name, method, path, body in _hostile():
+        token = TOKENS["write" if method != "POST" else "read"]
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        slowest = math.inf
+        for _ in range(TRIES):
+            with watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
+                reply = _post(PORT, path, body, headers, method)
+            slowest = min(slowest, looks.slowest)
+            if slowest <= SLOWEST_HEALTH:
+                break
+        if not reply.refused:
+            yield f"{name}, {method} {path}: status {reply.status}"
+        if slowest > SLOWEST_HEALTH:
+            yield f"{name}, {method} {path}: /healthz took {1e3 * slowest:.0f} ms"
+
+
+def _hostile() -> Iterator[tuple[str, str, str, bytes]]:
+    """Yield a name, a method, a path and a body, of each body that is made to cost a server much."""
+    for (name, body), path in product(_hostile_bodies(), PATHS):
+        yield name, "POST", path, body
+    for name, method, body in _hostile_writes():
+        yield name, method, "/v1/documents", body
+
+
+def _slow() -> Iterator[str]:
+    """Send a body in many chunks and a head that never ends; yields what went wrong."""
+    headers = {"Authorization": f"Bearer {TOKENS['read']}", "Content-Type": "application/json"}
+    reply, most = _post(PORT, PATHS[0], _chunks(), headers), RequestLimits().body_seconds + 1
+    if not reply.documented or reply.seconds > most:
+        yield f"a body in {CHUNKS:,} chunks: status {reply.status} after {reply.seconds:.1f} s"
+    if (status := _endless_head(PORT, ENDLESS)) != 431:
+        yield f"a head of {ENDLESS:,} bytes: status {status}"
+
+
+def _state(client: Client) -> tuple[int, int, int, list[int]]:
+    index = client.index()
+    return index.version, index.log, index.documents, [one.version for one in client.versions().versions]
+
+
+def _schema() -> Any:
+    return json.loads(_sent("GET", "/openapi.json", "read", b"")[1])
+
+
+def _sent(method: str, target: str, token: str, body: bytes) -> tuple[int, bytes]:
+    """Send a request with its target as it is; returns status (0: no answer) and body."""
+    heads = [f"{method} {target} HTTP/1.1", "Host: 127.0.0.1", "Connection: close"]
+    heads += [] if TOKENS[token] is None else [f"Authorization: Bearer {TOKENS[token]}"]
+    heads += [] if not body else [f"Content-Length: {len(body)}", "Content-Type: application/json"]
+    answer = b""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", PORT), timeout=30) as one:
+        one.sendall("\r\n".join([*heads, "", ""]).encode() + body)
+        while part := one.recv(1 << 20):
+            answer += part
+    words = answer.split(b" ", 2)
+    return (int(words[1]) if len(words) > 2 else 0), answer.partition(b"\r\n\r\n")[2]
+
+
+def _hostile_bodies() -> Iterator[tuple[str, bytes]]:
+    """Bodies, by what is hostile about them; no path may take one."""
+    for kind in ('""', "[]", "1"):
+        for key in ("queries", "vectors", "query", "vector", "input", "documents"):
+            yield f"a million {kind} as {key}", f'{{"{key}": [{",".join([kind] * 1_000_000)}]}}'.encode()
+    yield "a key 40,000 times", f"{{{','.join(QUESTIONS[:1] * 40_000)}}}".encode()
+    yield "40,000 keys", json.dumps({f"key{number}": 1 for number in range(40_000)}).encode()
+    for keys in (20_000, 340_000):
+        unknown = ",".join(f'"k{number}":0' for number in range(keys))
+        for known in ('"input": "oak"', '"query": "oak", "documents": ["oak"]', QUESTIONS[1]):
+            yield f"{keys:,} keys beside {known}", f"{{{known},{unknown}}}".encode()
+    yield "lists 100,000 deep", b"[" * 100_000 + b"]" * 100_000
+    yield "objects 100,000 deep", b'{"query":' * 100_000 + b"1" + b"}" * 100_000
+    text = "x" * 3_900_000
+    yield "a text of 3.9 MB", f'{{"query": "{text}"}}'.encode()
+    yield "a text of 3.9 MB in a list", f'{{"queries": ["{text}"]}}'.encode()
+    yield "a text of 3.9 MB to encode", f'{{"input": "{"ab " * 1_300_000}"}}'.encode()
+    yield "64 texts of 60 kB to encode", json.dumps({"input": ["!." * 30_000] * 64}).encode()
+    yield "64 texts of 60 kB to read", json.dumps({"query": "oak", "documents": ["!." * 30_000] * 64}).encode()
+    filters = {
+        "a filter nested 100 deep": '{"not": ' * 100 + '{"year": 1}' + "}" * 100,
+        "a filter nested 50 deep": '{"not": ' * 50 + '{"year": 1}' + "}" * 50,
+        "a filter of 10,000 values": json.dumps({"year": {"in": list(range(10_000))}}),
+    }
+    for name, wanted in filters.items():
+        for question in QUESTIONS:
+            yield f"{name}, {question}", f'{{{question}, "filter": {wanted}}}'.encode()
+
+
+def _hostile_writes() -> Iterator[tuple[str, str, bytes]]:
+    """What is hostile, a method, and a body that no server takes, with the token that writes."""
+    unknown = ",".join(f'"k{number}":0' for number in range(340_000))
+    yield "340,000 keys of a document", "PUT", f'{{"documents": [{{"id": "a", "text": "oak",{unknown}}}]}}'.encode()
+    yield "340,000 fields", "PUT", f'{{"documents": [{{"id": "a", "text": "b", "fields": {{{unknown}}}}}]}}'.encode()
+    yield "390,000 documents", "PUT", f'{{"documents": [{",".join(["1"] * 390_000)}]}}'.encode()
+    yield "390,000 ids", "DELETE", f'{{"ids": [{",".join(["1"] * 390_000)}]}}'.encode()
+
+
+def _chunks() -> Iterator[bytes]:
+    """A question in so many chunks of a byte."""
+    return (b"%c" % byte for byte in f"{{{QUESTIONS[0]}}}".ljust(CHUNKS).encode())
+
+
+def _post(
+    port: int, path: str, body: bytes | Iterable[bytes], headers: Mapping[str, str], method: str = "POST"
+) -> Reply:
+    """Send a body, whole or in chunks, to a server on this machine, which may answer before it has all of it."""
+    connection, began = http.client.HTTPConnection("127.0.0.1", port, timeout=60), time.perf_counter()
+    status, content = 0, b""
+    try:
+        with suppress(ConnectionError):
+            connection.request(method, path, body, dict(headers))
+        answer = connection.getresponse()
+        status, content = answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        status = 0
+    finally:
+        connection.close()
+    return Reply(status, time.perf_counter() - began, error_code(content))
+
+
+def _endless_head(port: int, size: int) -> int:
+    """Status of the answer to a head of `size` bytes that never ends; 0 where the connection ended without one."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\nX: ")
+        with suppress(OSError):
+            for _ in range(0, size, 100_000):
+                one.sendall(b"x" * 100_000)
+        try:
+            return int(one.makefile("rb").readline().split()[1])
+        except (OSError, IndexError):
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

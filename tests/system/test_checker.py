@@ -1,0 +1,344 @@
+"""The checker of histories: each kind of violation in a history of a few lines, and histories that have none."""
+
+import json
+
+import pytest
+
+from tests.system.history.checker import check
+from tests.system.history.driver import Plan, faults
+
+BEGIN = {"event": "begin", "time": 0.0, "model": "m", "documents": {"a": "oak first", "b": "elm second"}}
+
+
+def line(kind, start, sent, answer=None, **more):
+    """An operation that takes half a second; `answer` says what differs from model m, version 1."""
+    status = more.pop("status", 0 if answer is None else 200)
+    good = None if answer is None else {"model": "m", "version": 1, **answer}
+    line.count += 1
+    made = {"client": 0, "number": line.count, "kind": kind, "start": start, "end": start + 0.5, "sent": sent}
+    return made | {"key": None, "status": status, "answer": good, "error": None} | more
+
+
+line.count = 0
+
+
+def put(start, name, text, log=None, replaced=0, **more):
+    answer = None if log is None else {"log": log, "count": 1, "replaced": replaced, **more.pop("told", {})}
+    return line("put", start, {"documents": [[name, text]]}, answer, **more)
+
+
+def delete(start, name, log=None, **more):
+    answer = None if log is None else {"log": log, "count": 1, "replaced": 0}
+    return line("delete", start, {"ids": [name]}, answer, **more)
+
+
+def get(start, name, text=None, log=None, **more):
+    if text is None:
+        return line("get", start, {"id": name}, status=404, **more)
+    answer = {"log": log, "documents": [[name, text]], **more.pop("told", {})}
+    return line("get", start, {"id": name, **more.pop("sent", {})}, answer, **more)
+
+
+def page(start, documents, log, after="", limit=10, follows=None):
+    answer = {"log": log, "documents": [list(row) for row in documents.items()], "next": follows}
+    return line("list", start, {"after": after, "limit": limit}, answer)
+
+
+def search(start, query, results, log, mode="bm25", k=10, told=None, **sent):
+    rows = [[name, text, 1.0 - 0.1 * place] for place, (name, text) in enumerate(results)]
+    answer = {"log": log, "results": rows, "partial": False, **(told or {})}
+    return line("search", start, {"query": query, "mode": mode, "k": k, **sent}, answer)
+
+
+def index(start, count, log):
+    return line("index", start, {}, {"log": log, "count": count})
+
+
+def event(name, time, **more):
+    return {"event": name, "time": time, **more}
+
+
+def broken(*records):
+    """The rules that a history breaks."""
+    return sorted(
+        {violation.rule for violation in check(json.dumps(record) for record in (BEGIN, *records)).violations}
+    )
+
+
+OTHER = {"model": "n"}
+KILLED = (event("killed", 2.6), event("started", 2.9))
+GOOD = {
+    "nothing happens": [get(1, "a", "oak first", 0), get(2, "c"), index(3, 2, 0)],
+    "changes and reads": [
+        put(1, "c", "oak third", 1),
+        put(2, "a", "elm newer", 2, replaced=1),
+        delete(3, "b", 3),
+        delete(3.1, "b", status=404),
+        get(4, "c", "oak third", 3),
+        get(4, "b"),
+        page(5, {"a": "elm newer", "c": "oak third"}, 3),
+        page(5, {"a": "elm newer"}, 3, limit=1, follows="a"),
+        search(6, "newer", [("a", "elm newer")], 3),
+        search(6, "oak elm", [("c", "oak third"), ("a", "elm newer")], 3),
+        search(6, "second", [], 3),
+        search(6, "first", [], 3),
+        search(6, "fern", [("c", "oak third"), ("a", "elm newer")], 3, mode="dense", beam=9),
+        index(7, 2, 3),
+    ],
+    "a read beside a change sees either state": [
+        put(1, "c", "oak third", 1),
+        get(1.1, "c"),
+        get(1.2, "c", "oak third", 1),
+        get(1.3, "a", "oak first", 0),
+    ],
+    "a key sent twice": [put(1, "c", "x", 1, key="k"), put(2, "d", "y", 2), put(3, "c", "x", 1, key="k")],
+    "a key with another body": [
+        put(1, "c", "x", 1, key="k"),
+        put(2, "c", "y", key="k", status=422),
+        get(3, "c", "x", 1),
+    ],
+    "an answer is lost, the change is there": [
+        put(2, "c", "lost"),
+        *KILLED,
+        get(3, "c", "lost", 1),
+        put(4, "d", "y", 2),
+        get(5, "c", "lost", 2),
+    ],
+    "an answer is lost, the change is not there": [put(2, "c", "lost"), *KILLED, get(3, "c"), put(4, "d", "y", 1)],
+    "sent again after the kill": [
+        put(2, "c", "lost", key="k"),
+        *KILLED,
+        put(3, "c", "lost", 1, key="k"),
+        get(4, "c", "lost", 1),
+    ],
+    "reads decide which of two lost changes was made": [
+        put(2, "c", "one"),
+        put(2, "d", "two"),
+        *KILLED,
+        get(3, "d", "two", 1),
+        get(3, "c"),
+        put(4, "e", "y", 2),
+    ],
+    "reads decide the order of two lost changes": [
+        put(2, "c", "one"),
+        put(2, "c", "two"),
+        *KILLED,
+        get(3, "c", "one", 2),
+    ],
+    "a choice is taken back": [
+        put(2, "c", "one"),
+        put(2, "c", "two"),
+        put(2, "d", "three"),
+        *KILLED,
+        put(4, "c", "y", 3, replaced=1),
+        delete(5, "d", 4),
+    ],
+    "a lost delete": [delete(2, "a"), *KILLED, get(3, "a"), put(4, "e", "y", 2)],
+    "a refused change": [put(1, "c", "x", status=503), put(2, "d", "y", 1), get(3, "c")],
+    "a damaged object": [
+        put(1, "c", "x", 1),
+        put(2, "d", "y", 2),
+        event("damaged", 3, number=2),
+        event("started", 3.1),
+        get(3.2, "d"),
+        get(3.2, "c", "x", 1),
+        put(3.3, "e", "z", status=503, error={"code": "log_damaged", "message": "log/000000000002.change: damaged"}),
+        event("mended", 4),
+        event("started", 4.1),
+        get(5, "d", "y", 2),
+        put(6, "e", "z", 3),
+    ],
+    "versions grow": [get(1, "a", "oak first", 0), get(2, "a", "oak first", 0, told={"version": 2})],
+    "another model is named, and served later": [
+        get(1, "a", "oak first", 0, told={"version": 2}),
+        event("swap", 2, model="n"),
+        get(2.1, "a", "oak first", 0, told={"version": 2}),
+        get(2.2, "a", "oak first", 0, told=OTHER),
+        put(2.3, "c", "x", 1, told=OTHER),
+        get(3, "c", "x", 1, told=OTHER),
+    ],
+    "a model is served again": [
+        event("swap", 2, model="n"),
+        get(3, "a", "oak first", 0, told=OTHER),
+        event("swap", 4, model="m"),
+        get(4.1, "a", "oak first", 0, told=OTHER),
+        get(5, "a", "oak first", 0),
+    ],
+    "two models give other scores": [
+        search(1, "fern", [("a", "oak first"), ("b", "elm second")], 0, mode="dense"),
+        event("swap", 2, model="n"),
+        search(3, "fern", [("b", "elm second"), ("a", "oak first")], 0, mode="dense", told=OTHER),
+    ],
+    "equal scores change places": [
+        search(1, "fern", [("a", "oak first"), ("b", "elm second")], 0, mode="dense", told=scores)
+        for scores in (
+            {"results": [["a", "oak first", 0.5], ["b", "elm second", 0.49999]]},
+            {"results": [["b", "elm second", 0.5], ["a", "oak first", 0.49999]]},
+        )
+    ],
+    "a partial answer may lack results": [search(1, "first", [], 0, told={"partial": True})],
+    "another server sees a change in time": [
+        put(1, "c", "x", 1, server="one"),
+        get(2, "a", "oak first", 0, server="two"),
+        get(20, "c", "x", 1, server="two"),
+    ],
+}
+if_one = [put(1, "c", "x", 1)]
+BAD = {
+    "a change is lost": (["get"], [*if_one, get(2, "c")]),
+    "a replacement is lost": (["get"], [put(1, "a", "new", 1, replaced=1), get(2, "a", "oak first", 1)]),
+    "a deleted document is back": (["get"], [delete(1, "a", 1), get(2, "a", "oak first", 1)]),
+    "a delete of what is not there": (["put or delete"], [delete(1, "a", 1), delete(2, "a", 2)]),
+    "a 404 for what is there": (["put or delete"], [delete(1, "a", status=404)]),
+    "a put that replaced nothing": (["put or delete"], [put(1, "a", "new", 1, replaced=0)]),
+    "a read does not see a change": (["stale"], [*if_one, get(2, "a", "oak first", 0)]),
+    "a read sees less than one before": (
+        ["stale"],
+        [put(1, "c", "x", 1), get(1.1, "c", "x", 1, end=1.2), get(1.3, "a", "oak first", 0)],
+    ),
+    "min_log": (["min_log"], [get(1, "a", "oak first", 0, sent={"min_log": 1})]),
+    "another server never sees a change": (
+        ["stale"],
+        [put(1, "c", "x", 1, server="one"), get(20, "a", "oak first", 0, server="two")],
+    ),
+    "two servers give one number": (
+        ["one number", "order"],
+        [put(1, "c", "x", 1, server="one"), put(3, "d", "y", 1, server="two")],
+    ),
+    "two changes of one number": (["one number"], [put(1, "c", "x", 1), put(1, "d", "y", 1)]),
+    "a smaller number later": (["order"], [put(1, "c", "x", 2), put(2, "d", "y", 1)]),
+    "a number without a change": (["no choice"], [put(1, "c", "x", 2)]),
+    "a key changes twice": (
+        ["doubled"],
+        [put(1, "c", "x", 1, key="k"), put(2, "c", "x", 2, replaced=1, key="k")],
+    ),
+    "a key is forgotten": (["doubled"], [delete(1, "a", 1, key="k"), delete(2, "a", key="k", status=404)]),
+    "a key with two bodies": (["one body"], [put(1, "c", "x", 1, key="k"), put(2, "d", "y", 2, key="k")]),
+    "a key that is sent again was made before": (
+        ["no choice", "put or delete"],
+        [delete(2, "a", key="k"), *KILLED, delete(3, "a", key="k", status=404), put(4, "d", "y", 2)],
+    ),
+    "a lost change comes after the next start": (
+        ["get", "no choice"],
+        [put(2, "c", "lost"), *KILLED, get(3, "a", "oak first", 0), get(4, "c", "lost", 1)],
+    ),
+    "half of a lost change": (
+        ["list", "no choice"],
+        [
+            line("put", 2, {"documents": [["c", "one"], ["d", "two"]]}),
+            *KILLED,
+            page(3, {"a": "oak first", "b": "elm second", "c": "one"}, 1),
+        ],
+    ),
+    "half of a change": (
+        ["list"],
+        [
+            line("put", 1, {"documents": [["c", "x"], ["d", "y"]]}, {"log": 1, "count": 2, "replaced": 0}),
+            page(2, {"a": "oak first", "b": "elm second", "d": "y"}, 1),
+        ],
+    ),
+    "a refused change is there": (["get"], [put(1, "c", "x", key="k", status=422), get(2, "c", "x", 0)]),
+    "a lost change is there, then not": (
+        ["get", "no choice"],
+        [put(2, "c", "lost"), *KILLED, get(3, "c", "lost", 1), get(4, "c"), put(5, "d", "y", 2)],
+    ),
+    "a page lacks a document": (["list"], [page(1, {"b": "elm second"}, 0)]),
+    "a page in another order": (["list"], [page(1, {"b": "elm second", "a": "oak first"}, 0)]),
+    "a page too long": (["list"], [page(1, {"a": "oak first", "b": "elm second"}, 0, limit=1)]),
+    "a result that is gone": (["search"], [delete(1, "a", 1), search(2, "fern", [("a", "oak first")], 1, "dense")]),
+    "a result's old text": (
+        ["search"],
+        [put(1, "a", "new", 1, replaced=1), search(2, "fern", [("a", "oak first")], 1, "hybrid")],
+    ),
+    "a result of a later change": (["search"], [*if_one, search(1.1, "fern", [("c", "x")], 0, "dense")]),
+    "a word that is not found": (["search", "words"], [search(1, "first", [], 0)]),
+    "too few results by words": (
+        ["words"],
+        [put(1, "c", "oak third", 1), search(2, "oak", [("c", "oak third")], 1)],
+    ),
+    "a result without the word": (["words"], [search(1, "first", [("a", "oak first"), ("b", "elm second")], 0)]),
+    "a result twice": (["doubles"], [search(1, "oak", [("a", "oak first")] * 2, 0)]),
+    "too few of all leaves": (["search"], [search(1, "fern", [("a", "oak first")], 0, mode="dense", beam=9)]),
+    "a wrong count": (["index"], [*if_one, index(2, 2, 1)]),
+    "a version goes back": (
+        ["version"],
+        [get(1, "a", "oak first", 0, told={"version": 2}), get(2, "a", "oak first", 0)],
+    ),
+    "a model that was not named": (["model"], [get(1, "b", "elm second", 0, told=OTHER)]),
+    "a model before it is named": (
+        ["model"],
+        [get(1, "b", "elm second", 0, told=OTHER), event("swap", 2, model="n")],
+    ),
+    "a model after the one that took its place": (
+        ["model"],
+        [
+            event("swap", 1, model="n"),
+            get(2, "a", "oak first", 0, told=OTHER),
+            get(3, "a", "oak first", 0),
+            get(4, "a", "oak first", 0, told=OTHER),
+        ],
+    ),
+    "a model without a change that was answered by another": (
+        ["stale"],
+        [*if_one, event("swap", 2, model="n"), get(3, "a", "oak first", 0, told=OTHER)],
+    ),
+    "scores of two models in one answer": (
+        ["mixed"],
+        [
+            search(1, "fern", [("a", "oak first"), ("b", "elm second")], 0, mode="dense"),
+            *if_one,
+            search(2, "fern", [("a", "oak first"), ("c", "x"), ("b", "elm second")], 1, mode="dense"),
+        ],
+    ),
+    "two answers to one question": (
+        ["repeated"],
+        [
+            search(1, "fern", [("a", "oak first"), ("b", "elm second")], 0, mode="hybrid"),
+            search(2, "fern", [("b", "elm second"), ("a", "oak first")], 0, mode="hybrid"),
+        ],
+    ),
+    "a change while the log is damaged": (
+        ["damaged"],
+        [*if_one, event("damaged", 2, number=2), put(3, "d", "y", 2), event("mended", 4)],
+    ),
+    "a refusal that names another object": (
+        ["damaged"],
+        [
+            event("damaged", 2, number=2),
+            put(3, "d", "y", status=503, error={"code": "log_damaged", "message": "log/000000000007.change"}),
+            event("mended", 4),
+        ],
+    ),
+    "a defect": (["status"], [get(1, "a") | {"status": 500}]),
+}
+
+
+@pytest.mark.parametrize("records", GOOD.values(), ids=GOOD)
+def test_a_right_history_has_no_violation(records):
+    report = check(json.dumps(record) for record in (BEGIN, *records))
+    assert [str(violation) for violation in report.violations] == []
+    assert report.counts["operations"] == sum("kind" in record for record in records)
+
+
+@pytest.mark.parametrize(("rules", "records"), BAD.values(), ids=BAD)
+def test_a_violation_is_named(rules, records):
+    assert broken(*records) == rules
+
+
+def test_a_violation_prints_the_operations_that_prove_it():
+    (violation,) = check(json.dumps(record) for record in (BEGIN, *if_one, get(2, "a", "oak first", 0))).violations
+    text = str(violation)
+    assert text.startswith("stale: a read saw log 0, after an answer of log 1")
+    assert 'put {"documents": [["c", "x"]]}' in text
+    assert 'get {"id": "a"}' in text
+
+
+def test_a_seed_gives_the_same_faults():
+    plan = Plan(operations=1_000, kills=30, swaps=4, failovers=2, seed=7)
+    assert faults(plan) == faults(plan)
+    kinds = [fault.kind for fault in faults(plan)]
+    swaps = [kind for kind in kinds if kind.startswith("swap")]
+    assert sorted(swaps) == ["swap", "swap and fail over", "swap and kill", "swap and pause"]
+    others = {"full", "read-only", "fsync", "pause", "clock", "fail over", "fail back"}
+    assert {"kill", "kill twice", "torn", "truncated", "torn live", *others, *swaps} == set(kinds)
+    assert sum(kind not in (*others, *swaps) for kind in kinds) == plan.kills

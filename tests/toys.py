@@ -1,0 +1,46 @@
+"""Models and leaf maps made in moments, for tests of whatever reads them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def tiny_bert(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
+    """Save a BERT of one layer and 32 dimensions with random weights, in sentence-transformers' layout."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder.mkdir(parents=True, exist_ok=True)
+    alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *alphabet, *(f"##{letter}" for letter in alphabet), *words]
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(seed)
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **shape)).save_pretrained(folder)
+    modules = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+def write_map(root: Path, table: pa.Table, leaves: int, shards: int, **own: object) -> object:
+    """Publish rows as version 1 of a leaf map; returns its manifest, of which `own` says more."""
+    from rayhier.index.shards import write_shard
+    from rayhier.storage.leaf_map import Manifest, publish, ranges
+
+    counts = np.bincount(table["leaf"].to_numpy(), minlength=leaves).tolist()
+    made = []
+    for first, last in ranges(counts, shards):
+        inside = pc.and_(pc.greater_equal(table["leaf"], first), pc.less(table["leaf"], last))
+        made.append(write_shard(root, f"data/{first}.parquet", [table.filter(inside)], range(first, last), counts))
+    m = table.schema.field("vector").type.list_size
+    vectors = {"halffloat": "float16", "float": "float32"}[str(table.schema.field("vector").type.value_type)]
+    fixed = {"version": 1, "parent": None, "model": "m", "metric": "inner_product", "vectors": vectors}
+    documents = int(pc.sum(pc.equal(table["rank"], 0)).as_py())
+    manifest = Manifest(**fixed | {"dimension": m, "documents": documents} | own, counts=counts, shards=made)
+    publish(root, manifest)
+    return manifest

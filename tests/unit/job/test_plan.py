@@ -1,0 +1,580 @@
+"""Planning: what makes a fingerprint, what is refused before a cluster is touched, what is shown."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import ray
+
+from rayhier import run
+from rayhier.job import plan as planning
+from rayhier.job import rates
+from rayhier.job.estimate import stage_cost
+from rayhier.job.outline import NOT_EVALUATED, notes, show
+from rayhier.job.plan import make_plan, size_of
+from rayhier.spec import InputError, load
+
+READING = ("cross_encoder", "scores", "factors")
+STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *READING))
+"""Stages of a spec without generated pairs and without a cross-encoder."""
+TEXTS = {"documents": "corpus", "queries": "queries"}
+SPECS = sorted((Path(__file__).parents[3] / "specs").glob("*.yaml"))
+
+
+def fingerprints(spec: Path, *overrides: str) -> dict[str, str]:
+    return {step.title: step.fingerprint for step in make_plan(load(spec, overrides)).steps}
+
+
+def seconds(plan: planning.Plan, stage: str) -> float:
+    return stage_cost(stage, plan.spec, plan.work, rates.load()).seconds
+
+
+@pytest.fixture
+def msmarco(tiny_corpus: Path, tmp_path: Path) -> Path:
+    """The tiny corpus as MS MARCO is published."""
+    folder = tmp_path / "msmarco"
+    folder.mkdir()
+    rows = [json.loads(line) for line in (tiny_corpus / "corpus.jsonl").read_text().splitlines()]
+    (folder / "collection.tsv").write_text("".join(f"{row['_id']}\t{row['text']}\n" for row in rows))
+    for split, name in {"train": "train", "test": "dev.small"}.items():
+        judged = (tiny_corpus / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
+        (folder / f"qrels.{name}.tsv").write_text(
+            "".join(f"{row.replace(chr(9), f'{chr(9)}0{chr(9)}', 1)}\n" for row in judged)
+        )
+        (folder / f"queries.{name}.tsv").write_text("".join(f"{row.split()[0]}\tpine oak\n" for row in judged))
+    return folder
+
+
+FEW_LEAVES = {"hce": ([], 30), "retreever": (["router.depth=4"], 16)}
+"""What gives a shipped spec fewer leaves than the test's corpus has documents, by its router, and how many."""
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_every_shipped_spec_is_planned(
+    path: Path, tiny_corpus: Path, msmarco: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = [f"workdir={tmp_path}/work", f"encoder.model={tiny_model}", "encoder.sha256=null"]
+    overrides += ["cluster.embed.workers=1", "cluster.index.workers=1"]
+    reads = load(path).cross_encoder is not None
+    overrides += [f"cross_encoder.model={tiny_model}"] if reads else []
+    override, leaves = FEW_LEAVES.get(load(path).router.type, (["router.branching=20"], 20))
+    overrides += override
+    match load(path).corpus.type:
+        case "beir":
+            overrides.append(f"corpus.path={tiny_corpus}")
+        case "msmarco":
+            overrides.append(f"corpus.path={msmarco}")
+        case "jsonl":
+            overrides += [f"corpus.{name}={tiny_corpus}/{file}.jsonl" for name, file in TEXTS.items()]
+            overrides.append("corpus.columns.id=_id")
+            overrides += [f"corpus.judgements.{split}={tiny_corpus}/qrels/{split}.tsv" for split in ("train", "test")]
+    arguments = [part for override in overrides for part in ("--set", override)]
+    before = ray.is_initialized()
+    assert run.main([str(path), *arguments, "--plan"]) == 0
+    shown = capsys.readouterr().out
+    assert all(stage in shown for stage in (*STAGES, *(READING if reads else ())))
+    assert f"{leaves} leaves" in shown
+    if path.stem == "scifact-axn":
+        assert "scores: 480 pairs are scored ahead of any search" in shown
+        assert re.search(r"search\.rerank: a query reads 100 pairs, about [0-9.e-]+ s of a process", shown)
+    assert ray.is_initialized() == before
+    assert not (tmp_path / "work").exists()
+
+
+def test_factors_of_a_seed_depend_on_no_other_seeds(tiny_corpus: Path, tiny_model: Path, tmp_path: Path) -> None:
+    path = next(path for path in SPECS if path.stem == "scifact-axn")
+    overrides = [f"workdir={tmp_path}/work", f"encoder.model={tiny_model}", "encoder.sha256=null"]
+    overrides += [f"cross_encoder.model={tiny_model}", "router.branching=20", f"corpus.path={tiny_corpus}"]
+    alone, both = (
+        {
+            step.seed: step
+            for step in make_plan(load(path, [*overrides, f"evaluate.seeds={seeds}"])).steps
+            if step.kind == "factors"
+        }
+        for seeds in ("[1]", "[0, 1]")
+    )
+    assert both[1].fingerprint == alone[1].fingerprint
+    assert both[0].fingerprint != both[1].fingerprint
+    (evaluation,) = (
+        step for step in make_plan(load(path, [*overrides, "evaluate.seeds=[0, 1]"])).steps if step.stage == "evaluate"
+    )
+    assert {evaluation.inputs["factors.0"], evaluation.inputs["factors.1"]} == {s.fingerprint for s in both.values()}
+
+
+def test_any_recall_is_read_from_one_calibration(tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(search="{k: 10, beam: {recall: 0.9}}")
+    first, lower, fewer = (
+        fingerprints(spec, *overrides) for overrides in ((), ("search.beam.recall=0.8",), ("search.k=5",))
+    )
+    assert list(first) == ["corpus", "embed", "test", "train seed 0", "index seed 0", "calibrate seed 0", "evaluate"]
+    assert {name for name in first if first[name] != lower[name]} == {"evaluate"}
+    assert {name for name in first if first[name] != fewer[name]} == {"calibrate seed 0", "evaluate"}
+    assert "calibrate seed 0" not in fingerprints(spec, "search.beam=2", "search.hybrid.weight=0.2")
+
+
+def test_a_weight_is_chosen_where_dev_queries_may_be(tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec()
+    first = fingerprints(spec)
+    assert "calibrate seed 0" in first
+    for overrides in (("search.mode=dense",), ("search.mode=hybrid",), ("search.beam=3",)):
+        other = fingerprints(spec, *overrides)
+        assert {name for name in first if first[name] != other[name]} == {"evaluate"}
+    deeper = fingerprints(spec, "search.hybrid.depth=50")
+    assert {name for name in first if first[name] != deeper[name]} == {"calibrate seed 0", "evaluate"}
+    for overrides in (("search.hybrid.weight=0.2",), ("search.hybrid.fuse=rank",), ("index.words=false",)):
+        assert "calibrate seed 0" not in fingerprints(spec, *overrides)
+
+
+def test_the_weight_beside_a_cross_encoder_is_chosen_anew_where_other_documents_are_read(
+    tiny_spec: Callable[..., Path], tiny_model: Path
+) -> None:
+    search = "{k: 10, rerank: {type: rnr, budget: 60, pool: 100}}"
+    spec = tiny_spec(search=search, cross_encoder=f"{{model: {tiny_model}}}")
+    first = fingerprints(spec)["calibrate seed 0"]
+    for same in ("search.rerank.budget=70", "search.rerank.pool=200"):  # fifty are read of those
+        assert fingerprints(spec, same)["calibrate seed 0"] == first
+    for other in ("search.rerank.budget=20", "search.rerank.pool=all", "search.k=20", "search.mode=dense"):
+        assert fingerprints(spec, other)["calibrate seed 0"] != first
+
+
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [
+        ((), True),
+        (("encoder.adopt=always",), False),
+        (("train={type: ehi}", "router={type: ehi}"), False),
+        (("train={type: retreever}", "router={type: retreever, depth: 3}", "encoder.train=none"), False),
+    ],
+    ids=["auto", "always", "joint", "no encoder trains"],
+)
+def test_words_train_anew_only_where_they_decide_which_encoder_is_kept(
+    given: tuple[str, ...], changes: bool, tiny_spec: Callable[..., Path]
+) -> None:
+    with_words, without = (fingerprints(tiny_spec(), *given, f"index.words={words}") for words in ("true", "false"))
+    assert (with_words["train seed 0"] != without["train seed 0"]) == changes
+
+
+def test_check_looks_at_no_data(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tiny_spec(corpus="{type: beir, path: nowhere}", encoder="{model: nowhere}", workdir="/proc/nowhere")
+    assert run.main([str(spec), "--check"]) == 0
+    assert capsys.readouterr().out == f"{spec}: ok\n"
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["name=other", "workdir=WORK", "cluster.embed.workers=1", "cluster.train.cpus=2", "encoder.batch_size=8"],
+)
+def test_what_is_no_part_of_a_fingerprint(override: str, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    spec = tiny_spec()
+    assert fingerprints(spec, override.replace("WORK", str(tmp_path / "elsewhere"))) == fingerprints(spec)
+
+
+def test_a_copy_of_corpus_and_model_elsewhere_is_the_same(
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    spec = tiny_spec()
+    corpus = tiny_corpus.rename(tmp_path / "moved")
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in tiny_model.iterdir():
+        (model / file.name).write_bytes(file.read_bytes())
+    before = fingerprints(spec, f"corpus.path={corpus}")
+    assert fingerprints(spec, f"corpus.path={corpus}", f"encoder.model={model}") == before
+
+
+CHANGES = {
+    "corpus.passages={words: 50, stride: 50}": STAGES,
+    "encoder.max_length=16": STAGES[1:],
+    "encoder.precision=bfloat16": STAGES[1:],
+    "router.branching=4": STAGES[3:],
+    "train.epochs=4": STAGES[3:],
+    "train.temperature=0.2": STAGES[3:],
+    "index.leaves_per_document=1": STAGES[3:],
+    "index.vectors=float16": STAGES[4:],
+    "search.beam=3": STAGES[6:],
+    "evaluate.lists=4": STAGES[6:],
+}
+
+
+@pytest.mark.parametrize("override", CHANGES)
+def test_a_change_makes_its_stage_and_those_after_it_anew(override: str, tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec()
+    before, after = fingerprints(spec), fingerprints(spec, override)
+    changed = {title.split()[0] for title in before if before[title] != after[title]}
+    assert changed == set(CHANGES[override])
+
+
+def _append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+TEST_ALONE = {
+    "a test query and its judgement": ("queries.jsonl", '{"_id": "new", "text": "a new one"}\n', "new\td3\t1\n"),
+    "another judgement of a test query": (None, "", "q200\td5\t1\n"),
+    "a query that nothing judges": ("queries.jsonl", '{"_id": "new", "text": "a new one"}\n', ""),
+}
+
+
+@pytest.mark.parametrize("name", TEST_ALONE)
+def test_what_only_a_test_reads_changes_nothing_that_was_trained(
+    name: str, tiny_spec: Callable[..., Path], tiny_corpus: Path
+) -> None:
+    spec, (file, query, judgement) = tiny_spec(), TEST_ALONE[name]
+    before = fingerprints(spec)
+    if file:
+        _append(tiny_corpus / file, query)
+    _append(tiny_corpus / "qrels" / "test.tsv", judgement)
+    after = fingerprints(spec)
+    assert {title.split()[0] for title in before if before[title] != after[title]} == {"test", "evaluate"}
+
+
+def test_a_changed_train_query_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
+    spec, judged = tiny_spec(), (tiny_corpus / "qrels" / "train.tsv").read_text().splitlines()[1].split("\t")[0]
+    before = fingerprints(spec)
+    rows = [json.loads(line) for line in (tiny_corpus / "queries.jsonl").read_text().splitlines()]
+    changed = [row | {"text": "another text"} if row["_id"] == judged else row for row in rows]
+    (tiny_corpus / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    after = fingerprints(spec)
+    assert all(before[title] != after[title] for title in before)
+
+
+# Generated pairs
+
+
+@pytest.fixture
+def pair_file(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"query": "pine oak", "doc_id": "d1"}\n{"query": "ash", "doc_id": "d2"}\n')
+    return path
+
+
+def test_generated_pairs_are_a_step_of_their_own_between_corpus_and_vectors(
+    tiny_spec: Callable[..., Path], pair_file: Path, tmp_path: Path
+) -> None:
+    """By the file's content, wherever it lies; the fingerprints of a spec without it know nothing of it."""
+    spec = tiny_spec(train="{type: hce}")
+    without = fingerprints(spec)
+    first = fingerprints(spec, f"train.generated={{type: file, path: {pair_file}}}")
+    assert list(first) == ["corpus", "generate", *list(without)[1:]]
+    assert [title for title in without if first[title] == without[title]] == ["corpus"]
+    moved = pair_file.rename(tmp_path / "moved.jsonl")
+    assert fingerprints(spec, f"train.generated={{type: file, path: {moved}}}") == first
+    moved.write_text(moved.read_text().replace("ash", "elm"))
+    other = fingerprints(spec, f"train.generated={{type: file, path: {moved}}}")
+    assert [title for title in first if other[title] == first[title]] == ["corpus"]
+    assert fingerprints(spec, "train.generated=null") == without
+
+
+def test_generated_pairs_stand_for_train_judgements(
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, pair_file: Path
+) -> None:
+    (tiny_corpus / "qrels" / "train.tsv").unlink()
+    supervised = tiny_spec(train="{type: hce, objective: supervised}")
+    with pytest.raises(InputError, match=r"train\.objective: got 'supervised'"):
+        make_plan(load(supervised))
+    plan = make_plan(load(supervised, [f"train.generated={{type: file, path: {pair_file}}}"]))
+    assert "generate         generated/" in show(plan)
+    more = pair_file.read_text() + "".join(f'{{"query": "elm {n}", "doc_id": "d{n}"}}\n' for n in range(5000))
+    pair_file.write_text(more)
+    longer = make_plan(load(supervised, [f"train.generated={{type: file, path: {pair_file}}}"]))
+    for stage in ("generate", "embed", "train"):
+        assert seconds(longer, stage) > seconds(plan, stage)
+    assert longer.step("vectors").bytes == plan.step("vectors").bytes + 5000 * 32 * 4
+
+
+def test_a_stage_that_the_spec_has_not_is_refused(
+    tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main([str(tiny_spec()), "--stage", "generate"]) == 2
+    assert capsys.readouterr().err.startswith("error: --stage: got generate without train.generated; allowed: ")
+
+
+def test_a_joint_model_knows_nothing_of_second_leaves(tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(router="{type: ehi, branching: 8}")
+    before, after = fingerprints(spec), fingerprints(spec, "index.leaves_per_document=2")
+    assert {title.split()[0] for title in before if before[title] != after[title]} == {"index", "calibrate", "evaluate"}
+
+
+def test_two_leaves_are_what_auto_stands_for(tiny_spec: Callable[..., Path]) -> None:
+    assert fingerprints(tiny_spec()) == fingerprints(tiny_spec(), "index.leaves_per_document=2")
+
+
+def test_a_workdir_of_another_format_is_refused(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    work = tmp_path / "older"
+    work.mkdir()
+    (work / "current.json").write_text('{"format": 1}')
+    with pytest.raises(InputError, match=r"current\.json: format 1, not 4: .* use another workdir"):
+        make_plan(load(tiny_spec(), [f"workdir={work}"]))
+
+
+@pytest.mark.parametrize("key", ["rank"])
+def test_more_dimensions_than_the_vectors_have_are_refused(key: str, tiny_spec: Callable[..., Path]) -> None:
+    most = make_plan(load(tiny_spec())).model.dimension
+    make_plan(load(tiny_spec(), [f"router.{key}={most}", "router.height=1"]))
+    with pytest.raises(InputError, match=rf"router\.{key}: got {most + 1}; allowed: at most {most}, the vectors'"):
+        make_plan(load(tiny_spec(), [f"router.{key}={most + 1}", "router.height=1"]))
+
+
+def test_a_changed_source_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
+    spec = tiny_spec()
+    before = fingerprints(spec)
+    with (tiny_corpus / "corpus.jsonl").open("a") as opened:
+        opened.write('{"_id": "new", "text": "one more"}\n')
+    assert not set(before.values()) & set(fingerprints(spec).values())
+
+
+def test_a_seed_is_part_of_its_model_and_index_alone(tiny_spec: Callable[..., Path]) -> None:
+    one, two = fingerprints(tiny_spec()), fingerprints(tiny_spec(), "evaluate.seeds=[1, 0]")
+    assert {title: one[title] for title in one if title != "evaluate"}.items() <= two.items()
+    assert two["train seed 0"] != two["train seed 1"]
+    assert two["index seed 0"] != two["index seed 1"]
+    assert one["evaluate"] != two["evaluate"]
+
+
+def test_show_names_places_sizes_resources_and_state(tiny_spec: Callable[..., Path]) -> None:
+    plan = make_plan(load(tiny_spec(cluster="{embed: {workers: 3, cpus: 2}}")))
+    lines = show(plan).splitlines()
+    assert "240 documents, 8 leaves" in lines[0]
+    embed = next(line for line in lines if line.strip().startswith("embed"))
+    assert f"vectors/{plan.step('vectors').fingerprint}" in embed
+    assert "3 x 2 CPU" in embed
+    assert "46 kB" in embed  # (240 documents + 120 queries) x 32 x 4 bytes
+    assert re.search(r" to do +[0-9.]+k tokens, \S+/s a core (from a table|measured here) +estimated +[0-9]+ s$", embed)
+    assert lines[-2].startswith("to do: about 10 MB, estimated ")
+    assert lines[-1:] == notes(plan)
+
+
+def test_what_is_published_is_not_counted_again(
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(load(tiny_spec(index=ONE_LEAF)))
+    whole = sum(seconds(plan, step.stage) for step in plan.steps)
+    assert show(plan).splitlines()[-1] == f"to do: about 10 MB, estimated {whole:.0f} s"
+    monkeypatch.setattr("rayhier.job.plan.Step.is_published", property(lambda step: step.stage != "index"))
+    size = ((tiny_corpus / "corpus.jsonl").stat().st_size + 240 * 32 * 4) / 1000
+    assert show(plan).splitlines()[-1] == f"to do: about {size:.0f} kB, estimated {seconds(plan, 'index'):.0f} s"
+
+
+@pytest.mark.parametrize(
+    ("stages", "fresh", "states"),
+    [
+        (["embed", "evaluate"], False, [*["published"] * 5, "left out", "to do"]),
+        (["index", "evaluate"], True, [*["published"] * 4, "to do", "left out", "to do"]),
+        (["corpus"], True, ["to do", *["published"] * 4, "left out", "left out"]),
+        (["train"], True, [*["published"] * 3, "to do", "removed", "left out", "left out"]),
+    ],
+)
+def test_a_plan_of_some_stages_says_what_they_would_do(
+    stages: list[str], fresh: bool, states: list[str], tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(load(tiny_spec()))
+    monkeypatch.setattr("rayhier.job.plan.Step.is_published", property(lambda step: step.stage in STAGES[:5]))
+    steps = show(plan, stages, fresh=fresh).splitlines()[2:9]
+    assert [re.search(r"(published|to do|left out|removed) +[0-9]", line)[1] for line in steps] == states
+
+
+ONE_LEAF = "{vectors: float32, leaves_per_document: 1, words: false}"
+NOTED = {
+    "two leaves": (
+        {"index": "{vectors: float32, words: false}"},
+        r"^index.leaves_per_document: 1.5 rows a document in the leaf map: (\d+) kB instead of (\d+) kB with one row$",
+    ),
+    "a beam over all leaves": (
+        {"search": "{k: 10, beam: 8}"},
+        r"^warning: search.beam: a query visits 8 of 8 leaves: every search reads the whole index$",
+    ),
+    "a corpus only reading tells": (
+        {"corpus": "{type: python_docs}"},
+        r"^corpus: its size is unknown until it is read; this plan assumes 5,000 documents$",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_what_is_worth_a_line(name: str, tiny_spec: Callable[..., Path]) -> None:
+    lines, said = NOTED[name]
+    assert notes(make_plan(load(tiny_spec(index=ONE_LEAF)))) == []
+    (found,) = notes(make_plan(load(tiny_spec(**{"index": ONE_LEAF, **lines}))))
+    assert re.match(said, found)
+
+
+@pytest.mark.parametrize(("router", "times"), [("ehi", 2), ("learned_ivf", 1.5)])
+def test_second_leaves_take_space(router: str, times: float, tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(router=f"{{type: {router}, branching: 8}}")
+    overrides = (["index.leaves_per_document=1"], ["index.leaves_per_document=2"])
+    one, two = (make_plan(load(spec, ["index.words=false", *given])) for given in overrides)
+    assert two.step("index", 0).bytes == times * one.step("index", 0).bytes
+
+
+@pytest.mark.parametrize("leaves", [1, 2])
+def test_a_tree_s_leaves_beside_the_rows_take_space(leaves: int, tiny_spec: Callable[..., Path]) -> None:
+    """2^D numbers of two bytes for each of the 240 documents, in its first row alone."""
+    spec = tiny_spec(router="{type: retreever, depth: 6}", train="{type: retreever}")
+    given = ["index.words=false", f"index.leaves_per_document={leaves}"]
+    deep, shallow = (make_plan(load(spec, [*given, *more])) for more in ([], ["router.depth=5"]))
+    sidecars, one = 240 * 2 * 2**6, make_plan(load(spec, given[:1])).step("index", 0).bytes
+    assert deep.step("index", 0).bytes - shallow.step("index", 0).bytes == sidecars / 2
+    rows = deep.step("index", 0).bytes - sidecars
+    assert rows == leaves * (one - sidecars)
+    said = f": {size_of(rows + sidecars)} instead of {size_of(one)} with one row"
+    assert [note.endswith(said) for note in notes(deep) if "leaves_per_document" in note] == [True] * (leaves - 1)
+
+
+@pytest.mark.parametrize(
+    ("address", "elsewhere", "warned"), [("auto", "", True), ("auto", "h:1", False), ("h:1", "", False)]
+)
+def test_a_machine_too_small_for_one_process(
+    address: str, elsewhere: str, warned: bool, tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", elsewhere)
+    overrides = [f"cluster.address={address}"]
+    plan = make_plan(load(tiny_spec(index=ONE_LEAF), overrides))
+    assert notes(plan) == []
+    monkeypatch.setattr("os.sysconf", lambda name: 250)  # 62,500 bytes
+    # Training and evaluation hold (240 + 120) x 32 x 4 bytes twice.
+    needs = "one process needs about 92 kB of memory, but this machine has 62 kB"
+    said = [f"warning: {stage}: {needs}" for stage in ("train", "evaluate")]
+    assert notes(plan) == (said if warned else [])
+
+
+def test_no_room_is_refused(tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    with pytest.raises(InputError, match="has 1 kB free, but this plan writes about"):
+        make_plan(load(tiny_spec()))
+
+
+def test_where_a_users_files_lie_is_no_part_of_a_fingerprint(
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, tmp_path: Path
+) -> None:
+    def listed(folder: Path) -> str:
+        judged = f"judgements: {{test: {folder}/qrels/test.tsv}}"
+        files = f"documents: {folder}/corpus.jsonl, queries: {folder}/queries.jsonl, columns: {{id: _id}}"
+        return f"{{type: jsonl, {files}, {judged}}}"
+
+    before = fingerprints(tiny_spec(corpus=listed(tiny_corpus)))
+    moved = tiny_corpus.rename(tmp_path / "moved")
+    assert fingerprints(tiny_spec(corpus=listed(moved))) == before
+    assert not set(fingerprints(tiny_spec(corpus=listed(moved)), "corpus.columns.title=text").values()) & set(
+        before.values()
+    )
+
+
+def test_leaves_are_not_held_against_documents_that_become_passages(tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(router="{type: learned_ivf, branching: 300}")
+    with pytest.raises(InputError, match="at most as many leaves as documents"):
+        make_plan(load(spec))
+    plan = make_plan(load(spec, ["corpus.passages={words: 3, stride: 1}"]))
+    assert "about" in show(plan).splitlines()[0]
+
+
+# Without judgements
+
+
+@pytest.fixture
+def only_documents(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> Path:
+    columns = "columns: {id: _id}"
+    return tiny_spec(index=ONE_LEAF, corpus=f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, {columns}}}")
+
+
+def test_a_corpus_without_judgements_is_indexed_and_not_evaluated(only_documents: Path) -> None:
+    plan = make_plan(load(only_documents))
+    assert [step.stage for step in plan.steps] == ["corpus", "embed", "train", "index"]
+    assert notes(plan) == [NOT_EVALUATED]
+    assert plan.report is None
+
+
+def test_training_on_judgements_that_nothing_names_is_refused(only_documents: Path) -> None:
+    with pytest.raises(InputError, match=r"train\.objective: got 'supervised'"):
+        make_plan(load(only_documents, ["train.objective=supervised"]))
+
+
+def test_evaluating_by_judgements_that_nothing_names_is_refused(
+    only_documents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main([str(only_documents), "--stage", "evaluate"]) == 2
+    assert capsys.readouterr().err.startswith("error: --stage: evaluate: left out, as corpus.judgements names no file")
+
+
+# Inside a Ray job
+
+
+PATHS = {
+    "workdir": ({"workdir": "runs/tiny"}, "s3://BUCKET/PREFIX"),
+    "corpus.path": ({"corpus": "{type: beir, path: corpus}"}, "an absolute path that every node has"),
+    "corpus.documents": ({"corpus": "{type: jsonl, documents: corpus/corpus.jsonl}"}, "an absolute path"),
+    "corpus.queries": (
+        {"corpus": "{type: parquet, documents: HERE/some.parquet, queries: some.parquet}"},
+        "an absolute path",
+    ),
+    "corpus.judgements.test": (
+        {
+            "corpus": "{type: jsonl, documents: HERE/corpus/corpus.jsonl, "
+            "queries: HERE/corpus/queries.jsonl, judgements: {test: test.tsv}}"
+        },
+        "an absolute path",
+    ),
+    "corpus.path of a data set": ({"corpus": "{type: huggingface, path: models}"}, "an absolute path"),
+    "encoder.model": ({"encoder": "{model: models}"}, "package:NAME, or a hub id"),
+    "encoder.model like a hub id": ({"encoder": "{model: models/mine}"}, "package:NAME, or a hub id"),
+}
+
+
+@pytest.mark.parametrize("key", PATHS)
+def test_a_relative_path_is_refused_inside_a_job(
+    key: str, tiny_spec: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "some.parquet").touch()
+    lines, allowed = PATHS[key]
+    spec = load(tiny_spec(**{name: value.replace("HERE", str(tmp_path)) for name, value in lines.items()}))
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    with pytest.raises(InputError) as refused:
+        make_plan(spec)
+    message = str(refused.value)
+    assert message.startswith(f"{key.split()[0]}: got ")
+    assert "inside a Ray job the working directory is a temporary copy" in message
+    assert allowed in message
+
+
+def test_absolute_paths_and_a_relative_spec_are_planned_inside_a_job(
+    tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tiny_spec()
+    monkeypatch.chdir(spec.parent)
+    before = fingerprints(spec)
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    assert fingerprints(Path(spec.name)) == before
+
+
+def test_a_hub_id_is_no_relative_path(
+    tiny_spec: Callable[..., Path], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rayhier.storage.hub_model.fetch", lambda model, is_whole, key: tiny_model)
+    before = fingerprints(tiny_spec())
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    assert fingerprints(tiny_spec(), "encoder.model=nobody/nothing") == before
+
+
+def test_scann_that_is_not_installed_is_refused(
+    tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load(tiny_spec(evaluate="{baselines: [exact, scann]}"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    make_plan(spec)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scann" else object())
+    with pytest.raises(InputError, match=r"evaluate\.baselines: got 'scann', .* pip install 'rayhier\[scann\]'"):
+        make_plan(spec)
+
+
+def test_a_missing_split_is_answered_with_splits_that_work(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
+    (tiny_corpus / "qrels" / "test.tsv").unlink()
+    with pytest.raises(InputError, match=r"evaluate\.split: got 'test', .* allowed: dev$"):
+        make_plan(load(tiny_spec()))
+
+
+def test_a_second_leaf_counts_where_there_is_one(tiny_spec: Callable[..., Path]) -> None:
+    one, two = "index.leaves_per_document=1", "index.leaves_per_document=2"
+    assert fingerprints(tiny_spec(), two) != fingerprints(tiny_spec(), one)
