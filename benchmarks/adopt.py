@@ -32,9 +32,9 @@ from rayhier.dataset.spans import Spans, span_queries
 from rayhier.dataset.words import words
 from rayhier.embed.precision import as_embedded
 from rayhier.model.adoption import Adoption
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact_rows
-from rayhier.search.fusion_weight import WEIGHTS, best
+from rayhier.search.segment.exact import exact_rows
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.fusion_weight import WEIGHTS, best
 from rayhier.spec.search import UNTAUGHT_WEIGHT
 from rayhier.spec.train import ContrastTraining
 from rayhier.train.adopt import Searches, at_best, by_folds, needs_folds, weights

@@ -22,9 +22,9 @@ from rayhier.dataset.queries import Queries, load_answers, load_split, new_answe
 from rayhier.dataset.ranking import ID
 from rayhier.dataset.words import words
 from rayhier.job.plan import make_plan
-from rayhier.search.exact import exact
-from rayhier.search.hybrid import fused
+from rayhier.search.segment.exact import exact
 from rayhier.search.snapshot import Snapshot
+from rayhier.search.words.hybrid import fused
 from rayhier.spec import load
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage.artifact import Artifact

@@ -13,7 +13,7 @@ from benchmarks.commands import Options
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.words import words
-from rayhier.search.bm25 import Words
+from rayhier.search.words.bm25 import Words
 
 COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")
 MEASURE = "nDCG@10"

@@ -27,8 +27,8 @@ from rayhier.dataset.documents import document_texts, load_titled
 from rayhier.dataset.families import families, folds
 from rayhier.dataset.queries import Queries, new_answers, relevant
 from rayhier.dataset.words import words
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact_rows
+from rayhier.search.segment.exact import exact_rows
+from rayhier.search.words.bm25 import Words
 from rayhier.spec.train import HceTraining
 from rayhier.train.data import judged_pairs
 from rayhier.train.examples import Examples

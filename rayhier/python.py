@@ -22,13 +22,13 @@ from rayhier.arrays import Floats
 from rayhier.index import change
 from rayhier.index.add_file import add_file
 from rayhier.index.pack import packed
-from rayhier.search.answer import Answer, Hit
 from rayhier.search.index import index_root
-from rayhier.search.memory import give_back
-from rayhier.search.request import NO_CROSS_ENCODER
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.request import NO_CROSS_ENCODER
 from rayhier.search.rerank import by_relevance
+from rayhier.search.segment.memory import give_back
+from rayhier.search.segment.stored import Listing, Lookup, Stored
 from rayhier.search.snapshot import Snapshot
-from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.query import check_text
 from rayhier.storage import current

@@ -38,7 +38,7 @@ from rayhier.scores.call_budget import Asked, run_sync, spending
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
 from rayhier.scores.scorer import PairScorer, Settings, open_scorer
-from rayhier.search.bm25 import Words
+from rayhier.search.words.bm25 import Words
 from rayhier.spec import load
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH, FactorsSpec
 

@@ -30,7 +30,7 @@ from rayhier.dataset.queries import load_answers, new_answers
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.model.spill import CANDIDATES
-from rayhier.search.exact import exact
+from rayhier.search.segment.exact import exact
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.train.loop import best_row

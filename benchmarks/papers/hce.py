@@ -27,7 +27,7 @@ from rayhier.arrays import Values
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import new_answers
 from rayhier.dataset.spans import span_queries
-from rayhier.search.exact import exact
+from rayhier.search.segment.exact import exact
 from rayhier.spec.train import ContrastTraining
 from rayhier.train.contrast import EncoderPhase
 from rayhier.train.examples import Examples

@@ -34,7 +34,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.model.retreever import Representations, at_level, products, represent, stored
-from rayhier.search.exact import flat
+from rayhier.search.segment.exact import flat
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Comparison

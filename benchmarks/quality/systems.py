@@ -17,7 +17,7 @@ from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.model.spill import CANDIDATES, second_leaves
-from rayhier.search.coded_router import first_pass_before
+from rayhier.search.request.coded_router import first_pass_before
 
 LISTS = {"faiss_ivf": 1, "faiss_ivf_same_encoder": 1, "faiss_ivf_spill": 2}
 """Lists of a document, by name of the system."""

@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from rayhier.arrays import Floats
 from rayhier.python import Index
-from rayhier.search.filter import matching as matches
-from rayhier.search.stored import Stored
+from rayhier.search.segment.filter import matching as matches
+from rayhier.search.segment.stored import Stored
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.models import DocumentBody

@@ -36,7 +36,7 @@ from rayhier.index.shards import write_rows
 from rayhier.index.vacuum import vacuum
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, load_router
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.spec.router import LearnedIvfRouting

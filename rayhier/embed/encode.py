@@ -56,7 +56,6 @@ class TextEncoder:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters of the encoder, without embedding tables, which are only looked up."""
         looked_up = sum(
             module.weight.numel() for module in self.encoder.modules() if isinstance(module, torch.nn.Embedding)
         )

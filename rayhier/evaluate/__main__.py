@@ -15,7 +15,7 @@ from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
     from rayhier.dataset.measures import Judge
-    from rayhier.search.request import Request
+    from rayhier.search.request.request import Request
     from rayhier.search.snapshot import Snapshot
 
 TOGETHER = 64
@@ -49,7 +49,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(options: argparse.Namespace) -> list[str]:
-    """Measure the index and return the lines to print."""
     from rayhier.evaluate.files import judged, read_judgements, read_queries
 
     workdir = locate(options.workdir)

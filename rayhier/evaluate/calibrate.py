@@ -21,8 +21,8 @@ from rayhier.evaluate.reranking import choose_beside
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import FLOATS_AT_ONCE
-from rayhier.search.calibration import Calibration
-from rayhier.search.model import Model
+from rayhier.search.request.calibration import Calibration
+from rayhier.search.request.model import Model
 from rayhier.spec import JobSpec
 from rayhier.spec.index_size import MOST_LOSSLESS
 from rayhier.spec.search import CHOOSING_DOCUMENTS, FEWEST_QUERIES, MOST_QUERIES

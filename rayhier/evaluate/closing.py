@@ -99,6 +99,5 @@ def _titles(corpus: Artifact, wanted: set[str]) -> Mapping[str, str]:
 
 
 def _short(text: str) -> str:
-    """One line of at most `WIDTH` characters."""
     line = " ".join(text.split())
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"

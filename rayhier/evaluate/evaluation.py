@@ -29,10 +29,10 @@ from rayhier.evaluate.workers import HeldObjects, Holders
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
-from rayhier.search.calibration import Calibration, ChosenBeam
-from rayhier.search.fusion_weight import FusionWeight
-from rayhier.search.model import Model
+from rayhier.search.request.calibration import Calibration, ChosenBeam
+from rayhier.search.request.model import Model
 from rayhier.search.rerank import RerankWeight
+from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
@@ -209,7 +209,6 @@ class _Work:
         dev: Queries,
         workers: Holders,
     ) -> None:
-        """Take the documents with their base vectors, and the numbers of all and of those that are searched."""
         self.spec, self.corpus, self.base, self.workers = spec, corpus, base, workers
         self.documents, self.matching = counts
         self.queries, self.dev = queries, dev

@@ -8,7 +8,7 @@ from rayhier.arrays import Floats
 from rayhier.dataset.documents import result_numbers
 from rayhier.dataset.ranking import ID, Ranking, compact, merge
 from rayhier.progress import Bar
-from rayhier.search.exact import exact_rows
+from rayhier.search.segment.exact import exact_rows
 from rayhier.storage import columns
 from rayhier.storage.leaf_map import LeafMap, Shard
 
@@ -28,7 +28,6 @@ def exact_best(leaf_map: LeafMap, query_QM: Floats, k: int) -> Ranking:
 
 
 def _best_of(leaf_map: LeafMap, shard: Shard, query_QM: Floats, k: int) -> Ranking:
-    """Rank the best k results of each query among the documents whose first leaf is in a shard, with their leaves."""
     key = leaf_map.key(shard)
     table = leaf_map.read(shard, list(dict.fromkeys(["doc_id", key, "rank", "leaves", "vector"])))
     table = table.filter(pc.equal(table["rank"], 0))

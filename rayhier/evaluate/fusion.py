@@ -20,10 +20,10 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import ID
 from rayhier.evaluate.exact_best import exact_best
 from rayhier.model.adoption import Adoption
-from rayhier.search.fusion_weight import WEIGHTS, FusionWeight, best
-from rayhier.search.hybrid import WordScan, fused
-from rayhier.search.model import Model
-from rayhier.search.scan import LeafScan
+from rayhier.search.request.model import Model
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
+from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
 from rayhier.spec.search import CACHE_BYTES, UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage.leaf_map import LeafMap

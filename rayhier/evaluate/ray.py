@@ -16,7 +16,7 @@ from rayhier.evaluate.output import write
 from rayhier.evaluate.workers import Holder, Holders
 from rayhier.progress import say
 from rayhier.ray import call, get
-from rayhier.search.fusion_weight import FusionWeight
+from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.storage import files

@@ -12,9 +12,9 @@ from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.model.adoption import Adoption
-from rayhier.search.calibration import ChosenBeam
-from rayhier.search.fusion_weight import FusionWeight
+from rayhier.search.request.calibration import ChosenBeam
 from rayhier.search.rerank import RerankWeight
+from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import as_json
 from rayhier.storage import files
@@ -36,7 +36,6 @@ class _Row(BaseModel):
 
     @property
     def measures(self) -> dict[str, float]:
-        """Name -> value of each measure of the row."""
         return self.__pydantic_extra__
 
 
@@ -69,7 +68,6 @@ class CurveRow(_Row):
 
     @property
     def point(self) -> Point:
-        """The row as a `Point`, without the values of each query."""
         return Point(
             int(self.beam),
             self.visited_mean,
@@ -177,7 +175,6 @@ class Report(BaseModel):
 
     @classmethod
     def of(cls, spec: JobSpec, evaluation: Evaluation) -> Self:
-        """Make the report of an evaluation."""
         seeds = evaluation.seeds
         balances = [SeedBalance.model_validate({"seed": result.seed, **result.balance}) for result in seeds]
         return cls(
@@ -212,11 +209,9 @@ class Report(BaseModel):
 
     @classmethod
     def read(cls, path: Location) -> Self:
-        """Read a report from a JSON file."""
         return cls.model_validate(files.read_json(path))
 
     def write(self, path: Location) -> None:
-        """Write the report as JSON."""
         files.write_json(path, self.model_dump(mode="json", exclude_none=True))
 
     def between(self, system: str, baseline: str, measure: str, queries: QueryGroup = "all") -> list[Difference]:

@@ -18,9 +18,9 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking
 from rayhier.scores.scorer import open_scorer
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.search.rerank import RerankWeight
-from rayhier.search.segment import VECTOR
+from rayhier.search.segment.segment import VECTOR
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.spec.cross_encoder import CHOSEN_DEPTH

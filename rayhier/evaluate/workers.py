@@ -26,15 +26,12 @@ class Holder:
         self.objects: dict[int, Any] = {}
 
     def make(self, number: int, make: Callable[..., Any], *arguments: Any) -> None:
-        """Make an object, and keep it under a number."""
         self.objects[number] = make(*arguments)
 
     def call(self, number: int, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of the object with this number."""
         return method(self.objects[number], *arguments)
 
     def drop(self, number: int) -> None:
-        """Drop the object with this number."""
         self.objects.pop(number, None)
 
 
@@ -49,7 +46,6 @@ class HeldObjects(Generic[T]):
         return self._run([(holder, "call", (self._number, method, *arguments)) for holder in self._holders])
 
     def one(self, method: Callable[Concatenate[T, ...], R], *arguments: Any) -> R:
-        """Call a method of the only object."""
         (result,) = self.call(method, *arguments)
         return result
 

@@ -155,7 +155,7 @@ def _fold(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
 def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | None":
     from rayhier.index import change
     from rayhier.index.assign import Assigner
-    from rayhier.search.model import Model
+    from rayhier.search.request.model import Model
     from rayhier.storage.change_log import ChangeLog
     from rayhier.storage.writer_lease import refuse_while_written
 
@@ -170,7 +170,7 @@ def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | 
 
 def _maintain(now: "Current", opened: "LeafMap", workdir: Location) -> list[str]:
     from rayhier.index.maintain import maintain
-    from rayhier.search.model import Model
+    from rayhier.search.request.model import Model
 
     folded = _folded(now, opened, workdir)
     newest, lines = folded or opened, [] if folded is None else _changed(opened.manifest, folded.manifest)
@@ -193,9 +193,9 @@ def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
     """Documents by their ids, as lines of JSON; those of the change log too."""
     import pyarrow as pa
 
+    from rayhier.search.segment.stored import Listing, Lookup, documents, read_shards
+    from rayhier.search.segment.tail import Tail
     from rayhier.search.snapshot import stored_and_tail, together
-    from rayhier.search.stored import Listing, Lookup, documents, read_shards
-    from rayhier.search.tail import Tail
     from rayhier.storage.change_log import ChangeLog
 
     tail = Tail(opened.manifest.log, words=None)

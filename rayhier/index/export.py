@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rayhier.arrays import Floats
 from rayhier.cluster.library import faiss, ivf_tools
-from rayhier.search import codecs
+from rayhier.search.segment import codecs
 from rayhier.spec import InputError
 from rayhier.spec.index import BYTES
 from rayhier.spec.search import LOSSLESS

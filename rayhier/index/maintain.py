@@ -35,8 +35,8 @@ from rayhier.model.placing import choose
 from rayhier.model.revise import flat, give_up, in_use, move, split
 from rayhier.model.router import Router, save_router
 from rayhier.model.spill import CANDIDATES
-from rayhier.search.scan import LeafScan
-from rayhier.search.segment import MappedSegment, leaf_pairs
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.segment import Segment, leaf_pairs
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.search import CACHE_BYTES, LOSSLESS
 from rayhier.storage import columns, files, leaf_map
@@ -279,8 +279,7 @@ class MappedRows:
         # Lists of codes have the stored vectors beside them; others hold vectors in the codec alone.
         codec, cache_bytes = spec.search.row_codec(there.manifest.size), CACHE_BYTES
         codec = codec if codec == "pq" else LOSSLESS[there.manifest.vectors]
-        segments = LeafScan.mapped(there, codec, None, cache_bytes).segments
-        self._segments = [segment for segment in segments if isinstance(segment, MappedSegment)]
+        self._segments = LeafScan.mapped(there, codec, None, cache_bytes).segments
 
     def in_leaves(self, leaf_L: Bools) -> pa.Table:
         """Read `id`, `leaves` and `vector` of the documents that have a row in some leaves, each document once."""
@@ -302,7 +301,7 @@ class MappedRows:
         return pa.concat_tables(tables)
 
 
-def _with_vectors(table: pa.Table, segment: MappedSegment, row_A: Ints) -> pa.Table:
+def _with_vectors(table: pa.Table, segment: Segment, row_A: Ints) -> pa.Table:
     vectors = columns.vector_column(segment.vectors(row_A).numpy(), pa.float32())
     return table.take(pa.array(row_A)).append_column("vector", pa.chunked_array([vectors]))
 

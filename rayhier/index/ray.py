@@ -26,7 +26,7 @@ from rayhier.model.precision import resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.storage import files, leaf_map, schemas

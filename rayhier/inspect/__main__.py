@@ -83,7 +83,6 @@ def heading(tree: "Inspection") -> str:
 
 
 def _examples(tree: "Inspection", depth: int) -> dict[str, list[str]]:
-    """Lines on each node of the first `depth` levels, by its name: titles of its documents, and queries."""
     nodes = [node for level in tree.levels[:depth] for node in level if node.size]
     titles, queries = tree.titles([name for node in nodes for name in node.documents]), tree.queries
     examples = {}
@@ -117,7 +116,6 @@ def short(text: str, most: int) -> str:
 
 
 def line(node: "Node") -> str:
-    """Describe a node in one line: its name, size and keywords."""
     return f"{node.name}  {node.size:,}  {' '.join(node.keywords[:WORDS])}".rstrip()
 
 

@@ -140,7 +140,6 @@ class Plan:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Stages that the spec lacks, and the key by which it would have them."""
         lacking = {
             "generate": ("train.generated", self.pairs is None),
             "calibrate": (

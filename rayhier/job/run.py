@@ -247,7 +247,7 @@ def _weight(plan: Plan, seed: int) -> float | None:
     calibration = plan.step("calibration", seed).place.published() if plan.spec.chooses_weight else None
     if calibration is None:
         return None
-    from rayhier.search.fusion_weight import FusionWeight
+    from rayhier.search.words.fusion_weight import FusionWeight
 
     chosen = FusionWeight.open(calibration)
     return None if chosen is None else chosen.weight
@@ -285,7 +285,7 @@ def carry_changes(plan: Plan, spec: JobSpec, artifacts: dict[str, str]) -> str |
     if old is None or new is None:
         return None
     from rayhier.index import carry_changes as index_changes
-    from rayhier.search.model import Model
+    from rayhier.search.request.model import Model
 
     model = Model.of_workdir(plan.workdir, current.Current(spec=spec, artifacts=artifacts))
     is_written = first is not None and writer_lease.newest(first.root) and not writer_lease.newest(old.root)

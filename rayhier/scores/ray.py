@@ -279,7 +279,6 @@ def _title(title: str, text: str) -> str:
 
 
 def _span(_: str, text: str) -> str:
-    """Return words from the middle of a text, or "" where the text has no more words than a span."""
     words = text.split()
     begin = (len(words) - SPAN_WORDS) // 2
     return " ".join(words[begin : begin + SPAN_WORDS]) if len(words) > SPAN_WORDS else ""

@@ -17,9 +17,9 @@ from rayhier.spec import InputError
 from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
-    from rayhier.search.answer import Answer
-    from rayhier.search.batch import Answers, Job
-    from rayhier.search.request import Request, Rules
+    from rayhier.search.batch.job import Answers, Job
+    from rayhier.search.request.answer import Answer
+    from rayhier.search.request.request import Request, Rules
     from rayhier.search.snapshot import Snapshot
     from rayhier.storage.current import Current
     from rayhier.storage.paths import Location
@@ -100,11 +100,11 @@ def _search(parsed: argparse.Namespace) -> None:
 
 
 def _batch(parsed: argparse.Namespace, request: "Request") -> None:
-    from rayhier.search.batch import Job, plan
-    from rayhier.search.calibration import calibration_of
+    from rayhier.search.batch.job import Job, plan
+    from rayhier.search.batch.query_files import IndexDocuments, QueryFile
     from rayhier.search.index import reading_leaf_map
-    from rayhier.search.query_files import IndexDocuments, QueryFile
-    from rayhier.search.request import rules_of
+    from rayhier.search.request.calibration import calibration_of
+    from rayhier.search.request.request import rules_of
     from rayhier.storage import current
 
     arguments = {"k": parsed.k, "beam": parsed.beam, "mode": parsed.mode, "budget": parsed.budget}
@@ -142,13 +142,13 @@ def _on_ray(parsed: argparse.Namespace) -> bool:
 @contextlib.contextmanager
 def _answers(parsed: argparse.Namespace, workdir: "Location", now: "Current", job: "Job") -> "Iterator[Answers]":
     if _on_ray(parsed):
-        from rayhier.search.ray import Workers
+        from rayhier.search.batch.ray import Workers
 
         place = parsed.workdir if "://" in parsed.workdir else str(Path(parsed.workdir).absolute())
         with Workers(place, now, job.manifest, parsed.workers, parsed.address) as workers:
             yield workers.answers(job.arguments)
         return
-    from rayhier.search.batch import in_this_process
+    from rayhier.search.batch.job import in_this_process
     from rayhier.search.snapshot import Snapshot
 
     searcher = Snapshot.of_version(workdir, now, job.manifest.version)
@@ -186,8 +186,8 @@ def published_rules(place: str) -> "Rules":
 
     InputError where no index is published.
     """
-    from rayhier.search.calibration import calibration_of
-    from rayhier.search.request import rules_of
+    from rayhier.search.request.calibration import calibration_of
+    from rayhier.search.request.request import rules_of
     from rayhier.storage import current
     from rayhier.storage.leaf_map import LeafMap
 

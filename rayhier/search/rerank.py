@@ -20,7 +20,7 @@ from rayhier.scores.call_budget import Asked, ScorerError, Spent, checked, run_s
 from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factors import Factors
 from rayhier.scores.scorer import open_scorer
-from rayhier.search.segment import DOC_ID, VECTOR
+from rayhier.search.segment.segment import DOC_ID, VECTOR
 from rayhier.spec import JobSpec
 from rayhier.spec.search import Rerank
 from rayhier.storage import columns

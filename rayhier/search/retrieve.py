@@ -23,13 +23,13 @@ import pyarrow as pa
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import Needs, Ranking, compact, merge, padded, repeated, take
 from rayhier.model.encoded import Encoded
-from rayhier.search.hybrid import Lexical, compared, fused
-from rayhier.search.level_similarity import FlatQuery, Shortlist
-from rayhier.search.request import Request, Rules
+from rayhier.search.request.request import Request, Rules
+from rayhier.search.request.routes import Routes
 from rayhier.search.rerank import Reranker
-from rayhier.search.routes import Routes
-from rayhier.search.segment import DOC_ID, VECTOR
-from rayhier.search.stored import Listing, Lookup
+from rayhier.search.segment.level_similarity import FlatQuery, Shortlist
+from rayhier.search.segment.segment import DOC_ID, VECTOR
+from rayhier.search.segment.stored import Listing, Lookup
+from rayhier.search.words.hybrid import Lexical, compared, fused
 from rayhier.spec.filter import Filter
 
 RERANKER = "reranker"

@@ -23,18 +23,18 @@ from rayhier.arrays import Bools, Ints
 from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, merge, ordered, padded, stacked, take
 from rayhier.model.encoded import Encoded
 from rayhier.scores.call_budget import run_sync
-from rayhier.search.answer import Answer, answers
-from rayhier.search.flat_scan import FlatScan
-from rayhier.search.hybrid import Lexical, WordScan
 from rayhier.search.index import reading_leaf_map
-from rayhier.search.model import Model
-from rayhier.search.request import Queries, Request, Rules, rules_of
+from rayhier.search.request.answer import Answer, answers
+from rayhier.search.request.model import Model
+from rayhier.search.request.request import Queries, Request, Rules, rules_of
+from rayhier.search.request.routes import Routes, find_routes
 from rayhier.search.rerank import KINDS, open_reranker
 from rayhier.search.retrieve import Exact, Flat, Found, Reading, Reply, Retriever, Scan, Score, Words, Work
-from rayhier.search.routes import Routes, find_routes
-from rayhier.search.scan import LeafScan
-from rayhier.search.stored import Listing, Lookup, Stored, StoredDocuments, documents
-from rayhier.search.tail import Tail, TailView
+from rayhier.search.segment.flat_scan import FlatScan
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.stored import Listing, Lookup, Stored, StoredDocuments, documents
+from rayhier.search.segment.tail import Tail, TailView
+from rayhier.search.words.hybrid import Lexical, WordScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import CACHE_BYTES

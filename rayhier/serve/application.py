@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from rayhier.index.nodes import NodeTable
 from rayhier.index.stats import Stats
 from rayhier.progress import say
-from rayhier.search.calibration import calibration_of
-from rayhier.search.request import Limits, rules_of
+from rayhier.search.request.calibration import calibration_of
+from rayhier.search.request.request import Limits, rules_of
 from rayhier.search.snapshot import Seen
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit

@@ -19,8 +19,8 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from rayhier.progress import say
-from rayhier.search.memory import settle
 from rayhier.search.rerank import KINDS
+from rayhier.search.segment.memory import settle
 from rayhier.serve.application import OpenedIndex, ServedIndex, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.cross_encoder import LocalScorer

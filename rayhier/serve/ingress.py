@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 from ray.util import metrics
 
-from rayhier.search.memory import settle
 from rayhier.search.retrieve import RERANKER
+from rayhier.search.segment.memory import settle
 from rayhier.serve.application import ServedIndex
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.following import WRITER, Following

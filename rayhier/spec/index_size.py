@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 CODED: dict[str, float] = {"flat": 4, "fp16": 2, "pq": 1 / 8}
-"""Bytes that each codec takes to store one dimension of a vector (`rayhier/search/codecs.py`)."""
+"""Bytes that each codec takes to store one dimension of a vector (`rayhier/search/segment/codecs.py`)."""
 ROW, SECOND = 12, 8
 """Bytes that a scan holds in memory for a row beside its vector; and more where documents may have a second leaf."""
 MOST_LOSSLESS = 200_000

@@ -32,11 +32,11 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, relevant
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.adoption import MEASURE, Adoption, Source
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact
-from rayhier.search.fusion_weight import WEIGHTS
-from rayhier.search.fusion_weight import best as best_weight
-from rayhier.search.hybrid import Lexical, fused
+from rayhier.search.segment.exact import exact
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.fusion_weight import WEIGHTS
+from rayhier.search.words.fusion_weight import best as best_weight
+from rayhier.search.words.hybrid import Lexical, fused
 from rayhier.spec.encoder import ENOUGH, FOLDS
 from rayhier.spec.search import HybridSpec
 from rayhier.train.contrast import EncoderPhase
@@ -209,7 +209,6 @@ def by_folds(
     make: Callable[[Tower, Examples], EncoderPhase],
     run: Callable[[str, EncoderPhase], None],
 ) -> Asked:
-    """Train without each fold, from the weights `before`, and search for its queries. The tower keeps its weights."""
     parts, trained = [NOTHING_ASKED], weights(tower.module)
     for fold in folds(examples, searches.documents):
         restore(tower.module, before)

@@ -13,7 +13,7 @@ from rayhier.dataset.documents import Documents
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, new_answers
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.exact import exact
+from rayhier.search.segment.exact import exact
 
 MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100

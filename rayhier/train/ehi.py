@@ -22,7 +22,7 @@ from rayhier.dataset.ranking import whole_scan
 from rayhier.model.ehi import WARM_SCALE, Batch, EhiRouter, Losses, ehi_losses
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.search.lists import LeafLists
+from rayhier.search.segment.lists import LeafLists
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.train.batch import encode

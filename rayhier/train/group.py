@@ -54,7 +54,6 @@ class WorkerGroup:
             cast("Tensor", parameter.grad).copy_(summed.view_as(parameter))
 
     def agree(self, value: Any) -> Any:
-        """Return the first worker's value on every worker."""
         if self.size == 1:
             return value
         values = [value]

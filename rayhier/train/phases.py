@@ -16,8 +16,8 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.model.adoption import Adoption, Source
 from rayhier.model.router import TrainedRouter
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact
+from rayhier.search.segment.exact import exact
+from rayhier.search.words.bm25 import Words
 from rayhier.spec import JobSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, RetreeverTraining

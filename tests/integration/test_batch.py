@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from rayhier.search import query_files
-from rayhier.search.batch import Job, in_this_process
-from rayhier.search.query_files import IndexDocuments, QueryFile
-from rayhier.search.ray import Workers
-from rayhier.search.request import rules_of
+from rayhier.search.batch import query_files
+from rayhier.search.batch.job import Job, in_this_process
+from rayhier.search.batch.query_files import IndexDocuments, QueryFile
+from rayhier.search.batch.ray import Workers
+from rayhier.search.request.request import rules_of
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.storage import current
@@ -35,7 +35,7 @@ ASKED = {"k": 5, "beam": 4, "mode": None, "budget": None, "filter": None}
 DONE = 3
 COMMAND = f"""
 import sys
-from rayhier.search import query_files
+from rayhier.search.batch import query_files
 from rayhier.search.__main__ import main
 from rayhier.storage import files
 write, written = files.write_parquet, []
@@ -166,7 +166,7 @@ def test_what_the_cluster_or_the_index_does_not_allow(published: Path, file: Pat
 def test_a_worker_that_dies_too_often_ends_the_job_and_what_is_done_stays(
     published: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rayhier.search.ray.RESTARTS", 0)
+    monkeypatch.setattr("rayhier.search.batch.ray.RESTARTS", 0)
     work, others = job(published, file, tmp_path / "out.parquet"), set(ray_processes("Worker"))
     with Workers(str(published), current.read(published), work.manifest, 1, None) as pool:
 

@@ -22,7 +22,7 @@ from rayhier.index import __main__ as index
 from rayhier.index.nodes import NodeTable
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.search.retrieve import Flat, Reading, Words
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.application import check_index, describe

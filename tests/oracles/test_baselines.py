@@ -12,7 +12,7 @@ from rayhier.evaluate.significance import RESAMPLES, bootstrap
 from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.systems.hnsw import Hnsw
 from rayhier.evaluate.systems.scann import ScannTree
-from rayhier.search.bm25 import Words
+from rayhier.search.words.bm25 import Words
 
 from ..draws import unit
 

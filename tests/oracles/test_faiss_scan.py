@@ -8,7 +8,7 @@ import pytest
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.evaluate.systems.ivf import KmeansIvf
-from rayhier.search.lists import LeafLists
+from rayhier.search.segment.lists import LeafLists
 
 from ..draws import unit
 

@@ -12,8 +12,8 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.lists import LeafLists
-from rayhier.search.scan import KEPT_FILTERS, LeafScan
+from rayhier.search.segment.lists import LeafLists
+from rayhier.search.segment.scan import KEPT_FILTERS, LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import Bound, Exists, Not, OneOf, parse
 from rayhier.storage import schemas

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
-from rayhier.search import codecs, leaf_by_leaf
-from rayhier.search.lists import FileLists, LeafLists
+from rayhier.search.segment import codecs, leaf_by_leaf
+from rayhier.search.segment.lists import FileLists, LeafLists
 
 from ..draws import unit
 

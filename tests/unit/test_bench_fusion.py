@@ -8,9 +8,9 @@ from benchmarks.fusion import listed
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import exact, exact_rows
-from rayhier.search.hybrid import Lexical, fused
+from rayhier.search.segment.exact import exact, exact_rows
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.hybrid import Lexical, fused
 from rayhier.spec.search import HybridSpec
 
 MEASURES = ("nDCG@10", "R@100")

@@ -8,9 +8,9 @@ import pyarrow as pa
 from rayhier.arrays import Bools
 from rayhier.dataset.documents import language, result_ids, result_numbers
 from rayhier.dataset.ranking import Ranking, whole_scan
-from rayhier.search.bm25 import Words
-from rayhier.search.exact import best_results
-from rayhier.search.filter import matching
+from rayhier.search.segment.exact import best_results
+from rayhier.search.segment.filter import matching
+from rayhier.search.words.bm25 import Words
 from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact

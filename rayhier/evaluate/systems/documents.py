@@ -16,8 +16,8 @@ from rayhier.dataset.documents import read_vectors, result_numbers
 from rayhier.dataset.holdout import Holdout, holdout_size
 from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.alone import seconds_of
-from rayhier.search.exact import exact
-from rayhier.search.filter import matching
+from rayhier.search.segment.exact import exact
+from rayhier.search.segment.filter import matching
 from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
@@ -89,7 +89,6 @@ class BaselineDocuments:
         return cls(ids, results, vector_NM, None if where is None else matching(joined, where))
 
     def counts(self) -> tuple[int, int]:
-        """Count all documents, and those that are searched."""
         every = len(self.doc_ids)
         return every, every if self.match_N is None else int(self.match_N.sum())
 
@@ -126,11 +125,9 @@ class BaselineDocuments:
         self._built = make(self, *arguments)
 
     def release(self) -> None:
-        """Free the baseline that was built last."""
         self._built = None
 
     def rank(self, query_QM: Floats, width: int, k: int) -> Ranking:
-        """Search the baseline that was built last."""
         ranking: Ranking = self._built.rank(query_QM, width, k)
         return ranking
 

@@ -10,7 +10,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking, whole_scan
 from rayhier.evaluate.systems.documents import BaselineDocuments
-from rayhier.search.exact import best_results
+from rayhier.search.segment.exact import best_results
 
 LINKS = 32
 """Number of neighbours of a node in the graph, faiss's default."""

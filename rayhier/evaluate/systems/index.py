@@ -14,10 +14,10 @@ from rayhier.evaluate.alone import seconds_of, timed_rows
 from rayhier.evaluate.curve import System, beams
 from rayhier.evaluate.workers import HeldObjects
 from rayhier.model.encoded import Encoded
-from rayhier.search.calibration import Calibration
-from rayhier.search.model import Model
+from rayhier.search.request.calibration import Calibration
+from rayhier.search.request.model import Model
+from rayhier.search.request.routes import find_routes
 from rayhier.search.retrieve import Scan
-from rayhier.search.routes import find_routes
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage.artifact import Artifact

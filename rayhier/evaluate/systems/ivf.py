@@ -14,8 +14,8 @@ from rayhier.dataset.ranking import Ranking, whole_scan
 from rayhier.evaluate.curve import System, beams, measure_curve, reach
 from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.model.spill import CANDIDATES, second_leaves
-from rayhier.search import codecs
-from rayhier.search.lists import FileLists, LeafLists
+from rayhier.search.segment import codecs
+from rayhier.search.segment.lists import FileLists, LeafLists
 
 FEWEST_LISTS = 16
 TUNED_MEASURE = "R@100"

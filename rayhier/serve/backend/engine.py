@@ -17,9 +17,10 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import ID
-from rayhier.search.answer import Answer, answers
-from rayhier.search.model import Model
-from rayhier.search.request import NO_CROSS_ENCODER, Queries, Request, Rules
+from rayhier.search.request.answer import Answer, answers
+from rayhier.search.request.model import Model
+from rayhier.search.request.request import NO_CROSS_ENCODER, Queries, Request, Rules
+from rayhier.search.request.routes import Routes, find_routes
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
     RERANKER,
@@ -35,9 +36,8 @@ from rayhier.search.retrieve import (
     Words,
     Work,
 )
-from rayhier.search.routes import Routes, find_routes
+from rayhier.search.segment.stored import Listing, Lookup, Stored, documents
 from rayhier.search.snapshot import Seen
-from rayhier.search.stored import Listing, Lookup, Stored, documents
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.groups import Group

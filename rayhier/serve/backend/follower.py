@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from rayhier.index.change import last_rows
 from rayhier.index.find import find
-from rayhier.search.model import Model
-from rayhier.search.request import rules_of
+from rayhier.search.request.model import Model
+from rayhier.search.request.request import rules_of
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.groups import Shards

@@ -11,7 +11,7 @@ from rayhier.index.compact import compact_here
 from rayhier.index.pack import pack
 from rayhier.index.stats import Stats
 from rayhier.index.vacuum import vacuum
-from rayhier.search.memory import give_back
+from rayhier.search.segment.memory import give_back
 from rayhier.search.snapshot import Seen
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.changes import REUSED, ChangeQueue

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from rayhier.cluster.library import faiss
 from rayhier.search.retrieve import Exact, Reading, Scan
+from rayhier.search.segment.stored import Listing, Lookup
+from rayhier.search.segment.tail import Tail
+from rayhier.search.segment.threads import single_thread
 from rayhier.search.snapshot import Seen, Snapshot
-from rayhier.search.stored import Listing, Lookup
-from rayhier.search.tail import Tail
-from rayhier.search.threads import single_thread
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
 from rayhier.serve.threads import SMALL

@@ -24,11 +24,11 @@ from starlette.middleware import Middleware
 from rayhier.arrays import Floats
 from rayhier.index.nodes import Node, NodeTable
 from rayhier.index.stats import ServedRecall, recall_advice
-from rayhier.search.answer import Answer, Hit
-from rayhier.search.request import Queries, Request, Rules
-from rayhier.search.routes import Routes
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.request import Queries, Request, Rules
+from rayhier.search.request.routes import Routes
+from rayhier.search.segment.stored import Listing, Lookup, Stored
 from rayhier.search.snapshot import Seen
-from rayhier.search.stored import Listing, Lookup, Stored
 from rayhier.serve.args import RequestLimits, WriteLimits
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine

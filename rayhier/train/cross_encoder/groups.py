@@ -10,7 +10,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
-from rayhier.search.bm25 import Words
+from rayhier.search.words.bm25 import Words
 from rayhier.spec.cross_encoder import GROUPS, Groups
 from rayhier.train.examples import Examples, KnownPositives
 from rayhier.train.pairs import draw, mine

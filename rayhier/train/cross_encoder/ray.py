@@ -19,7 +19,7 @@ from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_c
 from rayhier.model.precision import resolve, resolve_device
 from rayhier.progress import say
 from rayhier.scores.scorer import SETTINGS, TRIED, PairScorer, Settings, read_pairs
-from rayhier.search.exact import best_results
+from rayhier.search.segment.exact import best_results
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
 from rayhier.storage import columns, current, files

@@ -10,7 +10,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents, result_numbers
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.search.exact import best_results, flat
+from rayhier.search.segment.exact import best_results, flat
 from rayhier.spec.train.retreever import Comparison
 from rayhier.train.dev import DevJudge, DevMeasured
 

@@ -9,8 +9,8 @@ from rayhier.evaluate.calibrate import documents_as_queries, leaves_of, position
 from rayhier.evaluate.exact_best import exact_best
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.coded_router import SHORTLIST, CodedRouter
-from rayhier.search.model import Model
+from rayhier.search.request.coded_router import SHORTLIST, CodedRouter
+from rayhier.search.request.model import Model
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap

@@ -29,7 +29,7 @@ from rayhier.evaluate.curve import (
 )
 from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.evaluate.systems.ivf import KmeansIvf
-from rayhier.search.lists import LeafLists
+from rayhier.search.segment.lists import LeafLists
 
 MEASURES = ["nDCG@10", "RR@10", "R@10", "R@100"]
 

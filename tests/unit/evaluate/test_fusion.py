@@ -10,9 +10,9 @@ from rayhier.evaluate import fusion
 from rayhier.evaluate.fusion import MEASURE, choose_weight
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
-from rayhier.search.fusion_weight import WEIGHTS, FusionWeight, best
-from rayhier.search.hybrid import WordScan, fused
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
+from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
 from rayhier.spec.search import TAUGHT_WEIGHT, UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage import columns, schemas

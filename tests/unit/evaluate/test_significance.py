@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rayhier.evaluate.significance import FEWEST, Difference, bootstrap, differences
 from rayhier.evaluate.tables import said
-from rayhier.search.fusion_weight import FusionWeight
+from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 
 

@@ -10,9 +10,9 @@ from rayhier.index.assign import Assigner
 from rayhier.index.carry_changes import carry_changes
 from rayhier.index.verify import verify
 from rayhier.job.run import carry_changes as carry_into
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
+from rayhier.search.segment.stored import Listing
 from rayhier.search.snapshot import Snapshot
-from rayhier.search.stored import Listing
 from rayhier.spec import InputError
 from rayhier.storage import current, files, schemas
 from rayhier.storage.artifact import Artifact, Place

@@ -11,8 +11,8 @@ from rayhier.index import export as exporting
 from rayhier.index.export import export
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.search.answer import answers
-from rayhier.search.scan import LeafScan
+from rayhier.search.request.answer import answers
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
 

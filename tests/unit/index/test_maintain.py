@@ -15,9 +15,9 @@ from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.revise import in_use
 from rayhier.model.router import load_router, route_all
-from rayhier.search.answer import answers
-from rayhier.search.request import rules_of
-from rayhier.search.scan import LeafScan
+from rayhier.search.request.answer import answers
+from rayhier.search.request.request import rules_of
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap

@@ -7,9 +7,9 @@ from rayhier.index import change
 from rayhier.index.shards import write_shard
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
-from rayhier.search.bm25 import Words
-from rayhier.search.hybrid import WordScan
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.hybrid import WordScan
 from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap
 

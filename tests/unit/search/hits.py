@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rayhier.search.answer import Hit, answers
+from rayhier.search.request.answer import Hit, answers
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import torch
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.search.model import Model
-from rayhier.search.scan import LeafScan
+from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas
@@ -85,11 +84,6 @@ def leaf_map(vectors, leaf_of, tmp_path_factory, write_map):
     table = leaf_table(vectors, leaf_of)
     write_map(root, table, L, 3)
     return LeafMap.open(root)
-
-
-@pytest.fixture(scope="module")
-def leaves(leaf_map):
-    return LeafScan.mapped(leaf_map)
 
 
 @pytest.fixture(scope="module")

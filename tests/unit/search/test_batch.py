@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier.dataset.ranking import Ranking
-from rayhier.index.change import delete
 from rayhier.index.vacuum import vacuum
-from rayhier.search import batch, query_files
 from rayhier.search.__main__ import main
-from rayhier.search.batch import Job, in_this_process
-from rayhier.search.query_files import QueryFile, Refused
+from rayhier.search.batch import job as batch
+from rayhier.search.batch import query_files
+from rayhier.search.batch.job import Job, in_this_process
+from rayhier.search.batch.query_files import QueryFile
 from rayhier.search.retrieve import Found
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
@@ -130,17 +130,6 @@ def test_broken_rows_are_counted_by_reason(searcher, tmp_path):
     assert "line 2: not JSON" in str(refused)
 
 
-def test_vectors_of_another_length_are_refused(searcher):
-    file, refused = QueryFile.__new__(QueryFile), Refused()
-    file.__dict__.update(_rules=searcher.rules)
-    long = (2 * np.eye(1, searcher.manifest.dimension)[0]).tolist()
-    with pytest.raises(ValueError, match="not of length 1"):
-        file._query({"id": "x", "vector": long})
-    with pytest.raises(ValueError, match="no list of numbers"):
-        file._query({"id": "x", "vector": "abc"})
-    assert refused.total == 0
-
-
 @pytest.mark.parametrize("cut", [1, 2])
 def test_a_command_that_was_cut_off_goes_on(searcher, file, tmp_path, monkeypatch, cut):
     """Killed after so many chunks; those are not searched again, and no query is lost or answered twice."""
@@ -211,12 +200,9 @@ def test_the_command(published, file, tmp_path, capsys):
     ("options", "wrong"),
     [
         (["--queries", "FILE"], "--queries: got no --out; allowed: with --out FILE"),
-        (["--documents"], "--documents: got no --out"),
         (["oak", "--queries", "FILE", "--out", "OUT"], "--queries: got a query too; allowed: one of them"),
         (["--documents", "--queries", "FILE", "--out", "OUT"], "--documents: got --queries too; allowed: one of them"),
-        (["oak", "--documents", "--out", "OUT"], "--documents: got a query too"),
         (["--out", "OUT"], "--out, --plan, --workers, --address: allowed: with --queries or --documents"),
-        (["oak", "--workers", "2"], "--workers, --address: allowed: with"),
         (["--documents", "--out", "OUT", "--budget", "5"], "budget: this index has no cross-encoder"),
         (["--documents", "--out", "OUT", "--mode", "hybrid"], "mode: got 'hybrid' with a vector, which has no words"),
         (["--documents", "--out", "OUT", "--filter", '{"month": 1}'], "month"),
@@ -228,18 +214,6 @@ def test_options_that_do_not_go_together(published, file, tmp_path, capsys, opti
     assert main([str(published), *(places.get(option, option) for option in options)]) == 2
     assert wrong in capsys.readouterr().err
     assert not (tmp_path / "out.parquet.parts").exists()
-
-
-def test_vectors_of_any_number_format_and_missing_ones(searcher, tmp_path):
-    query_QM = searcher.model.encode(TEXTS[:4]).numpy
-    for kind in (pa.list_(pa.float64()), pa.list_(pa.float16(), query_QM.shape[1]), pa.list_(pa.float32())):
-        path = tmp_path / "q.parquet"
-        column = pa.array([*query_QM.astype(kind.value_type.to_pandas_dtype()), None], kind)
-        pq.write_table(pa.table({"id": range(5), "vector": column}), path)
-        answered, refused = run(searcher, path, tmp_path / "out.parquet")
-        assert (answered, refused.counts) == (4, {"without a text or a vector": 1})
-        assert pq.read_table(tmp_path / "out.parquet")["ids"].to_pylist() == wanted(searcher)[:4]
-        (tmp_path / "out.parquet").unlink()
 
 
 def neighbours_of(published, tmp_path, *options):
@@ -265,13 +239,6 @@ def test_neighbours_are_the_nearest_of_all_other_documents(published, searcher, 
         np.testing.assert_allclose(row["scores"], np.sort(score_NN[own])[::-1][:k][: len(found)], atol=1e-5)
 
 
-def test_neighbours_that_meet_a_filter_are_found_for_every_document(published, tmp_path):
-    where = {"year": {"gte": 1990}}
-    rows = neighbours_of(published, tmp_path, "-k", "3", "--beam", "9", "--filter", json.dumps(where))
-    assert len(rows) == len(TEXTS)
-    assert all(len(row["ids"]) == 3 and all(int(name[1:]) >= 90 for name in row["ids"]) for row in rows)
-
-
 def test_a_passage_is_no_neighbour_of_its_own_document():
     documents = pa.table({"id": ["D1", "D2", "D1", "D3"]})
     row_QK = np.array([[0, 1, 3], [1, 2, -1], [3, 1, 0]])
@@ -281,25 +248,6 @@ def test_a_passage_is_no_neighbour_of_its_own_document():
     table = batch._results(["D1#0", "D1#1", "D3#0"], found, 2, ["D1", "D1", "D3"])
     assert table["ids"].to_pylist() == [["D2", "D3"], ["D2"], ["D2", "D1"]]
     np.testing.assert_allclose(table["scores"].to_pylist()[0], [0.8, 0.7])
-
-
-def test_a_plan_says_what_would_be_done_and_does_nothing(published, file, tmp_path, capsys, monkeypatch):
-    out, said = tmp_path / "results" / "out.jsonl", []
-    monkeypatch.setattr("rayhier.search.__main__.say", said.append)
-    options = ["--out", str(out), "-k", "3", "--beam", "4", "--plan"]
-    assert main([str(published), "--queries", str(file), *options, "--workers", "2"]) == 0
-    assert [line.split()[0] for line in said] == ["queries", "index", "search", "workers", "output"]
-    assert "10 rows of" in said[0]
-    assert "120 documents in 9 leaves" in said[1]
-    assert "3 results of each query, from at most 4 leaves, about 107 rows" in said[2]
-    assert "2 on Ray" in said[3]
-    assert "at most 1 MB; in parts of at most 4 queries" in said[4]
-    said.clear()
-    assert main([str(published), "--documents", *options, "--filter", '{"year": 1990}']) == 0
-    assert "120 documents of the index" in said[0]
-    assert "with the filter at most 9" in said[2]
-    assert not out.parent.exists()
-    assert capsys.readouterr().out == ""
 
 
 def test_a_version_stays_while_a_job_reads_it(damageable, tmp_path, monkeypatch):
@@ -322,14 +270,3 @@ def test_a_version_stays_while_a_job_reads_it(damageable, tmp_path, monkeypatch)
     assert (swept[0].versions, swept[0].held) == ([], [1])
     assert vacuum(root, hours=0).versions == [1]
     assert versions(root) == [2]
-
-
-def test_a_job_does_not_go_on_with_another_version(damageable, file, tmp_path, monkeypatch, capsys):
-    command = [str(damageable), "--queries", str(file), "--out", str(tmp_path / "out.parquet")]
-    with monkeypatch.context() as patch:
-        patch.setattr(batch, "_join", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            main(command)
-    delete(leaf_map_of(damageable).root, ["d0"])
-    assert main(command) == 2
-    assert "holds parts of another search (index changed)" in capsys.readouterr().err

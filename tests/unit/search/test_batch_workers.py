@@ -1,14 +1,14 @@
-"""A worker of a batch without Ray: words, and which workers are asked."""
+"""A worker of a batch without Ray, in every mode."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from rayhier.search import ray as batch_ray
-from rayhier.search.batch import answered
-from rayhier.search.query_files import Chunk
-from rayhier.search.ray import Worker
+from rayhier.search.batch import ray as batch_ray
+from rayhier.search.batch.job import answered
+from rayhier.search.batch.query_files import Chunk
+from rayhier.search.batch.ray import Worker
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import JobSpec
 from rayhier.storage import current
@@ -52,12 +52,3 @@ def test_every_mode_is_answered_by_all_workers_together(published, asked, mode, 
     if mode == "dense" or len(leaves) == 1:
         assert rows == wanted
     assert all(len(row["ids"]) == len(set(row["ids"])) == 5 for row in rows)
-
-
-def test_only_workers_whose_leaves_are_visited_are_asked(published, asked):
-    now, version = current.read(published), leaf_map_of(published).manifest.version
-    leaves = [range(leaf, leaf + 1) for leaf in range(L)]
-    workers = [Worker(str(published), now, version, leaves, number) for number in range(L)]
-    one = Chunk(["q"], [(np.arange(1), TEXTS[:1])])
-    workers[3].search(workers, one, {"k": 5, "beam": 2})
-    assert len(asked) == len(set(asked)) == 2

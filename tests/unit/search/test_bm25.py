@@ -3,7 +3,7 @@
 import bm25s
 import numpy as np
 
-from rayhier.search.bm25 import Words
+from rayhier.search.words.bm25 import Words
 
 TEXTS = ["the quick brown fox", "a lazy dog sleeps", "quick dogs and quick foxes", "", "fox fox dog"]
 

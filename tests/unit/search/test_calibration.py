@@ -1,12 +1,10 @@
 """The beam that dev queries choose: against its definition, and as it is written and read."""
 
-import math
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.search.calibration import Calibration
+from rayhier.search.request.calibration import Calibration
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(20, 60), most=st.integers(1, 7), recall=st.floats(0.5, 0.999))
@@ -24,9 +22,3 @@ def test_the_beam_is_the_smallest_with_which_enough_is_found(seed, n, most, reca
 def test_documents_as_queries_must_find_half_of_the_rest_too(tmp_path):
     position_QK = np.arange(1, 101)[None]
     assert [Calibration(position_QK, of).chosen(0.9, 100).beam for of in ("dev queries", "documents")] == [90, 95]
-
-
-def test_a_choice_in_words():
-    chosen = Calibration(np.array([[1, 2000], [3, 4]])).chosen(0.75, 2)
-    assert (chosen.beam, math.isclose(chosen.recall, 0.75)) == (4, True)
-    assert chosen.sentence == ("a beam of 4 leaves, with which 2 dev queries find 75.0% of the exact best 2 documents")

@@ -1,10 +1,10 @@
-"""Four-bit codes against what they stand for, and the codebook of a leaf map over its versions."""
+"""Four-bit codes against what they stand for."""
 
 import numpy as np
 import pytest
 
-from rayhier.search.codebook import Codebook
-from rayhier.search.lists import FileLists, LeafLists
+from rayhier.search.segment.codebook import Codebook
+from rayhier.search.segment.lists import FileLists, LeafLists
 
 N, Q, M = 3_000, 40, 30
 
@@ -48,12 +48,6 @@ def test_lists_and_all_rows_have_the_same_codes(stored):
     np.testing.assert_allclose(score, np.take_along_axis(by_codes, row, axis=1), atol=0.02)
 
 
-def test_equal_vectors_have_equal_centroids(stored):
-    first, second = Codebook.train(stored), Codebook.train(stored)
-    np.testing.assert_array_equal(first.centroid_GCP, second.centroid_GCP)
-    assert first.name == second.name != Codebook.train(stored[:2000]).name
-
-
 def test_a_codebook_is_read_as_it_was_written(stored, tmp_path):
     for rotate in (True, False):
         book = Codebook.train(stored, rotate=rotate)
@@ -61,11 +55,3 @@ def test_a_codebook_is_read_as_it_was_written(stored, tmp_path):
         book.save(tmp_path / str(rotate))
         again = Codebook.load(tmp_path / str(rotate), M)
         np.testing.assert_array_equal(decoded(book, stored), decoded(again, stored))
-
-
-def test_a_rotation_keeps_products_and_loses_less(stored):
-    plain, rotated = (Codebook.train(stored, rotate=rotate) for rotate in (False, True))
-    queries = rotated.padded(near(Q, 3))
-    np.testing.assert_allclose(queries @ rotated.padded(stored).T, near(Q, 3) @ stored.T.astype(np.float32), atol=1e-5)
-    lost = [np.square(decoded(book, stored) - stored).sum() for book in (plain, rotated)]
-    assert lost[1] < lost[0]

@@ -7,9 +7,9 @@ import torch
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
 from rayhier.model.router import route_all, save_router
-from rayhier.search import coded_router
-from rayhier.search.codebook import Codebook
-from rayhier.search.coded_router import SHORTLIST, CodedRouter, codebook_of
+from rayhier.search.request import coded_router
+from rayhier.search.request.coded_router import CodedRouter, codebook_of
+from rayhier.search.segment.codebook import Codebook
 
 M, L, Q = 96, 2_000, 50
 
@@ -74,42 +74,11 @@ def test_one_query_is_as_in_a_batch(router, queries):
         torch.testing.assert_close(own[0], log_probs[row], atol=1e-4, rtol=0)
 
 
-def test_a_bias_counts(queries):
-    router = made()
-    before = CodedRouter(router).route(queries, 5)[0]
-    router.b[0][7] += 40
-    assert (CodedRouter(router).route(queries, 5)[0][:, 0] == 7).all()
-    assert not (before == 7).any(dim=1).all()
-
-
-def test_where_codes_find_too_few_leaves_all_are_scored(router, queries, monkeypatch):
-    class Forgetful:
-        def search(self, queries, count):
-            return np.zeros((len(queries), count), np.float32), np.full((len(queries), count), -1)
-
-    coded = CodedRouter(router)
-    monkeypatch.setattr(coded, "_index", Forgetful())
-    for found, wanted in zip(coded.route(queries, 10), route_all(router, queries, 10), strict=True):
-        torch.testing.assert_close(found, wanted)
-
-
-def test_equal_weights_give_equal_codes(router, queries):
-    first, second = (CodedRouter(router).route(queries, 30)[0] for _ in range(2))
-    assert torch.equal(first, second)
-
-
 def test_a_wide_beam_and_no_queries(router, queries):
     coded = CodedRouter(router)
     for found, wanted in zip(coded.route(queries, L), route_all(router, queries, L), strict=True):
         assert torch.equal(found, wanted)
     assert [part.shape for part in coded.route(queries[:0], 4)] == [(0, 4), (0, 4)]
-
-
-def test_cost(router):
-    coded, bend = CodedRouter(router), 2 * 3 * M
-    codes = 16 * 98 + 2_000 * 49 // 32  # 97 numbers are 49 pieces of two
-    assert coded.multiply_adds(10) == bend + codes + SHORTLIST * 10 * M
-    assert coded.multiply_adds(L) == router.multiply_adds(L) == bend + L * M
 
 
 def test_a_codebook_is_computed_once_for_all_versions(router, queries, tmp_path, monkeypatch):
@@ -119,9 +88,3 @@ def test_a_codebook_is_computed_once_for_all_versions(router, queries, tmp_path,
     assert torch.equal(CodedRouter(router, book).route(queries, 30)[0], routes[0])
     again = codebook_of(tmp_path / "router", router)
     assert again.name == book.name
-
-
-def test_few_leaves_have_no_codebook(tmp_path):
-    few = LearnedIvfRouter(M, 20, 1, rank=0)
-    save_router(few, tmp_path / "router")
-    assert codebook_of(tmp_path / "router", few) is None

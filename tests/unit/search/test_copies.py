@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.dataset.documents import Copies
-from rayhier.dataset.ranking import once
-from rayhier.search.lists import LeafLists
+from rayhier.search.segment.lists import LeafLists
 
 M, L = 4, 6
 
@@ -84,11 +83,3 @@ def test_passages_of_one_document_never_crowd_the_others_out():
     assert rows[0].tolist() == [0, 50, 59]
     assert scores[0] == pytest.approx(vectors[[0, 50, 59], 0])
     assert visited(lists, np.array([[0]])).tolist() == [60]
-
-
-def test_once_keeps_the_first_row_of_each_result():
-    rows = np.array([[4, 2, 0, 3, -1]])
-    scores = np.array([[0.9, 0.8, 0.7, 0.6, -np.inf]], np.float32)
-    result = np.array([7, 5, 8, 8, 7])
-    assert once(scores, rows, result, 3)[1].tolist() == [[4, 2, -1]]
-    assert once(scores, rows, result, 1)[1].tolist() == [[4]]

@@ -3,11 +3,10 @@
 import operator
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.search.filter import matching
+from rayhier.search.segment.filter import matching
 from rayhier.spec.filter import MOST_VALUES, as_json, parse
 from rayhier.storage.schemas import FIELDS
 
@@ -83,42 +82,6 @@ def test_rows_are_those_of_a_predicate(where, rows):
     found = matching(table, parsed)
     assert found.dtype == bool
     assert found.tolist() == [holds(where, row) for row in rows]
-
-
-@pytest.mark.parametrize(
-    ("where", "found"),
-    [
-        ({"year": 2020}, [0]),
-        ({"not": {"year": 2020}}, [1, 2]),
-        ({"year": {"exists": False}}, [2]),
-        ({"not": {"year": {"exists": True}}}, [2]),
-        ({"year": {"gte": 2020, "lt": 2022}}, [0, 1]),
-        ({"year": {"gt": 2020}, "lang": "en"}, [1]),
-        ({"year": 1}, []),
-    ],
-)
-def test_a_missing_value_meets_no_condition_and_every_not(where, found):
-    table = pa.table({"year": pa.array([2020, 2021, None], pa.int64()), "lang": ["en", "en", None]})
-    assert matching(table, parse(where, TYPES)).nonzero()[0].tolist() == found
-
-
-@pytest.mark.parametrize("zero", [0, 0.0, -0.0])
-@pytest.mark.parametrize(
-    ("where", "found"),
-    [
-        (lambda zero: {"price": zero}, [0, 1]),
-        (lambda zero: {"price": {"in": [zero, 2.5]}}, [0, 1, 4]),
-        (lambda zero: {"not": {"price": zero}}, [2, 3, 4]),
-        (lambda zero: {"price": {"gte": zero}}, [0, 1, 3, 4]),
-        (lambda zero: {"price": {"lte": zero}}, [0, 1]),
-        (lambda zero: {"price": {"gt": zero}}, [3, 4]),
-        (lambda zero: {"price": {"lt": zero}}, []),
-        (lambda zero: {"year": int(zero)}, [2]),
-    ],
-)
-def test_zero_is_zero_whatever_its_sign(where, found, zero):
-    table = pa.table({"price": pa.array([0.0, -0.0, None, 1e-300, 2.5], pa.float64()), "year": [1, 2, 0, None, -1]})
-    assert matching(table, parse(where(zero), TYPES)).nonzero()[0].tolist() == found
 
 
 def test_columns_in_chunks_and_the_most_values():

@@ -1,8 +1,5 @@
 """A search by a level of the tree against brute force over every document."""
 
-import asyncio
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,17 +9,13 @@ from rayhier.index.assign import Assigner
 from rayhier.index.change import delete
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.search.flat_scan import FlatScan
-from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.search.request import Rules
-from rayhier.search.scan import LeafScan
-from rayhier.serve.backend.engine import Engine, View
+from rayhier.search.segment.flat_scan import FlatScan
+from rayhier.search.segment.level_similarity import LevelSimilarity
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
-
-from ..serve.stand_ins import Here, Near, ask
 
 N, Q, M, D, K = 300, 20, 12, 5, 10
 
@@ -184,67 +177,6 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, finish,
     assert (found.visited_Q == len(vectors)).all()
 
 
-def read_by(levels):
-    return lambda work: levels.shortlist(work.query, work.results, work.where, needs=work.needs)
-
-
-@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
-def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
-    there, _ = passages
-    asked = spec(level=3, finish=finish, k=4, **({} if finish == "none" else {"shortlist": 12}))
-    level_similarity, queries = LevelSimilarity.of(asked.search, router), unit(1, Q)
-
-    def levels(leaves):
-        return FlatScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=leaves), 1e9)
-
-    ranges = [range(7), range(7, 20), range(20, 2**D)]
-    groups = [levels(leaves) for leaves in ranges]
-    model = SimpleNamespace(
-        flat_query=lambda encoded: level_similarity.query(router, encoded), router=router, spec=asked, widen=None
-    )
-    near = [
-        Near("near", own, Here(SimpleNamespace(read=read_by(one)))) for own, one in zip(ranges, groups, strict=True)
-    ]
-    rules = Rules(asked.search, 2**D, sum(there.manifest.counts), groups=len(near))
-    served = asyncio.run(ask(Engine(View(model, near, rules, N, np.array(there.manifest.counts))), queries, 4))
-    query = level_similarity.query(router, Encoded.of(queries))
-    whole = ranked(levels(range(2**D)), query, 4, 12)
-    for answer, own, scores in zip(served.answers, ids(whole), whole.score_QK, strict=True):
-        assert [hit.id for hit in answer.hits] == own
-        np.testing.assert_allclose([hit.score for hit in answer.hits], scores, atol=1e-6)
-    assert {answer.documents for answer in served.answers} == {there.manifest.documents}
-    # Each group scored its own shortlist again.
-    scored = sum(one.shortlist(query, 12).scored for one in groups)
-    assert [answer.scored for answer in served.answers] == scored.tolist()
-    assert (scored > whole.scanned_Q).all() or finish == "none"
-
-
-def test_only_one_shortlist_is_scored_again(there, router, monkeypatch):
-    scored = []
-    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
-    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
-    for part in scan._parts.values():
-        monkeypatch.setattr(part, "_again", lambda rows, again=part._again: scored.append(len(rows)) or again(rows))
-    assert ranked(scan, level_similarity.query(router, Encoded.of(unit(1, 1))), K, 40).scanned_Q.tolist() == [40]
-    assert sum(scored) == 40
-
-
-def test_a_group_reads_only_shards_that_hold_its_leaves(there, router, monkeypatch):
-    level_similarity, read, own = LevelSimilarity.of(spec(level=1).search, router), [], LeafMap.read
-    leaves = LeafScan.mapped(there, leaves=range(*there.manifest.shards[1].leaves[:2]))
-    monkeypatch.setattr(LeafMap, "read", lambda self, shard, *given: read.append(shard) or own(self, shard, *given))
-    FlatScan.mapped(level_similarity, there, leaves, 1e9)
-    assert read == [there.manifest.shards[1]]
-
-
-def test_a_range_without_documents(there, router):
-    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
-    empty = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=range(0)), 1e9)
-    found = ranked(empty, level_similarity.query(router, Encoded.of(unit(1, Q))), K, 40)
-    assert ids(found) == [[]] * Q
-    assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
-
-
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0])
 def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish, share):
@@ -269,20 +201,6 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish
         assert {int(name[1:]) for name in ids(found)[row]} <= set(rows.tolist())
         assert len(ids(found)[row]) == len(best)
         np.testing.assert_allclose(found.score_QK[row, : len(best)], last[row, best], atol=3e-3)
-
-
-def test_passages_of_documents_that_match_are_listed(passages, router):
-    """The two documents whose thirty passages are nearest do not match."""
-    there, vectors = passages
-    level_similarity, queries = LevelSimilarity.of(spec(level=3, finish="vectors").search, router), unit(1, Q)
-    kept = range(2, PARENTS, 3)
-    where = OneOf("parent", tuple(f"D{n:02d}" for n in kept))
-    scan = FlatScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
-    found = ranked(scan, level_similarity.query(router, Encoded.of(queries)), 4, len(kept), where)
-    best_QD = (queries @ vectors.T).reshape(Q, PARENTS, PASSAGES).max(axis=2)[:, list(kept)]
-    assert all({int(name[1:]) for name in own} <= set(kept) and len(own) == 4 for own in ids(found))
-    assert found.visited_Q.tolist() == [len(kept) * PASSAGES] * Q
-    assert (found.score_QK <= -np.sort(-best_QD)[:, :4] + 1e-5).all()
 
 
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])

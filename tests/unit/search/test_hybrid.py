@@ -3,20 +3,16 @@
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.bm25 import Words
-from rayhier.search.hybrid import RANKS, Lexical, WordScan, compared, fused
-from rayhier.search.request import Rules
-from rayhier.search.scan import LeafScan
-from rayhier.spec import InputError
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.hybrid import RANKS, WordScan, compared, fused
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import UNTAUGHT_WEIGHT, HybridSpec, SearchSpec
-from rayhier.storage import columns, schemas
-from rayhier.storage.leaf_map import LeafMap
+
+from .maps import leaf_map_of_rows, leaf_rows
 
 N, M, LEAVES, Q = 60, 8, 6, 4
 WORDS = ["oak", "elm", "ash", "fir", "yew", "bay", "fig", "plum"]
@@ -34,28 +30,18 @@ def world(unit, tmp_path, write_map, passages):
     vector_NM = unit(rng, N, M).astype(np.float16).astype(np.float32)
     texts = [" ".join(rng.choice(WORDS, size=rng.integers(2, 9))) for _ in range(N)]
     leaf_N = rng.integers(LEAVES, size=N)
-    both = {n: [int(leaf_N[n]), int(leaf_N[n] + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n in range(N)}
-    rows = sorted(((n, leaf, rank) for n in range(N) for rank, leaf in enumerate(both[n])), key=lambda row: row[1])
-    numbers = [n for n, _, _ in rows]
-    table = pa.table(
-        {
-            "doc_id": [f"d{n}" for n in numbers],
-            "leaf": pa.array([leaf for _, leaf, _ in rows], pa.int32()),
-            "rank": pa.array([rank for _, _, rank in rows], pa.int8()),
-            "leaves": pa.array([both[n] for n in numbers], pa.list_(pa.int32())),
-            "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
-            "vector": columns.vector_column(vector_NM[numbers], pa.float16()),
-            "title": [""] * len(rows),
-            "text": [texts[n] for n in numbers],
-            "year": pa.array([n % 7 for n in numbers], pa.int64()),
-            **({"parent": [f"p{n // 3}" for n in numbers]} if passages else {}),
-        }
+    leaves = [[int(leaf), int(leaf + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n, leaf in enumerate(leaf_N)]
+    table = leaf_rows(
+        leaves,
+        vector_NM,
+        doc_id=[f"d{n}" for n in range(N)],
+        text=texts,
+        year=[n % 7 for n in range(N)],
+        **({"parent": [f"p{n // 3}" for n in range(N)]} if passages else {}),
     )
-    declared = [pa.field("year", pa.int64()), *([schemas.PARENT] if passages else [])]
-    schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
-    write_map(tmp_path / "map", table.select(schema.names).cast(schema), LEAVES, 2, leaves_per_document=2)
+    leaf_map = leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES)
     queries = [" ".join(rng.choice(WORDS, size=2)) for _ in range(Q - 1)] + ["unheard"]
-    return LeafMap.open(tmp_path / "map"), vector_NM, texts, unit(rng, Q, M), queries
+    return leaf_map, vector_NM, texts, unit(rng, Q, M), queries
 
 
 def result(n, passages):
@@ -181,15 +167,6 @@ def test_parts_of_an_index_are_fused_as_one(world):
         assert set(few.ids[row_K[row_K >= 0]]) == {name for score, name in words if score >= least}
 
 
-@pytest.mark.parametrize("fuse", ["sum", "rank"])
-def test_of_no_documents_nothing_is_fused(fuse):
-    nothing = Ranking.none(Q)
-    empty = replace(nothing, score_QK=np.full((Q, 3), -np.inf, np.float32), row_QK=np.full((Q, 3), -1))
-    ranking = fused(empty, [Lexical(empty, empty.score_QK)], 3, HybridSpec(fuse=fuse))
-    assert len(ranking.ids) == 0
-    assert (ranking.row_QK == -1).all()
-
-
 def test_a_weight_of_other_scores_is_a_share_of_their_spread(world, passages):
     """An inner product's factor, and a constant that is added to all, change no order."""
     leaf_map, _, _, query_QM, queries = world
@@ -201,36 +178,6 @@ def test_a_weight_of_other_scores_is_a_share_of_their_spread(world, passages):
     many = fused(larger, others, 10, HybridSpec(weight=0.5), 20, cosines=False)
     np.testing.assert_allclose(many.score_QK, ranking.score_QK * 1000 - 700, rtol=1e-4, atol=1e-3)
     assert not np.allclose(fused(dense, parts, 10, HybridSpec(weight=0.5), 20).score_QK, ranking.score_QK, rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"hybrid": {"fuse": "rank", "weight": 0.5}}, "only where fuse is sum"),
-        ({"hybrid": {"weight": -1}}, "weight"),
-        ({"hybrid": {"weight": 1.5}}, "weight"),
-        ({"hybrid": {"weight": "high"}}, "weight"),
-        ({"hybrid": {"depth": 0}}, "depth"),
-        ({"mode": "sparse"}, "mode"),
-        ({"mode": "hybrid", "how": "level", "finish": "level"}, "finish: vectors, where mode is hybrid"),
-    ],
-)
-def test_wrong_specs_are_refused(given, said):
-    with pytest.raises(ValidationError, match=said):
-        SearchSpec.model_validate(given)
-
-
-def test_modes_need_words():
-    def rules(words, **search):
-        return Rules(SearchSpec.model_validate(search), 9, 10, words=words)
-
-    plain, auto, both, default = rules(False), rules(True), rules(True, mode="dense"), rules(True, mode="hybrid")
-    assert [rules.request(["oak"]).mode for rules in (plain, auto, both, default)] == ["dense"] * 3 + ["hybrid"]
-    assert (both.request(["oak"], mode="bm25").mode, default.request(["oak"], mode="dense").mode) == ("bm25", "dense")
-    with pytest.raises(InputError, match=r"got 'hybrid'; allowed: dense; bm25 and hybrid need index\.words in the"):
-        plain.request(["oak"], mode="hybrid")
-    with pytest.raises(InputError, match=r"got 'sparse'; allowed: dense, bm25, hybrid$"):
-        both.request(["oak"], mode="sparse")
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,15 @@ import pytest
 
 from rayhier.dataset.ranking import merge
 from rayhier.dataset.words import words
-from rayhier.search.retrieve import Exact, Flat, Scan, Words
+from rayhier.search.retrieve import Exact, Scan, Words
+from rayhier.search.segment.stored import Listing, Lookup, documents
+from rayhier.search.segment.tail import Tail
 from rayhier.search.snapshot import Snapshot
-from rayhier.search.stored import Listing, Lookup, documents
-from rayhier.search.tail import Tail
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import parse
-from rayhier.storage import columns, schemas
 from rayhier.storage.change_log import Change
-from rayhier.storage.leaf_map import LeafMap
 
+from .maps import leaf_map_of_rows, leaf_rows
 from .numbered import SPEC
 
 N, M, LEAVES = 60, 6, 5
@@ -48,12 +47,10 @@ class World:
     def __init__(self, root, write_map, unit, passages, seed=0):
         self.rng, self.unit, self.passages = np.random.default_rng(seed), unit, passages
         self.now = {f"d{n:02d}": self.new(f"d{n:02d}") for n in range(N)}
-        declared = [pa.field("year", pa.int64()), *([schemas.PARENT] if passages else [])]
-        self.schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
-        write_map(root, self.rows(list(self.now.values())), LEAVES, 2, leaves_per_document=2)
         self.stored = dict(self.now)
         self.tail, self.history = Tail(0), [dict(self.now)]
-        self.leaf_map = LeafMap.open(root)
+        rows = self.rows(list(self.now.values()))
+        self.leaf_map = leaf_map_of_rows(root, write_map, rows, LEAVES)
         self.live = self.opened(self.tail)
 
     def opened(self, tail, leaves=None):
@@ -65,32 +62,18 @@ class World:
 
     def rows(self, entries):
         """Rows of the leaf map: two leaves for every other document; two passages a document, the second unlike."""
-        rows = []
+        leaves, rows = [], []
         for entry in entries:
             first = crc32(entry["id"].encode()) % LEAVES
-            leaves = [first, (first + 1) % LEAVES][: 1 + len(entry["text"]) % 2]
             parts = [(entry["id"], entry["vector"])]
             if self.passages:
                 parts = [(f"{entry['id']}#0000", entry["vector"]), (f"{entry['id']}#0001", -entry["vector"])]
             for doc_id, vector in parts:
-                for rank, leaf in enumerate(leaves):
-                    rows.append({**entry, "doc_id": doc_id, "leaf": leaf, "rank": rank, "leaves": leaves, "v": vector})
-        rows.sort(key=lambda row: row["leaf"])
-        table = pa.table(
-            {
-                "doc_id": [row["doc_id"] for row in rows],
-                "leaf": pa.array([row["leaf"] for row in rows], pa.int32()),
-                "rank": pa.array([row["rank"] for row in rows], pa.int8()),
-                "leaves": pa.array([row["leaves"] for row in rows], pa.list_(pa.int32())),
-                "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
-                "vector": columns.vector_column(np.array([row["v"] for row in rows]), pa.float16()),
-                "title": [row["title"] for row in rows],
-                "text": [row["text"] for row in rows],
-                "year": pa.array([row["year"] for row in rows], pa.int64()),
-                **({"parent": [row["id"] for row in rows]} if self.passages else {}),
-            }
-        )
-        return table.select(self.schema.names).cast(self.schema)
+                leaves.append([first, (first + 1) % LEAVES][: 1 + len(entry["text"]) % 2])
+                rows.append({**entry, "doc_id": doc_id, "vector": vector, "parent": entry["id"]})
+        shown = ["doc_id", "title", "text", "year", *(["parent"] if self.passages else [])]
+        vector_NM = np.array([row["vector"] for row in rows])
+        return leaf_rows(leaves, vector_NM, **{name: [row[name] for row in rows] for name in shown})
 
     def put(self, *names):
         entries = [self.new(name) for name in names]
@@ -220,13 +203,6 @@ def test_words_find_what_a_loop_finds(world, text):
             assert any(abs(base - sign * product) < 1e-5 for sign in ((1, -1) if world.passages else (1,)))
 
 
-def test_a_word_that_only_a_new_document_has_is_known(world):
-    entry = world.new("fresh") | {"text": "quagga"}
-    world._add("put", world.rows([entry]))
-    lexical = world.live.read(Words(["quagga"], world.unit(world.rng, 1, M), 5), world.tail.last)
-    assert [name for name, _ in listed(lexical.ranking)[0]] == ["fresh"]
-
-
 @pytest.mark.parametrize("language", ["english", "other"])
 def test_a_tail_counts_words_as_its_index_does(world, language):
     world.live = world.opened(Tail(0, words=language))
@@ -274,16 +250,6 @@ def test_many_deleted_documents_take_no_places(world):
     assert {name for name, _ in listed(lexical.ranking)[0]} <= set(world.now)
 
 
-def test_columns_that_re_ranking_reads(world):
-    ranking = world.live.read(Scan(world.unit(world.rng, 1, M), ALL, 100, needs="vectors"), 40)
-    table = ranking.documents
-    assert {"id", "doc_id", "vector", "title", "text", "year", "leaf"} == set(table.column_names)
-    for row in table.to_pylist():
-        np.testing.assert_allclose(np.abs(row["vector"]), np.abs(world.now[row["id"]]["vector"]), atol=1e-6)
-    ids = world.live.read(Scan(world.unit(world.rng, 1, M), ALL, 100, needs="ids"), 40).documents
-    assert ids.column_names == ["id"]
-
-
 def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
     world = World(tmp_path / "map", write_map, unit, passages=False)
     world.wander(30)
@@ -303,23 +269,13 @@ def test_groups_divide_the_tail_by_the_best_leaf(tmp_path, write_map, unit):
 def test_scores_do_not_depend_on_what_else_is_compared(unit):
     rng = np.random.default_rng(5)
     vector_NM, query_QM = unit(rng, 700, 384), unit(rng, 40, 384)
+    vector_NM = vector_NM.astype(np.float16).astype(np.float32)
     vector_NM[350:] = vector_NM[:350]  # every document twice
     tail = Tail(0, words=None)
     for number, begin in enumerate(range(0, 700, 100), 1):
         part = vector_NM[begin : begin + 100]
         ids = [f"d{(begin + place) * 7919 % 700:03d}" for place in range(100)]
-        table = pa.table(
-            {
-                "doc_id": ids,
-                "leaf": pa.array([0] * 100, pa.int32()),
-                "rank": pa.array([0] * 100, pa.int8()),
-                "leaves": pa.array([[0]] * 100, pa.list_(pa.int32())),
-                "log_prob": pa.array([0.0] * 100, pa.float32()),
-                "vector": columns.vector_column(part, pa.float32()),
-                "title": ids,
-                "text": ids,
-            }
-        )
+        table = leaf_rows([[0]] * 100, part, doc_id=ids, text=ids)
         tail.add(Change(number, "put", table, documents=100))
     together = tail.at(7).scan(query_QM, range(1), 31)
     for query in range(40):
@@ -335,21 +291,3 @@ def test_scores_do_not_depend_on_what_else_is_compared(unit):
     )
     exact_QN = np.sort(query_QM @ vector_NM.T, axis=1)[:, ::-1]
     np.testing.assert_allclose(score_QK, exact_QN[:, :31], atol=1e-6)
-
-
-def test_changes_come_in_their_order(world):
-    with pytest.raises(ValueError, match="number 43; allowed: 41"):
-        world.tail.add(Change(43, "delete", pa.table({"doc_id": ["x"]})))
-    with pytest.raises(ValueError, match="change 41; allowed: 0 to 40"):
-        world.live.read(Lookup(("x",)), 41)
-
-
-def test_levels_have_no_tail(world):
-    with pytest.raises(ValueError, match="levels do not have"):
-        world.live.read(Flat(None, 1), 40)
-
-
-def test_the_tail_counts_its_bytes(world):
-    before = world.tail.bytes
-    world.put("big")
-    assert before < world.tail.bytes < before + 10_000

@@ -3,16 +3,12 @@
 import weakref
 
 import numpy as np
-import pytest
 import torch
 
-from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.revise import give_up
 from rayhier.model.router import save_router
-from rayhier.search.coded_router import CodedRouter
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.spec import JobSpec
 
 
@@ -43,22 +39,6 @@ def test_leaves_are_visited_densest_first_which_is_not_most_probable_first():
     assert (np.diff(log_prob_QB) > 0).any()
 
 
-def test_no_leaf_has_no_density():
-    router = LearnedIvfRouter(4, 6, 1, 0)
-    found = model(router, "learned_ivf").densities(np.array([[2, -1]]), np.array([[-0.5, -np.inf]], np.float32))
-    assert found.tolist() == [[-0.5, -np.inf]]
-
-
-def test_leaves_that_were_given_up_do_not_count_among_many():
-    router = LearnedIvfRouter(8, 640, 1, 0).requires_grad_(requires_grad=False)
-    router.begin(torch.randn(640, 8, generator=torch.Generator().manual_seed(1)))
-    give_up(router, range(16))
-    assert isinstance(model(router, "learned_ivf").router, CodedRouter)
-    for more in (range(17), range(630)):  # codes cannot be made of ten leaves
-        give_up(router, more)
-        assert model(router, "learned_ivf").router is router
-
-
 def test_a_model_with_another_router_does_not_keep_those_before(tmp_path):
     router = LearnedIvfRouter(4, 6, 1, 0)
     save_router(router, tmp_path)
@@ -68,20 +48,3 @@ def test_a_model_with_another_router_does_not_keep_those_before(tmp_path):
     del first
     assert gone() is None
     assert second.text_encoder is encoder
-
-
-def test_a_router_that_knows_no_sizes():
-    router = EhiRouter(4, 6, 1, "none")
-    assert model(router, "ehi").densities(np.array([[2]]), np.array([[-0.5]], np.float32)) is None
-
-
-@pytest.mark.parametrize(
-    ("leaves", "height", "coded"),
-    [(624, 1, True), (623, 1, False), (30, 2, False)],
-)
-def test_many_leaves_are_coded(leaves, height, coded):
-    router = LearnedIvfRouter(8, leaves, height, 0)
-    router.begin(torch.randn(leaves**height, 8, generator=torch.Generator().manual_seed(1)))
-    opened = model(router, "learned_ivf")
-    assert isinstance(opened.router, CodedRouter) == coded
-    assert opened.trained is router

@@ -8,7 +8,7 @@ import torch
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -38,28 +38,19 @@ def vectors(asked):
 
 
 @pytest.fixture
-def publish(tmp_path, write_map, monkeypatch):
-    """`publish(vectors, passages, shards)`: a leaf map of documents in so many passages each."""
+def root(tmp_path, write_map, monkeypatch, vectors):
+    """A leaf map of the documents, each in two leaves."""
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     router = LearnedIvfRouter(M, L, 1, 0)
     router.begin(torch.from_numpy(unit(np.random.default_rng(1).normal(size=(L, M)))))
     router.cells.border.fill_(0.1)
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})
-    assign = Assigner(router.requires_grad_(requires_grad=False), spec)
-
-    def write(vectors, passages, shards):
-        parents = np.repeat([f"D{n:02d}" for n in range(len(vectors) // passages)], passages)
-        ids = [f"{parent}#{n % passages:03d}" for n, parent in enumerate(parents)]
-        table = pa.table([ids, ids, ids, parents], schema=schemas.documents({}, passages=True))
-        write_map(tmp_path / "map", assign(table, Encoded.of(vectors)), L, shards, leaves_per_document=2)
-        return tmp_path / "map"
-
-    return write
-
-
-@pytest.fixture
-def root(publish, vectors):
-    return publish(vectors, PASSAGES, SHARDS)
+    parents = np.repeat([f"D{n:02d}" for n in range(DOCUMENTS)], PASSAGES)
+    ids = [f"{parent}#{n % PASSAGES:03d}" for n, parent in enumerate(parents)]
+    table = pa.table([ids, ids, ids, parents], schema=schemas.documents({}, passages=True))
+    rows = Assigner(router.requires_grad_(requires_grad=False), spec)(table, Encoded.of(vectors))
+    write_map(tmp_path / "map", rows, L, SHARDS, leaves_per_document=2)
+    return tmp_path / "map"
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -77,30 +68,11 @@ def test_as_many_documents_as_are_asked_for(root, vectors, asked, codec):
             np.testing.assert_allclose(scores, np.sort(best_QD[query])[::-1][:K], atol=1e-5)
 
 
-def test_of_passages_with_like_codes_the_best_is_told_by_the_stored_vectors(publish, asked):
-    rng, documents, passages = np.random.default_rng(5), 1500, 4
-    vectors = np.repeat(unit(rng.normal(size=(documents, M))), passages, axis=0)
-    vectors = unit(vectors + 0.05 * rng.normal(size=vectors.shape)).astype(np.float16).astype(np.float32)
-    every = np.tile(np.arange(L), (Q, 1))
-    best_QD = (asked @ vectors.T).reshape(Q, documents, passages).max(axis=2)
-    leaves = LeafScan.mapped(LeafMap.open(publish(vectors, passages, 3)), "pq")
-    for query, part in enumerate(scan(leaves, asked, every, K)):
-        best = [best_QD[query, int(hit.id[1:])] for hit in part.hits]
-        np.testing.assert_allclose([hit.score for hit in part.hits], best, atol=1e-5)
-
-
-def test_all_documents_where_there_are_no_more(root, asked):
-    every = np.tile(np.arange(L), (Q, 1))
-    for codec in CODECS:
-        for part in scan(LeafScan.mapped(LeafMap.open(root), codec), asked, every, DOCUMENTS + 5):
-            assert len(part.hits) == DOCUMENTS
-
-
 def test_lists_that_cannot_be_written_are_named(root, asked, tmp_path, monkeypatch):
     def full(*_):
         raise RuntimeError("Error in void faiss::write_InvertedLists: write error")
 
-    monkeypatch.setattr("rayhier.search.codecs.faiss.write_index", full)
+    monkeypatch.setattr("rayhier.search.segment.codecs.faiss.write_index", full)
     with pytest.raises(
         InputError, match=r"lists\.faiss: cannot be written \(.*\); is there space left\?; searches cache"
     ):

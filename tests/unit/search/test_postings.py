@@ -1,25 +1,22 @@
 """BM25 by postings, against bm25s over all documents; and the words of texts in any script."""
 
-import hashlib
 import re
 import unicodedata
-from dataclasses import replace
 
 import bm25s
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rayhier.dataset.words import language_of, postings, word_hashes, words
-from rayhier.search.bm25 import Words
-from rayhier.search.hybrid import WordScan
-from rayhier.search.postings import PostingLists
-from rayhier.search.scan import LeafScan
+from rayhier.dataset.words import language_of, postings, words
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.hybrid import WordScan
 from rayhier.spec import InputError
-from rayhier.storage import columns, leaf_map, schemas
 from rayhier.storage.leaf_map import LeafMap
+
+from .maps import leaf_map_of_rows, leaf_rows
 
 N, M, LEAVES = 900, 4, 12
 QUERIES = 60
@@ -35,23 +32,12 @@ def world(tmp_path, write_map, unit):
     rng = np.random.default_rng(0)
     texts = [text(rng, 60) for _ in range(N)]
     texts[7], texts[8], texts[9] = "", "the of and", texts[10]  # no words, stop words, and a copy
-    leaf_N = np.sort(rng.integers(LEAVES, size=N))
-    table = pa.table(
-        {
-            "doc_id": [f"d{n:04d}" for n in range(N)],
-            "leaf": pa.array(leaf_N, pa.int32()),
-            "rank": pa.array(np.zeros(N), pa.int8()),
-            "leaves": pa.array([[int(leaf)] for leaf in leaf_N], pa.list_(pa.int32())),
-            "log_prob": pa.array(np.zeros(N), pa.float32()),
-            "vector": columns.vector_column(unit(rng, N, M).astype(np.float16), pa.float16()),
-            "title": [""] * N,
-            "text": texts,
-        },
-        schema=schemas.leaf_map(M, "float16"),
-    )
-    write_map(tmp_path / "map", table, LEAVES, 3)
+    leaves = [[int(leaf)] for leaf in np.sort(rng.integers(LEAVES, size=N))]
+    ids = [f"d{n:04d}" for n in range(N)]
+    table = leaf_rows(leaves, unit(rng, N, M), doc_id=ids, text=texts)
+    leaf_map = leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES, 3)
     queries = [text(rng, 9) for _ in range(QUERIES)]
-    return LeafMap.open(tmp_path / "map"), dict(zip(table["doc_id"].to_pylist(), texts, strict=True)), queries
+    return leaf_map, dict(zip(ids, texts, strict=True)), queries
 
 
 @pytest.fixture
@@ -97,26 +83,6 @@ def test_equals_bm25s(world, k):
     check(*world, k)
 
 
-def test_a_score_is_the_same_however_the_index_is_divided(world):
-    leaf_map, _, queries = world
-    whole, scan = lists_of(leaf_map)
-    score_QK, row_QK = whole.best(queries, 20)
-    ids = [name for segment in scan.segments for name in segment.ids().to_pylist()]
-    score_of = [{} for _ in queries]
-    for part in (range(1), range(1, 7), range(7, LEAVES)):
-        lists, part_scan = lists_of(leaf_map, part)
-        names = [name for segment in part_scan.segments for name in segment.ids().to_pylist()]
-        for query, (score_K, row_K) in enumerate(zip(*lists.best(queries, 20), strict=True)):
-            pairs = {names[row]: score for score, row in zip(score_K.tolist(), row_K, strict=True) if row >= 0}
-            assert not score_of[query].keys() & pairs.keys()
-            score_of[query] |= pairs
-    for query, (score_K, row_K) in enumerate(zip(score_QK, row_QK, strict=True)):
-        for score, row in zip(score_K.tolist(), row_K, strict=True):
-            assert row < 0 or score_of[query][ids[row]] == score
-        best = sorted(score_of[query].values(), reverse=True)[:20]
-        assert best == [score for score in score_K.tolist() if score > 0][:20]
-
-
 def test_only_allowed_rows_are_results(world):
     leaf_map, _, queries = world
     lists, _ = lists_of(leaf_map)
@@ -128,26 +94,6 @@ def test_only_allowed_rows_are_results(world):
         kept = [(score, row) for score, row in kept if row >= 0][:15]
         given = [(score, row) for score, row in zip(score_QK[query], allowed_QK[query], strict=True) if row >= 0]
         assert given[:15] == kept
-
-
-def test_lookups_leave_nothing_out(world, monkeypatch):
-    """With bounds that never allow to look words up, results are the same; and lookups do happen otherwise."""
-    leaf_map, _, queries = world
-    lists, _ = lists_of(leaf_map)
-    looked_up = []
-    original, query = PostingLists._looked_up, PostingLists._query
-    monkeypatch.setattr(PostingLists, "_looked_up", lambda *given: looked_up.append(1) or original(*given))
-    some = lists.best(queries, 5)
-    assert looked_up
-
-    def endless(lists, text, further):
-        query_words = query(lists, text, further)
-        return replace(query_words, left_T=np.full(query_words.words, np.inf))
-
-    monkeypatch.setattr(PostingLists, "_query", endless)
-    whole = lists.best(queries, 5)
-    np.testing.assert_array_equal(some[0], whole[0])
-    np.testing.assert_array_equal(some[1], whole[1])
 
 
 @pytest.mark.parametrize("query", ["", "the of and", "unheard of", "a b c", "\x00", "é" * 10_000, "w1 " * 3_334])
@@ -233,23 +179,6 @@ def test_stop_words_are_counted_only_in_other_languages():
     assert Words(ENGLISH, None).best(["or"], 9)[1].max() < 0
 
 
-def test_hashes_are_blake2b():
-    (number,) = word_hashes(["oak"])
-    assert int(number) == int.from_bytes(hashlib.blake2b(b"oak", digest_size=8).digest(), "big")
-    assert len(word_hashes([])) == 0
-
-
-def test_postings_count_words_in_the_order_of_words():
-    table = postings(["oak elm oak", "", "elm", "the"], np.array([3, 5, 6, 9]))
-    assert table.schema == schemas.POSTINGS
-    assert table.to_pylist() == [
-        {"word": "", "rows": [5, 9], "counts": [0, 0]},
-        {"word": "elm", "rows": [3, 6], "counts": [1, 1]},
-        {"word": "oak", "rows": [3], "counts": [2]},
-    ]
-    assert postings([], np.zeros(0, np.int64)).num_rows == 0
-
-
 def test_an_index_without_words_is_refused(world):
     leaf_map, _, _ = world
     shards = [shard.model_copy(update={"postings": None}) for shard in leaf_map.manifest.shards]
@@ -286,41 +215,14 @@ def leaf_map_verify(root):
     verify(root)
 
 
-def test_lists_of_no_shard_find_nothing():
-    lists = PostingLists([], [])
-    score_QK, row_QK = lists.best(["oak"], 3)
-    assert row_QK.shape == score_QK.shape == (1, 0)
-
-
-def test_every_file_of_a_version_is_listed(world):
-    leaf_map_, _, _ = world
-    names, folders = {file.name for file in leaf_map_.manifest.files}, ("data", "words")
-    there = {path for folder in folders for path in (leaf_map_.root / folder).iterdir()}
-    assert names == {path.relative_to(leaf_map_.root).as_posix() for path in there}
-    assert leaf_map.versions(leaf_map_.root) == [1]
-
-
 @pytest.fixture
 def twice(tmp_path, write_map, unit):
     """Forty documents in the first leaf, all of them in the last one too: its shard counts no words."""
     rng, leaves = np.random.default_rng(2), 3
     texts = [f"{text(rng, 20)} tree{n}" for n in range(40)]
     names = [f"d{n:02d}" for n in range(40)]
-    table = pa.table(
-        {
-            "doc_id": names * 2,
-            "leaf": pa.array(np.repeat([0, leaves - 1], 40), pa.int32()),
-            "rank": pa.array(np.repeat([0, 1], 40), pa.int8()),
-            "leaves": pa.array([[0, leaves - 1]] * 80, pa.list_(pa.int32())),
-            "log_prob": pa.array(np.zeros(80), pa.float32()),
-            "vector": columns.vector_column(np.tile(unit(rng, 40, M), (2, 1)).astype(np.float16), pa.float16()),
-            "title": [""] * 80,
-            "text": texts * 2,
-        },
-        schema=schemas.leaf_map(M, "float16"),
-    )
-    write_map(tmp_path / "map", table, leaves, 2, leaves_per_document=2)
-    return LeafMap.open(tmp_path / "map"), dict(zip(names, texts, strict=True))
+    table = leaf_rows([[0, leaves - 1]] * 40, unit(rng, 40, M), doc_id=names, text=texts)
+    return leaf_map_of_rows(tmp_path / "map", write_map, table, leaves), dict(zip(names, texts, strict=True))
 
 
 @pytest.mark.parametrize("leaves", [None, range(1), range(2), range(1, 2), range(1, 3), range(2, 3)], ids=str)
@@ -337,23 +239,3 @@ def test_a_shard_or_a_group_of_second_rows_alone_has_no_words(twice, leaves):
         assert lexical.ranking.ids[row_K[0]] == "d07"
         wanted_K = np.sort(plain.scores("tree7 w1"))[::-1][:5]
         np.testing.assert_allclose(lexical.ranking.score_QK[0], wanted_K, rtol=1e-4)
-
-
-def test_a_search_that_was_interrupted_leaves_nothing_behind(world, monkeypatch):
-    leaf_map, _, queries = world
-    lists, _ = lists_of(leaf_map)
-    before = lists.best(queries, 20)
-    original, calls = PostingLists._list, []
-
-    def stopped(*given):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return original(*given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PostingLists, "_list", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            lists.best([queries[0] + " w1 w2 w3 w4 w5"] * 2, 20)
-    for wanted, got in zip(before, lists.best(queries, 20), strict=True):
-        np.testing.assert_array_equal(wanted, got)

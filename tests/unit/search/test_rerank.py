@@ -6,24 +6,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.scores.call_budget import ScorerError
-from rayhier.scores.factorise import Matrix, inductive, mapped
-from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned, save_maps
+from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned
 from rayhier.search.rerank import Anchors, Reranker
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError
-from rayhier.spec.cross_encoder import FactorsSpec
 from rayhier.spec.search import Rerank
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.leaf_map import LeafMap
+
+from .maps import leaf_map_of_rows, leaf_rows
 
 N, M, LEAVES = 60, 8, 6
 SCORES = np.random.default_rng(5).normal(size=N)
-
-
-def text_of(name):
-    return f"title {name} text {name}"
 
 
 def read(_, texts):
@@ -42,29 +36,17 @@ def world(unit, tmp_path, write_map, passages):
     rng = np.random.default_rng(0)
     vector_NM = unit(rng, N, M).astype(np.float16).astype(np.float32)
     leaf_N = rng.integers(LEAVES, size=N)
-    second = [n for n in range(N) if n % 3 == 0]
-    rows = [*((n, int(leaf_N[n]), 0) for n in range(N)), *((n, int(leaf_N[n] + 1) % LEAVES, 1) for n in second)]
-    rows.sort(key=lambda row: row[1])
-    ids = [f"d{n}" for n, _, _ in rows]
-    both = {n: [int(leaf_N[n]), int(leaf_N[n] + 1) % LEAVES] if n in second else [int(leaf_N[n])] for n in range(N)}
-    vectors = columns.vector_column(vector_NM[[n for n, _, _ in rows]], pa.float16())
-    table = pa.table(
-        {
-            "doc_id": ids,
-            "leaf": pa.array([leaf for _, leaf, _ in rows], pa.int32()),
-            "rank": pa.array([rank for _, _, rank in rows], pa.int8()),
-            "leaves": pa.array([both[n] for n, _, _ in rows], pa.list_(pa.int32())),
-            "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
-            "vector": vectors,
-            "title": [f"title {name}" for name in ids],
-            "text": [f"text {name}" for name in ids],
-            **({"parent": [f"p{n // 3}" for n, _, _ in rows]} if passages else {}),
-        }
+    leaves = [[int(leaf), int(leaf + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n, leaf in enumerate(leaf_N)]
+    ids = [f"d{n}" for n in range(N)]
+    table = leaf_rows(
+        leaves,
+        vector_NM,
+        doc_id=ids,
+        title=[f"title {name}" for name in ids],
+        text=[f"text {name}" for name in ids],
+        **({"parent": [f"p{n // 3}" for n in range(N)]} if passages else {}),
     )
-    declared = pa.schema([schemas.PARENT]) if passages else pa.schema([])
-    schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
-    write_map(tmp_path / "map", table.select(schema.names).cast(schema), LEAVES, 2, leaves_per_document=2)
-    return LeafMap.open(tmp_path / "map"), vector_NM, unit(rng, 3, M)
+    return leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES), vector_NM, unit(rng, 3, M)
 
 
 def found(world, k=N, codec=None, leaves=range(LEAVES)):
@@ -207,11 +189,6 @@ def test_a_query_without_documents_is_answered_with_none(world):
     assert after.calls_Q.tolist() == [0, 0, 0]
 
 
-def test_a_scorer_that_fails_is_said(world):
-    with pytest.raises(ScorerError, match="the scorer answered with shape"):
-        reranked(Rerank(type="rnr", budget=7), world, read=lambda *_: np.zeros(3))
-
-
 def artifact(folder, kind, write):
     """An artifact whose files a function writes."""
     root = folder / kind / "f" / "attempt"
@@ -257,57 +234,6 @@ def learned(tmp_path, **own):
         files.write_parquet(root, ITEMS, [table], table.schema)
 
     return artifact(tmp_path, "factors", write)
-
-
-def test_factors_are_joined_by_id_and_added_documents_have_their_own(tmp_path, unit):
-    factors = Factors.open(learned(tmp_path), "m")
-    rows = factors.rows(pa.array(["d4", "new", "d1"]))
-    own_NM = unit(np.random.default_rng(0), 3, M)
-    np.testing.assert_array_equal(factors.vectors(rows, own_NM), [np.eye(M)[1], own_NM[1], np.eye(M)[0]])
-    np.testing.assert_array_equal(factors.prior(rows, np.ones(3)), [-1.0, 2.0, 11.0])
-    np.testing.assert_array_equal(factors.prior(rows, np.ones(3), slope=5.0), [2.0, 5.0, 14.0])
-
-
-def test_inductive_maps_are_read_as_they_were_made(tmp_path, unit):
-    rng = np.random.default_rng(2)
-    matrix = Matrix(np.repeat(np.arange(4), 6), np.tile(np.arange(6), 4), rng.normal(size=24))
-    query_QM, item_NM = unit(rng, 4, M), unit(rng, 6, M)
-    maps = inductive(matrix, matrix.score_X, query_QM, item_NM, FactorsSpec(vectors="inductive"), 0)
-
-    def write(root):
-        values = {"model": "m", "slope": 1.0, "alpha": 0.0, "beta": 1.0, "biased": False}
-        files.write_json(root / CONFIG, Learned(**values).model_dump())
-        table = pa.table({"doc_id": ["d1"], "bias": [0.0], "count": [2]})
-        files.write_parquet(root, ITEMS, [table], table.schema)
-        with files.filling(root / "map") as folder:
-            save_maps(*maps, folder)
-
-    factors = Factors.open(artifact(tmp_path, "factors", write), "m")
-    rows = factors.rows(pa.array(["d1", "added"]))
-    np.testing.assert_array_equal(factors.vectors(rows, item_NM[:2]), mapped(maps[1], item_NM[:2]))
-    np.testing.assert_allclose(factors.query(query_QM[0]), mapped(maps[0], query_QM)[0], atol=1e-6)
-    assert np.abs(factors.query(query_QM[0]) - query_QM[0]).max() > 1e-3
-
-
-def test_a_bias_brings_a_document_forward(world, tmp_path, passages):
-    """Once a round says how scores follow the prior, the document of the large bias is read next."""
-    factors = Factors.open(learned(tmp_path), "m")
-    expects = np.array([9.0 if n == 1 else 0.0 for n in range(N)])
-    reads = []
-
-    def score(queries, texts):
-        numbers = [int(text.split()[1].removeprefix("d")) for text in texts]
-        reads.append(numbers)
-        return expects[numbers] + 0.1 * np.arange(len(numbers))[::-1]
-
-    spec = Rerank(type="axn", budget=8, rounds=4)
-    ranking = found(world)
-    Reranker(spec, score, factors=factors)(("a",) * 3, world[2], ranking, 5)
-    names = ranking.documents["doc_id"].to_pylist()
-    pools = [{int(names[row].removeprefix("d")) for row in rows[rows >= 0]} for rows in ranking.row_QK]
-    held = sum(1 in pool for pool in pools)  # in passages, only where it is the one nearest to the query
-    assert held > 0
-    assert sum(numbers.count(1) for numbers in reads) == held
 
 
 def test_factors_of_another_model_are_refused(tmp_path):

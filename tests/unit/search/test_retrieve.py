@@ -6,26 +6,23 @@ import pytest
 
 from rayhier.dataset.ranking import Ranking
 from rayhier.model.encoded import Encoded
-from rayhier.search.hybrid import Lexical
-from rayhier.search.level_similarity import FlatQuery, Shortlist
-from rayhier.search.request import Limits, Rules
+from rayhier.search.request.request import Limits, Rules
+from rayhier.search.request.routes import Routes
 from rayhier.search.rerank import Reranker
-from rayhier.search.retrieve import RERANKER, Flat, Reply, Retriever, Scan, Score, Words
-from rayhier.search.routes import Routes
+from rayhier.search.retrieve import RERANKER, Reply, Retriever, Scan
+from rayhier.search.segment.level_similarity import FlatQuery
 from rayhier.spec import InputError
-from rayhier.spec.filter import Bound
 from rayhier.spec.search import Rerank, SearchSpec
 from rayhier.storage import columns
 
 LEAVES, ROWS = 8, 16
 TEXTS = ["oak", "elm"]
 VECTORS = np.eye(2, 3, dtype=np.float32)
-WHERE = Bound("year", "gte", 2019)
 RNR = Rerank(type="rnr", budget=2, pool=4)
 
 
-def ranking(*queries, visited=None, with_vectors=False):
-    """A ranking in which each query has scores by id; it scored as many documents, or as many as `visited` says."""
+def ranking(*queries, with_vectors=False):
+    """A ranking in which each query has scores by id."""
     ids = sorted({name for scores in queries for name in scores})
     q, width = len(queries), max(map(len, queries))
     score_QK, row_QK = np.full((q, width), -np.inf, np.float32), np.full((q, width), -1)
@@ -38,17 +35,8 @@ def ranking(*queries, visited=None, with_vectors=False):
         documents |= {"title": pa.array([""] * len(ids)), "doc_id": documents["id"]}
         vectors = np.random.default_rng(0).normal(size=(len(ids), 3)).astype(np.float32)
         documents["vector"] = columns.vector_column(vectors, pa.float32())
-    scored_Q = np.array([len(scores) for scores in queries] if visited is None else visited)
+    scored_Q = np.array([len(scores) for scores in queries])
     return Ranking(score_QK, row_QK, pa.table(documents), scored_Q, scored_Q, np.ones(q, np.int64))
-
-
-def lexical(*queries, bases, with_vectors=False):
-    """What BM25 found: scores by id of each query, and the scores of these documents by their vectors."""
-    words = ranking(*queries, with_vectors=with_vectors)
-    base_QK = np.full(words.row_QK.shape, -np.inf, np.float32)
-    for query, row_K in enumerate(words.row_QK):
-        base_QK[query, row_K >= 0] = [bases[words.ids[row]] for row in row_K[row_K >= 0]]
-    return Lexical(words, base_QK)
 
 
 def found_by(ranking):
@@ -86,84 +74,6 @@ def unwidened(*_):
     raise AssertionError("no query visits more leaves")
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_dense_reads_the_leaves_once(parts):
-    rules = rules_of(beam=1)
-    first, second = ranking({"a": 0.9, "b": 0.5}, {"c": 0.4}), ranking({"d": 0.7}, {"e": 0.8})
-    replies = [Reply([first, second][:parts])]
-    ((scan,),), found = driven(Retriever(rules, unwidened)(rules.request(TEXTS), routes()), replies)
-    assert (scan.k, scan.where, scan.needs) == (2, None, "texts")
-    np.testing.assert_array_equal(scan.query_QM, VECTORS)
-    assert scan.leaves_QB.tolist() == found.leaves_QB.tolist() == [[3], [5]]
-    merged = [{"a": 0.9, "b": 0.5}, {"c": 0.4}], [{"a": 0.9, "d": 0.7}, {"e": 0.8, "c": 0.4}]
-    for given, wanted in zip(found_by(found.ranking), merged[parts - 1], strict=True):
-        assert list(given.items()) == list(wanted.items())
-    assert found.ranking.visited_Q.tolist() == ([2, 1], [3, 2])[parts - 1]
-    assert found.lost == [[], []]
-
-
-def test_hybrid_reads_leaves_and_words_in_one_round():
-    rules = rules_of(beam=1, hybrid={"depth": 5, "weight": 0.5})
-    request = rules.request(TEXTS, mode="hybrid", filter=WHERE)
-    retrieval = Retriever(rules, unwidened)(request, routes())
-    dense = ranking({"a": 0.9, "b": 0.5}, {"c": 0.4, "d": 0.3}, visited=[4, 4])
-    words = lexical({"b": 8.0, "e": 4.0}, {"f": 1.0}, bases={"b": 0.5, "e": 0.3, "f": 0.1})
-    ((scan, asked),), found = driven(retrieval, [Reply([dense]), Reply([words])])
-    assert isinstance(scan, Scan)
-    assert (scan.k, scan.where, scan.needs) == (5, WHERE, "texts")
-    assert isinstance(asked, Words)
-    assert (asked.texts, asked.k, asked.where, asked.needs) == (TEXTS, 5, WHERE, "texts")
-    np.testing.assert_array_equal(asked.query_QM, VECTORS)
-    given = found_by(found.ranking)
-    assert [list(scores.items()) for scores in given] == [[("b", 1.0), ("a", 0.9)], [("f", 0.6), ("c", 0.4)]]
-    assert (found.leaves_QB.tolist(), found.lost) == ([[3], [5]], [[], []])
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_bm25_reads_words_alone(parts):
-    rules = rules_of(mode="bm25")
-    bases = dict.fromkeys("abc", 0.0)
-    replies = [
-        lexical({"a": 3.0, "b": 1.0}, {"a": 2.0}, bases=bases),
-        lexical({"c": 2.0}, {"c": 5.0}, bases=bases),
-    ][:parts]
-    request = rules.request(TEXTS, filter=WHERE)
-    ((words,),), found = driven(Retriever(rules, unwidened)(request, routes()), [Reply(replies)])
-    assert isinstance(words, Words)
-    assert (words.texts, words.k, words.where) == (TEXTS, 2, WHERE)
-    wanted = [{"a": 3, "b": 1}, {"a": 2}], [{"a": 3, "c": 2}, {"c": 5, "a": 2}]
-    assert found_by(found.ranking) == wanted[parts - 1]
-    assert (found.leaves_QB.shape, found.lost) == ((2, 0), [[], []])
-
-
-def shortlist(*queries, again=None):
-    """A part's shortlist, and its scores by another kind."""
-    listed = ranking(*queries)
-    again_QT = None if again is None else np.where(listed.row_QK >= 0, again, -np.inf)
-    return Shortlist(listed.score_QK, listed.row_QK, listed.documents, 8, again_QT)
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_a_level_is_read_once(parts):
-    rules, query = rules_of(how="level", shortlist=2), FlatQuery(VECTORS, VECTORS)
-    replies = [
-        shortlist({"a": 0.9, "b": 0.8}, {"c": 0.7}, again=[[1.0, 2.0], [3.0, 0.0]]),
-        shortlist({"d": 0.85}, {"e": 0.1}, again=[[5.0], [4.0]]),
-    ][:parts]
-    request = rules.request(TEXTS, filter=WHERE)
-    retrieval = Retriever(rules, unwidened)(request, routes(np.zeros((2, 0), int), query))
-    ((level,),), found = driven(retrieval, [Reply(replies)])
-    assert isinstance(level, Flat)
-    assert level == Flat(query, 2, WHERE)
-    wanted = [{"b": 2, "a": 1}, {"c": 3}], [{"d": 5, "a": 1}, {"e": 4, "c": 3}]
-    assert [list(scores.items()) for scores in found_by(found.ranking)] == [
-        list(scores.items()) for scores in wanted[parts - 1]
-    ]
-    assert found.ranking.scanned_Q.tolist() == ([2, 1], [3, 2])[parts - 1]
-    assert found.ranking.visited_Q.tolist() == [8 * parts] * 2
-    assert (found.leaves_QB.shape, found.lost) == ((2, 0), [[], []])
-
-
 class Further:
     """Leaves that queries visit when they visit more; notes the queries."""
 
@@ -173,30 +83,6 @@ class Further:
     def __call__(self, encoded, beam):
         self.asked.append((encoded.numpy.tolist(), beam))
         return np.tile(np.arange(beam), (len(encoded), 1))
-
-
-def test_with_a_filter_queries_that_lack_results_visit_more_leaves():
-    rules, further = rules_of(beam=1, widest=4), Further()
-    retrieval = Retriever(rules, further)(rules.request(TEXTS, filter=WHERE), routes())
-    rounds, found = driven(
-        retrieval,
-        [Reply([ranking({"a": 0.9, "b": 0.8}, {"c": 0.7})])],
-        [Reply([ranking({"c": 0.7})])],
-        [Reply([ranking({"d": 0.75, "c": 0.7})])],
-    )
-    assert [scan.leaves_QB.tolist() for (scan,) in rounds] == [[[3], [5]], [[5, 0, 1]], [[5, 0, 1, 2, 3]]]
-    assert [len(scan.query_QM) for (scan,) in rounds] == [2, 1, 1]
-    assert {(scan.k, scan.where) for (scan,) in rounds} == {(2, WHERE)}
-    assert further.asked == [([VECTORS[1].tolist()], 2), ([VECTORS[1].tolist()], 4)]
-    assert found_by(found.ranking) == [{"a": 0.9, "b": 0.8}, {"d": 0.75, "c": 0.7}]
-    assert found.leaves_QB.tolist() == [[3, -1, -1, -1, -1], [5, 0, 1, 2, 3]]
-
-
-def test_a_filter_widens_no_further_than_the_spec_says():
-    rules = rules_of(beam=1, widest=1)
-    retrieval = Retriever(rules, unwidened)(rules.request(TEXTS, filter=WHERE), routes())
-    _, found = driven(retrieval, [Reply([ranking({}, {"c": 0.7})])])
-    assert found_by(found.ranking) == [{}, {"c": 0.7}]
 
 
 @pytest.mark.parametrize(("search", "beam"), [({"beam": 1}, None), ({}, 1)])
@@ -221,20 +107,6 @@ def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
     assert found_by(found.ranking) == [{"a": 0.9, "b": 0.8}, {"d": 0.75, "c": 0.7}]
 
 
-def test_hybrid_with_a_filter_counts_words_in_the_first_round_alone():
-    rules, further = rules_of(beam=1, hybrid={"depth": 2}), Further()
-    retrieval = Retriever(rules, further)(rules.request(["oak"], mode="hybrid", filter=WHERE), routes([[3]]))
-    words = lexical({"b": 2.0}, bases={"b": 0.8})
-    rounds, found = driven(
-        retrieval,
-        [Reply([ranking({"a": 0.9})]), Reply([words])],
-        [Reply([ranking({"a": 0.9, "b": 0.8})])],
-    )
-    assert [[type(work) for work in work_of_round] for work_of_round in rounds] == [[Scan, Words], [Scan]]
-    assert found_by(found.ranking) == [{"b": 1.1, "a": 0.9}]
-    assert found.leaves_QB.tolist() == [[3, 0, 1]]
-
-
 def reranked(spec, base_weight=0.0):
     """Rules, and what decides the work of a search that is re-ranked, whose pairs are scored by whoever drives it."""
     rules = rules_of(beam=1, rerank=spec.model_dump())
@@ -242,50 +114,6 @@ def reranked(spec, base_weight=0.0):
 
 
 POOL = ranking({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, {"e": 0.5}, with_vectors=True)
-
-
-def test_pairs_are_scored_after_what_was_found():
-    rules, retriever = reranked(RNR)
-    rounds, found = driven(
-        retriever(rules.request(TEXTS), routes()), [Reply([POOL])], [Reply([np.array([1.0, 5.0, 3.0])])]
-    )
-    (scan,), (score,) = rounds
-    assert (scan.k, scan.needs) == (4, "vectors")
-    assert isinstance(score, Score)
-    pairs = list(zip(score.queries, [text.strip() for text in score.documents], strict=True))
-    assert pairs == [("oak", "a"), ("oak", "b"), ("elm", "e")]
-    assert [list(scores.items()) for scores in found_by(found.ranking)] == [[("b", 5), ("a", 1)], [("e", 3)]]
-    assert found.ranking.calls_Q.tolist() == [2, 1]
-    assert found.ranking.documents.column_names == ["id", "text", "title"]
-    assert sorted(found.ranking.ids) == ["a", "b", "e"]  # what is no result is left out
-    assert (found.leaves_QB.tolist(), found.lost) == ([[3], [5]], [[], []])
-
-
-def test_a_budget_may_be_spent_in_rounds():
-    spec = Rerank(type="axn", budget=4, rounds=2, pool=4)
-    rules, retriever = reranked(spec)
-    one = ranking({"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}, with_vectors=True)
-    rounds, found = driven(
-        retriever(rules.request(["oak"]), routes([[3]])),
-        [Reply([one])],
-        [Reply([np.array([1.0, 2.0])])],
-        [Reply([np.array([4.0, 3.0])])],
-    )
-    (first,), (second,) = rounds[1:]
-    texts = [[text.strip() for text in score.documents] for score in (first, second)]
-    assert texts[0] == ["a", "b"]
-    assert sorted(texts[1]) == ["c", "d"]
-    assert list(found_by(found.ranking)[0].values()) == [4, 3]
-    assert found.ranking.calls_Q.tolist() == [4]
-
-
-def test_without_a_budget_nothing_is_scored():
-    rules, retriever = reranked(RNR)
-    ((scan,),), found = driven(
-        retriever(rules.request(TEXTS, rerank=False), routes()), [Reply([ranking({"a": 0.9}, {})])]
-    )
-    assert (scan.k, scan.needs) == (2, "texts")
-    assert found.ranking.calls_Q is None
 
 
 @pytest.mark.parametrize("scored", [0, 1])
@@ -313,26 +141,6 @@ def test_a_pool_beyond_its_limit_is_refused_before_anything_is_read():
     assert isinstance(scan, Scan)
 
 
-def test_a_lost_part_is_named_by_the_queries_that_needed_it():
-    rules = rules_of(beam=1)
-    reply = Reply([ranking({"a": 0.9}, {})], [[], ["shards-1"]])
-    _, found = driven(Retriever(rules, unwidened)(rules.request(TEXTS), routes()), [reply])
-    assert (found_by(found.ranking), found.lost) == ([{"a": 0.9}, {}], [[], ["shards-1"]])
-
-
-def test_a_query_that_lacks_a_part_visits_no_more_leaves():
-    rules, further = rules_of(beam=1, widest=2), Further()
-    retrieval = Retriever(rules, further)(rules.request(TEXTS, filter=WHERE), routes())
-    rounds, found = driven(
-        retrieval,
-        [Reply([ranking({}, {})], [["shards-0"], []])],
-        [Reply([ranking({"c": 0.7})], [["shards-1"]])],
-    )
-    assert [len(scan.query_QM) for (scan,) in rounds] == [2, 1]
-    assert further.asked == [([VECTORS[1].tolist()], 2)]
-    assert (found_by(found.ranking), found.lost) == ([{}, {"c": 0.7}], [["shards-0"], ["shards-1"]])
-
-
 NOTHING = Reply([], [["shards-0", "shards-1"]] * 2)
 ALL_LOST = {
     "dense": ({"beam": 1}, {}, None, [NOTHING]),
@@ -349,22 +157,3 @@ def test_where_all_parts_are_lost_nothing_is_found(search, given, level, replies
     _, found = driven(retrieval, replies)
     assert (found_by(found.ranking), found.lost) == ([{}, {}], [["shards-0", "shards-1"]] * 2)
     assert found.ranking.visited_Q.tolist() == [0, 0]
-
-
-def test_hybrid_names_each_lost_part_once():
-    rules = rules_of(beam=1, hybrid={})
-    retrieval = Retriever(rules, unwidened)(rules.request(TEXTS, mode="hybrid"), routes())
-    replies = [
-        Reply([ranking({"a": 0.9}, {})], [["shards-1"], []]),
-        Reply([lexical({}, {"b": 1.0}, bases={"b": 0.2})], [["shards-0", "shards-1"]] * 2),
-    ]
-    _, found = driven(retrieval, replies)
-    assert found.lost == [["shards-0", "shards-1"]] * 2
-    assert found_by(found.ranking) == [{"a": 0.9}, {"b": 0.5}]
-
-
-def test_a_reply_counts_its_rows_and_names_what_is_lost():
-    reply = Reply([ranking({"a": 0.9, "b": 0.8}), lexical({"c": 1.0}, bases={"c": 0.2}), shortlist({"d": 0.1})])
-    assert reply.size == 4
-    assert reply.names(3) == [[], [], []]
-    assert Reply([], [["shards-0"], []]).names(2) == [["shards-0"], []]

@@ -1,7 +1,5 @@
 """Rows are scored again by their stored vectors: a few queries together, in several threads, from several files."""
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,9 +7,8 @@ import pytest
 import torch
 
 from rayhier.cluster.library import faiss
-from rayhier.search import rows as module
-from rayhier.search.rows import TOGETHER, Rows
-from rayhier.search.threads import in_pool, in_threads, single_products, single_thread, threads_for
+from rayhier.search.segment import rows as module
+from rayhier.search.segment.rows import TOGETHER, Rows
 
 SIZES, M = (70, 1, 55), 24
 
@@ -59,15 +56,6 @@ def test_scores_are_products_of_the_stored_vectors(rows, stored, queries, thread
             assert score == pytest.approx(scores[row], abs=1e-5)
 
 
-def test_memory_of_a_small_search_grows_for_a_large_one(rows, stored):
-    vectors, rng = np.concatenate(stored).astype(np.float32), np.random.default_rng(3)
-    for queries, listed in [(1, 3), (9, 40), (2, 2), (1, 126)]:
-        query_QM = rng.normal(size=(queries, M)).astype(np.float32)
-        row_QT = np.array([rng.permutation(len(vectors))[:listed] for _ in range(queries)])
-        best_Q = np.einsum("qm,qtm->qt", query_QM, vectors[row_QT]).max(axis=1)
-        np.testing.assert_allclose(rows.scored(query_QM, row_QT).score_QT[:, 0], best_Q, atol=1e-5)
-
-
 def test_long_lists_are_scored_in_blocks_and_alone_as_in_a_batch(rows, stored, threads, monkeypatch):
     monkeypatch.setattr(module, "KEPT", 50 * M)
     vectors, rng = np.concatenate(stored).astype(np.float32), np.random.default_rng(3)
@@ -81,69 +69,3 @@ def test_long_lists_are_scored_in_blocks_and_alone_as_in_a_batch(rows, stored, t
             alone = rows.scored(query_QM[query, None], row_T[None])
             np.testing.assert_array_equal(alone.score_QT[0], found.score_QT[query])
             np.testing.assert_array_equal(alone.row_QT[0], found.row_QT[query])
-
-
-@pytest.mark.filterwarnings("error")
-def test_queries_of_any_layout_are_scored_alike(rows, stored):
-    rng = np.random.default_rng(4)
-    query_QM, row_QT = rng.normal(size=(9, M)).astype(np.float32), rng.integers(0, sum(SIZES), (9, 11))
-    read_only = query_QM.copy()
-    read_only.flags.writeable = False
-    expected = rows.scored(query_QM, row_QT)
-    for same in (read_only, np.asfortranarray(query_QM), query_QM.astype(np.float64)):
-        found = rows.scored(same, row_QT)
-        np.testing.assert_array_equal(found.score_QT, expected.score_QT)
-
-
-def test_parts_come_in_order_and_torch_keeps_its_threads(threads):
-    number_Q, seen = np.arange(10), []
-
-    def work(number_P):
-        seen.append(faiss.omp_get_max_threads())
-        return number_P.tolist()
-
-    parts = in_threads(work, 3, number_Q)
-    assert [number for part in parts for number in part] == number_Q.tolist()
-    assert len(parts) == min(threads, 3) == threads_for(10, 3)
-    assert set(seen) == {1}
-    assert torch.get_num_threads() == threads
-
-
-def test_what_a_thread_raises_is_raised(threads):
-    def work(_):
-        raise ValueError("no such leaf")
-
-    with pytest.raises(ValueError, match="no such leaf"):
-        in_threads(work, 1, np.arange(9))
-    with pytest.raises(ValueError, match="no such leaf"):
-        in_pool(work, 1, np.arange(9))
-
-
-def test_torch_has_its_threads_again_whoever_ends_first(threads):
-    """Two threads whose products are single overlap; neither keeps the other's single thread."""
-    inside, left = Barrier(2), Barrier(2)
-
-    def first():
-        with single_products():
-            inside.wait()
-            left.wait()
-        return torch.get_num_threads()
-
-    def second():
-        inside.wait()
-        with single_products():
-            left.wait()
-        return torch.get_num_threads()
-
-    with ThreadPoolExecutor(2) as both:
-        calls = [both.submit(first), both.submit(second)]
-        assert [call.result() for call in calls] == [threads, threads]
-    with ThreadPoolExecutor(1) as later:
-        assert later.submit(torch.get_num_threads).result() == threads == torch.get_num_threads()
-
-
-def test_a_thread_of_faiss_stays_single_when_torch_works_in_it(threads):
-    assert torch.get_num_threads() == threads
-    with ThreadPoolExecutor(1, "scan", single_thread) as thread:
-        thread.submit(torch.get_num_threads).result()
-        assert thread.submit(faiss.omp_get_max_threads).result() == 1

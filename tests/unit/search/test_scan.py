@@ -1,12 +1,9 @@
 """Searching a leaf map that lies in mapped files, in every codec, against sums written out by hand."""
 
 import gc
-import mmap
 import shutil
 import weakref
-from types import SimpleNamespace
 
-import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,11 +15,8 @@ from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
-from rayhier.search.answer import answers
-from rayhier.search.codebook import codebook_of
 from rayhier.search.retrieve import Exact
-from rayhier.search.scan import LeafScan
-from rayhier.search.snapshot import Snapshot
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import files, schemas
@@ -121,15 +115,6 @@ def test_parts_of_an_exact_search_are_a_whole_one(root, table, vectors, asked, c
     assert not {*found.ids.tolist()} & {*gone}
 
 
-def test_a_beam_of_more_leaves_than_a_file_holds_reads_them_all(root, table, vectors, asked):
-    every = np.tile(np.arange(L), (Q, 1))
-    for part, own in zip(scan(LeafScan.mapped(LeafMap.open(root)), asked[0], every, K), asked[0], strict=True):
-        ids, scores, visited, scanned = by_hand(table, vectors, own, np.arange(L), K)
-        assert (part.visited, part.scanned) == (visited, scanned) == (N, table.num_rows)
-        assert [hit.id for hit in part.hits] == ids
-        np.testing.assert_allclose([hit.score for hit in part.hits], scores, atol=1e-6)
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch, codec):
     """faiss' fast scan of pq forgets rows whose sums are at the floor of its 8 bits: here, of 8 positive numbers."""
@@ -146,26 +131,6 @@ def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch, 
         for k in (500, 2100):
             found = scan(LeafScan.mapped(LeafMap.open(tmp_path / "map"), codec), queries, leaves[:, :beam], k)
             assert [len({hit.id for hit in part.hits}) for part in found] == [min(k, part.visited) for part in found]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_lists_lie_in_a_file_that_is_mapped(root, codec):
-    leaves = LeafScan.mapped(LeafMap.open(root), codec)
-    leaves.open()
-    kind = type(faiss.downcast_InvertedLists(leaves.segments[0].lists.index.invlists)).__name__
-    assert kind == ("BlockInvertedLists" if codec == "pq" else "OnDiskInvertedLists")
-
-
-def test_a_codec_takes_the_room_it_says(root, tmp_path):
-    """A row's code beside its id of 8 bytes, and what the lists' file holds besides."""
-    sizes = {}
-    for codec in CODECS:
-        LeafScan.mapped(LeafMap.open(root), codec).open()
-        sizes[codec] = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("lists.faiss"))
-        shutil.rmtree(tmp_path / "cache")
-    rows = LeafMap.open(root).manifest.rows
-    assert sizes["flat"] - sizes["fp16"] == pytest.approx(2 * M * rows, rel=0.01)
-    assert sizes["pq"] < sizes["fp16"] - 1.5 * M * rows
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
@@ -232,15 +197,6 @@ def test_what_is_mapped_outlives_a_full_cache(root, asked, tmp_path):
     assert scan(LeafScan.mapped(LeafMap.open(root), "pq", cache_bytes=1), *asked, K) == found
 
 
-def test_the_cache_is_bounded(root, tmp_path, monkeypatch):
-    monkeypatch.setattr("rayhier.search.reader.CACHE_BYTES", 1)
-    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}})
-    for codec in ("flat", "pq"):
-        search = spec.search.model_copy(update={"codec": codec})
-        Snapshot(spec.model_copy(update={"search": search}), LeafMap.open(root), lambda: None).leaves.open()
-    assert len(list((tmp_path / "cache" / "lists").iterdir())) == 3, "of the last search alone"
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_was_removed_is_not_found_and_what_was_added_is(root, assign, vectors, asked, codec):
     query, leaves = asked
@@ -256,94 +212,6 @@ def test_what_was_removed_is_not_found_and_what_was_added_is(root, assign, vecto
     assert rows < sum(part.scanned for part in before) + 2 * Q
     # The old version still has them.
     assert scan(LeafScan.mapped(LeafMap.open(root, 1), codec), query, leaves, K) == before
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_file_of_which_all_was_removed(root, assign, asked, codec):
-    query, leaves = asked
-    before = scan(LeafScan.mapped(LeafMap.open(root), codec), query, leaves, K)
-    change.add(root, assign, iter([(documents(["new1", "new2"]), Encoded.of(query[:2]))]), 8.0)
-    change.delete(root, ["new1", "new2"])
-    assert scan(LeafScan.mapped(LeafMap.open(root), codec), query, leaves, K) == before
-
-
-@pytest.mark.parametrize("groups", [2, 5])
-def test_ranges_of_leaves_together_are_the_whole(root, asked, groups):
-    query, leaves = asked
-    cuts = np.linspace(0, L, groups + 1).astype(int)
-    whole = scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K)
-    ranges = [range(first, last) for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
-    parts = [scan(LeafScan.mapped(LeafMap.open(root), leaves=one), query, leaves, K) for one in ranges]
-    rankings = [LeafScan.mapped(LeafMap.open(root), leaves=one).scan(query, leaves, K) for one in ranges]
-    merged = answers(merge(rankings, K), leaves, 1, K)
-    for number, expected in enumerate(whole):
-        own = [part[number] for part in parts]
-        assert sum(part.visited for part in own) == expected.visited
-        assert sum(part.scanned for part in own) == expected.scanned
-        assert [hit.id for hit in merged[number].hits] == [hit.id for hit in expected.hits]
-        for one, part in zip(ranges, own, strict=True):
-            assert {hit.leaf for hit in part.hits} <= set(one)
-
-
-def test_two_threads_find_what_one_finds(root, asked):
-    query, leaves = (np.concatenate([one] * 3) for one in asked)
-    before = faiss.omp_get_max_threads()
-    try:
-        faiss.omp_set_num_threads(1)
-        one = scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K)
-        faiss.omp_set_num_threads(2)
-        assert scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K) == one
-    finally:
-        faiss.omp_set_num_threads(before)
-
-
-class Mapped:
-    """A mapping of a file that notes the pages it is asked to read."""
-
-    def __init__(self, mapped):
-        self.pages, self._mapped = set(), mapped
-
-    def madvise(self, advice, start, length):
-        assert start % mmap.PAGESIZE == 0
-        self._mapped.madvise(advice, start, length)
-        self.pages.update(range(start // mmap.PAGESIZE, -(-(start + length) // mmap.PAGESIZE)))
-
-
-def test_just_the_pages_of_rows_to_be_scored_are_read_ahead(root, asked, monkeypatch):
-    search = LeafScan.mapped(LeafMap.open(root), "pq")
-    _, segment, _ = search.segments
-    matrix, real = segment.matrix, segment._mapped
-    noted = Mapped(real.base)
-    monkeypatch.setitem(
-        segment.__dict__, "_mapped", SimpleNamespace(base=noted, offset=real.offset, strides=real.strides)
-    )
-    for rows in ([0], [0, 1, 2], [segment.count - 1], [5, 900, 1001], list(range(segment.count)), []):
-        noted.pages.clear()
-        segment.read_ahead(np.array(rows, np.int64))
-        begins = [real.offset + row * real.strides[0] for row in rows]
-        wanted = {byte // mmap.PAGESIZE for begin in begins for byte in (begin, begin + real.strides[0] - 1)}
-        assert noted.pages == wanted
-    assert matrix.shape == (segment.count, M)
-
-
-def test_answers_are_the_same_whether_vectors_are_read_ahead_or_not(root, asked):
-    query, leaves = asked
-    search = LeafScan.mapped(LeafMap.open(root), "pq")
-    answered = []
-    for ahead in (True, False):
-        search.rows._from_disk = ahead
-        answered.append(scan(search, query, leaves, K))
-    assert answered[0] == answered[1]
-
-
-def test_a_codebook_reads_each_file_whole_only_once(root, monkeypatch):
-    """Runs of rows are read after the file's checksum was compared: 64 of them would read it 64 times."""
-    checked = []
-    monkeypatch.setattr("rayhier.storage.leaf_map.check", lambda root, file, mend: checked.append(file.name))
-    monkeypatch.setattr("rayhier.search.codebook.MOST", 2_000)
-    there = LeafMap.open(root)
-    assert codebook_of(there) is not None
-    assert checked == [shard.file.name for shard in there.manifest.shards]
 
 
 def test_a_scan_that_was_filtered_goes_without_the_collector(root, asked):

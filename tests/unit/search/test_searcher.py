@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 
-from rayhier.search.__main__ import main
-from rayhier.search.scan import LeafScan
-from rayhier.search.segment import read_segment
-from rayhier.spec import InputError
-from rayhier.storage.leaf_map import LeafMap
-
 from . import numbered
-from .numbered import L, N, leaf_table
+from .numbered import L, N
 
-vectors, router, leaf_of, leaf_map, leaves, searcher = (
-    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "leaves", "searcher")
+vectors, router, leaf_of, leaf_map, searcher = (
+    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "searcher")
 )
 
 
@@ -37,45 +31,3 @@ def test_search(searcher, vectors, leaf_of, k, beam):
             found = int(hit.id[1:])
             assert (hit.leaf, hit.title, hit.text) == (leaf_of[found], f"title {found}", f"text {found}")
             assert hit.score == pytest.approx(vectors[row] @ vectors[found], abs=1e-6)
-
-
-def test_the_specs_k_and_beam_stand_where_none_is_given(searcher, vectors, leaf_of):
-    answer = searcher.search(["3"])[0]
-    leaves, visited, ids = by_hand(vectors, leaf_of, 3, 7, 2)
-    assert (answer.leaves, answer.documents, [hit.id for hit in answer.hits]) == (leaves, visited, ids)
-
-
-def test_rows_of_a_segment_in_memory_belong_together(leaf_map, vectors, leaf_of):
-    segment, table = read_segment(leaf_map, leaf_map.manifest.shards)
-    rows = [int(name[1:]) for name in table["id"].to_pylist()]
-    assert sorted(rows) == list(range(N))
-    assert np.array_equal(segment.vector_NM, vectors[rows])
-    assert segment.table["id"].to_pylist() == table["doc_id"].to_pylist() == table["id"].to_pylist()
-    assert segment.lists.size_L.tolist() == np.bincount(leaf_of, minlength=L).tolist()
-
-
-def test_the_shell_says_where_no_index_is(tmp_path, capsys):
-    assert main([str(tmp_path), "oak"]) == 2
-    assert "current.json: no such file; build an index with rayhier run" in capsys.readouterr().err
-
-
-def test_the_shell_refuses_a_question_without_words(tmp_path, capsys):
-    assert main([str(tmp_path), "  "]) == 2
-    assert "query: got " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["-k=0", "-k=10001", "-k=x", "--beam=0"])
-def test_the_shell_refuses_a_count_out_of_range(tmp_path, option, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main([str(tmp_path), "oak", option])
-    assert "usage: rayhier search" in capsys.readouterr().err
-
-
-def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_of, tmp_path, write_map, monkeypatch):
-    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    root = tmp_path / "map"
-    manifest = write_map(root, leaf_table(vectors, leaf_of), L, 3)
-    (root / manifest.shards[-1].file.name).write_bytes(b"damaged")
-    LeafScan.mapped(LeafMap.open(root), leaves=range(max(manifest.shards[0].leaves) + 1)).open()
-    with pytest.raises(InputError, match="bytes"):
-        LeafScan.mapped(LeafMap.open(root)).open()

@@ -1,4 +1,4 @@
-"""What the shell prints of an answer."""
+"""What the shell prints of an answer, and what it refuses."""
 
 import json
 from types import SimpleNamespace
@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from rayhier.search import __main__ as shell
-from rayhier.search.__main__ import fields_line, main
-from rayhier.search.answer import Answer, Hit
-from rayhier.search.request import Request, Rules
+from rayhier.search.__main__ import main
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.request import Request, Rules
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import SearchSpec
@@ -71,30 +71,6 @@ def test_declared_fields_stand_below_their_hit(printed):
     ]
 
 
-def test_a_long_field_ends_with_its_line(printed):
-    assert printed([Hit("d1", 0.5, 3, "t", "", {"note": "x" * 500})])[2] == f"     note={'x' * 95}"
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0, "0"),
-        (0.5, "0.5"),
-        (False, "false"),
-        ("", '""'),
-        ("two words", '"two words"'),
-        ('"', r'"\""'),
-        ("Größe", "Größe"),
-        ("in Köln", '"in Köln"'),
-        ("a\nb", r'"a\nb"'),
-        ("\x1b[2J", r'"\u001b[2J"'),
-        ("\u202e", r'"\u202e"'),
-    ],
-)
-def test_a_value_is_on_its_line_and_can_be_told_from_the_next(value, shown):
-    assert fields_line({"none": None, "a": value, "b": 1}) == f"a={shown} b=1"
-
-
 HIT = Hit("d1", 0.5, 3, "a title", "")
 
 
@@ -103,17 +79,6 @@ def test_a_filter(printed):
     lines = printed([HIT], "--filter", '{"year": {"gte": 2019}}', asked=asked)
     assert asked == [Request(["oak"], 10, 4, "dense", Bound("year", "gte", 2019), fills=True)]
     assert lines[2:] == ["visited 4 documents that match (40.0%) in 2 of 9 leaves: 3, 1"]
-
-
-@pytest.mark.parametrize(
-    ("leaves", "said"),
-    [
-        ((3, 1), "documents that match in the 2 leaves that search.widest allows: 1, fewer than k (10)"),
-        (range(9), "documents that match: 1, fewer than k (10)"),
-    ],
-)
-def test_fewer_that_match_than_asked_for(printed, leaves, said):
-    assert printed([HIT], "--filter", '{"year": 1}', leaves=leaves, enough=False)[2] == said
 
 
 @pytest.mark.parametrize(
@@ -134,21 +99,18 @@ def test_a_filter_that_is_none(printed, given, said):
     assert said in line
 
 
-@pytest.mark.parametrize(
-    ("mode", "last"),
-    [
-        ("dense", ["visited 4 documents (40.0%) in 2 of 9 leaves: 3, 1"]),
-        ("bm25", ["compared the words of all 10 documents"]),
-        (
-            "hybrid",
-            [
-                "compared the words of all 10 documents (BM25, weight 0.3)",
-                "visited 4 documents (40.0%) in 2 of 9 leaves: 3, 1",
-            ],
-        ),
-    ],
-)
-def test_modes(printed, mode, last):
-    asked = []
-    assert printed([Hit("d1", 0.5, 3, "A title", "", {})], "--mode", mode, asked=asked)[2:] == last
-    assert asked[0].mode == mode
+def test_the_shell_says_where_no_index_is(tmp_path, capsys):
+    assert main([str(tmp_path), "oak"]) == 2
+    assert "current.json: no such file; build an index with rayhier run" in capsys.readouterr().err
+
+
+def test_the_shell_refuses_a_question_without_words(tmp_path, capsys):
+    assert main([str(tmp_path), "  "]) == 2
+    assert "query: got " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["-k=0", "-k=10001", "-k=x", "--beam=0"])
+def test_the_shell_refuses_a_count_out_of_range(tmp_path, option, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([str(tmp_path), "oak", option])
+    assert "usage: rayhier search" in capsys.readouterr().err

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 from rayhier.index import change
-from rayhier.search.scan import LeafScan
-from rayhier.search.segment import MemorySegment
-from rayhier.search.stored import Listing, Lookup, Stored, StoredDocuments, documents, read_shards
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.stored import Listing, Lookup, Stored, StoredDocuments, documents, read_shards
 from rayhier.spec import InputError
-from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
+
+from .maps import leaf_map_of_rows, leaf_rows
 
 N, M, LEAVES = 30, 4, 5
 IDS = [f"{name}{n:02d}" for n, name in zip(range(N), "Zaé" * N, strict=False)]
@@ -32,27 +32,15 @@ def leaf_map(unit, tmp_path, write_map, passages):
     """Thirty documents, every other one in two leaves; as passages, a document for every three rows."""
     rng = np.random.default_rng(0)
     vector_NM, leaf_N = unit(rng, N, M), rng.integers(LEAVES, size=N)
-    both = {n: [int(leaf_N[n]), int(leaf_N[n] + 1) % LEAVES][: 1 + n % 2] for n in range(N)}
-    rows = sorted(((n, leaf, rank) for n in range(N) for rank, leaf in enumerate(both[n])), key=lambda row: row[1])
-    numbers = [n for n, _, _ in rows]
-    table = pa.table(
-        {
-            "doc_id": [f"{IDS[n // 3]}#{n:04d}" if passages else IDS[n] for n in numbers],
-            "leaf": pa.array([leaf for _, leaf, _ in rows], pa.int32()),
-            "rank": pa.array([rank for _, _, rank in rows], pa.int8()),
-            "leaves": pa.array([both[n] for n in numbers], pa.list_(pa.int32())),
-            "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
-            "vector": columns.vector_column(vector_NM[numbers], pa.float16()),
-            "title": [made_of(n)["title"] for n in numbers],
-            "text": [made_of(n)["text"] for n in numbers],
-            "year": pa.array([made_of(n)["year"] for n in numbers], pa.int64()),
-            **({"parent": [IDS[n // 3] for n in numbers]} if passages else {}),
-        }
+    both = [[int(leaf), int(leaf + 1) % LEAVES][: 1 + n % 2] for n, leaf in enumerate(leaf_N)]
+    table = leaf_rows(
+        both,
+        vector_NM,
+        doc_id=[f"{IDS[n // 3]}#{n:04d}" if passages else IDS[n] for n in range(N)],
+        **{name: [made_of(n)[name] for n in range(N)] for name in ("title", "text", "year")},
+        **({"parent": [IDS[n // 3] for n in range(N)]} if passages else {}),
     )
-    declared = [pa.field("year", pa.int64()), *([schemas.PARENT] if passages else [])]
-    schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
-    write_map(tmp_path / "map", table.select(schema.names).cast(schema), LEAVES, 2, leaves_per_document=2)
-    there = LeafMap.open(tmp_path / "map")
+    there = leaf_map_of_rows(tmp_path / "map", write_map, table, LEAVES)
     assert len(there.manifest.shards) == 2
     return there, both
 
@@ -119,12 +107,6 @@ def test_after_is_any_text(leaf_map, passages):
     for after in ("a", "zz", "\x01", "Z06x", "漢"):
         wanted = [document for document in everything if document.id.encode() > after.encode()]
         assert answered(there, Listing(after, 100)) == answered(there, Listing(after, 100), "files") == wanted
-
-
-def test_rows_in_memory_are_refused():
-    segment = MemorySegment.of(pa.array(["a"]), np.ones((1, M), np.float32), np.zeros(1, np.int64), 1, None)
-    with pytest.raises(TypeError, match="mapped files"):
-        StoredDocuments(LeafScan.memory(segment)).read(Lookup(("a",)))
 
 
 def test_passages_are_in_the_order_of_their_numbers():

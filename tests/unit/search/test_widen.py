@@ -10,8 +10,8 @@ from rayhier.spec.filter import Bound, Not, OneOf
 from . import numbered
 from .numbered import L, M, N, open_searcher
 
-vectors, router, leaf_of, leaf_map, leaves, searcher = (
-    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "leaves", "searcher")
+vectors, router, leaf_of, leaf_map, searcher = (
+    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "searcher")
 )
 KEPT = range(0, N, 7)
 """Documents that match."""
@@ -33,7 +33,7 @@ def by_hand(vectors, leaf_of, row, k, beam, most):
 
 @pytest.mark.parametrize("widest", ["all", 1, 2, 3, 5])
 @pytest.mark.parametrize(("k", "beam"), [(1, 1), (2, 1), (4, 1), (4, 3), (len(KEPT) + 1, 1)])
-def test_beams_double_until_k_match_or_the_limit(vectors, router, leaf_of, leaves, leaf_map, k, beam, widest):
+def test_beams_double_until_k_match_or_the_limit(vectors, router, leaf_of, leaf_map, k, beam, widest):
     searcher = open_searcher(vectors, router, leaf_map, widest=widest)
     most = max(beam, L if widest == "all" else widest)
     answers = searcher.search([str(row) for row in range(N)], k, beam, filter=SOME)

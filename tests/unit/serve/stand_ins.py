@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from rayhier.index.nodes import NodeTable
 from rayhier.model.encoded import Encoded
-from rayhier.search.answer import Answer, Hit
-from rayhier.search.request import Rules
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.request import Rules
+from rayhier.search.request.routes import Routes
 from rayhier.search.retrieve import RERANKER
-from rayhier.search.routes import Routes
+from rayhier.search.segment.stored import Lookup, Stored
 from rayhier.search.snapshot import Seen
-from rayhier.search.stored import Lookup, Stored
 from rayhier.serve.application import check_index
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.backend.admission import Admission
@@ -261,24 +261,3 @@ class Scores:
 
     async def answers(self):
         return self.there
-
-
-class Noting:
-    """Instruments that note what they are told, in order."""
-
-    def __init__(self):
-        self.told = []
-
-    def observe(self, name, value, tags):
-        self.told.append((name, value, tags))
-
-    def count(self, name, value, tags):
-        self.told.append((name, value, tags))
-
-    def set(self, name, value):
-        self.told.append((name, value, None))
-
-    @property
-    def tags(self):
-        """Names and tags alone, without values."""
-        return [(name, tags) for name, _, tags in self.told]

@@ -1,6 +1,5 @@
 """Which questions are let in: all of a burst, and of an overload as many as do not wait for long."""
 
-import asyncio
 import heapq
 from contextlib import ExitStack
 
@@ -61,12 +60,6 @@ def test_a_few_clients_are_let_in_however_long_a_question_takes():
     assert admission.wait > 1.0
 
 
-def test_what_a_server_can_do_is_let_in():
-    took, refused = served(rate=80, seconds=30, each=0.01, most=0.05)
-    assert refused == 0
-    assert len(took) == 80 * 30
-
-
 def test_a_burst_is_let_in():
     clock = Clock()
     admission = Admission(0.05, clock)
@@ -115,24 +108,6 @@ def test_what_fails_says_nothing_of_speed():
     assert admission.wait == 0
 
 
-def test_a_question_whose_caller_left_is_not_there():
-    async def test():
-        admission = Admission(0.05)
-
-        async def ask():
-            with admission(5):
-                await asyncio.Event().wait()
-
-        task = asyncio.create_task(ask())
-        await asyncio.sleep(0)
-        assert admission._there == [5]
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert admission._there == []
-
-    asyncio.run(test())
-
-
 def taught(*sizes, each=0.01):
     """An admission with its clock, after requests of these sizes that took so long a question."""
     clock = Clock()
@@ -141,19 +116,6 @@ def taught(*sizes, each=0.01):
         with admission(size):
             clock.now += each * size
     return admission, clock
-
-
-def waits(admission):
-    """Seconds that a question would wait behind one that waits behind another."""
-    with admission(1), admission(1):
-        return admission.wait
-
-
-def test_a_large_request_teaches_as_much_as_its_questions_one_by_one():
-    large, single = waits(taught(64)[0]), waits(taught(*[1] * 64)[0])
-    assert large == pytest.approx(single)
-    assert large > 0.009
-    assert waits(taught(1)[0]) < 0.001
 
 
 def test_a_burst_right_after_a_refusal_is_refused():
@@ -182,7 +144,7 @@ def test_a_burst_right_after_a_refusal_is_refused():
     assert burst() == 20
 
 
-@pytest.mark.parametrize("sizes", [(1, 4), (8, 1, 1, 2)])
+@pytest.mark.parametrize("sizes", [(1,), (1, 4), (8, 1, 1, 2)])
 def test_requests_of_several_sizes(sizes):
     """What a server can do is let in; of three times as much, about as many questions as it can do."""
     mean = sum(sizes) / len(sizes)

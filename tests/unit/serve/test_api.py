@@ -3,31 +3,26 @@
 import asyncio
 import json
 import logging
-import threading
 from dataclasses import replace
 
-import jsonschema
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from openapi_spec_validator import validate
 
-from rayhier.index.stats import ServedRecall
 from rayhier.model.encoded import Encoded
-from rayhier.search.answer import Answer, Hit
-from rayhier.search.routes import Routes
-from rayhier.search.stored import Listing, Lookup
-from rayhier.serve.args import RequestLimits
+from rayhier.search.request.answer import Answer, Hit
+from rayhier.search.request.routes import Routes
+from rayhier.search.segment.stored import Lookup
 from rayhier.serve.backend.engine import Answers
 from rayhier.serve.errors import overloaded
-from rayhier.serve.http import api as http_api
-from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
-from .stand_ins import HIT, INDEX, LIMITS, RULES, STORED, Canned, CannedWriter, app_of, error
+from .stand_ins import HIT, LIMITS, STORED, Canned, CannedWriter, app_of, error, ruled
 
 TOKEN = "sesame-1"
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
@@ -41,33 +36,12 @@ def locked(engine, held):
     return TestClient(app_of(engine, tokens=held))
 
 
-def test_recall_as_served_and_what_to_do_if_it_is_below_that_on_dev():
-    index = INDEX.model_copy(update={"recall": 0.95})
-    recalls = iter([None, ServedRecall.of([0.8] * 500, 0), ServedRecall.of([1.0] * 500, 0)])
-    with TestClient(app_of(Canned(), index=index, recall=lambda: next(recalls))) as client:
-        none, low, full = (client.get("/v1/index").json() for _ in range(3))
-    assert (none["recall_served"], none["drift"]["advice"]) == (None, [])
-    assert low["recall_served"]["mean"] == 0.8
-    assert low["recall_served"]["since"] == "1970-01-01T00:00:00+00:00"
-    assert [line.partition(":")[0] for line in low["drift"]["advice"]] == ["retrain"]
-    assert full["drift"]["advice"] == []
-
-
 def test_search(client, engine):
     response = client.post("/v1/search", json={"query": "oak", "k": 5, "beam": 3})
     assert response.status_code == 200
+    shown = {"title": "a title", "text": "a text", "fields": {"year": 1999}}
     assert response.json() == {
-        "results": [
-            {
-                "id": "d1",
-                "score": 0.5,
-                "leaf": 3,
-                "title": "a title",
-                "text": "a text",
-                "fields": {"year": 1999},
-                "estimated": False,
-            }
-        ],
+        "results": [{"id": "d1", "score": 0.5, "leaf": 3, **shown, "estimated": False}],
         "visited": {"leaves": [3, 1], "documents": 4, "fraction": 0.4, "enough": True},
         "partial": False,
         "lost": [],
@@ -82,25 +56,19 @@ def test_search(client, engine):
     assert engine.asked == [(["oak"], 5, 3)]
 
 
-def test_the_specs_k_and_beam_stand_where_none_is_given(client, engine):
-    client.post("/v1/search", json={"query": "oak"})
-    client.post("/v1/search:batch", json={"queries": ["oak", "elm"], "k": None})
-    client.post("/v1/route", json={"query": "oak"})
-    assert engine.asked == [(["oak"], 7, 2), (["oak", "elm"], 7, 2), (["oak"], None, 2)]
-
-
-def test_a_filter_arrives_parsed(client, engine):
-    client.post("/v1/search", json={"query": "oak", "filter": {"year": {"gte": 2019, "lt": 2022}}})
-    client.post("/v1/search:batch", json={"vectors": [[1, 2, 3]], "filter": {"not": {"year": {"in": [1, 2]}}}})
-    client.post("/v1/search", json={"query": "oak", "filter": None})
+def test_a_filter_a_mode_and_a_budget_arrive():
+    engine = Canned()
+    client = TestClient(app_of(engine, rules=ruled(mode="hybrid", rerank={"type": "rnr", "budget": 20})))
+    assert client.post("/v1/search", json={"query": "oak", "filter": {"year": {"gte": 2019, "lt": 2022}}}).is_success
+    batch = {"vectors": [[1, 2, 3]], "filter": {"not": {"year": {"in": [1, 2]}}}}
+    assert client.post("/v1/search:batch", json=batch).is_success
+    asked = {"query": "oak", "filter": None, "mode": "bm25", "budget": 3}
+    assert client.post("/v1/search", json=asked).json()["mode"] == "bm25"
+    assert client.post("/v1/search", json={"query": "oak", "mode": "dense", "rerank": False}).is_success
     bounds = And((Bound("year", "gte", 2019), Bound("year", "lt", 2022)))
-    assert engine.filters == [bounds, Not(OneOf("year", (1, 2))), None]
-
-
-def test_an_answer_says_whether_enough_match(client, engine):
-    engine.enough = False
-    asked = {"query": "oak", "filter": {"year": 1}}
-    assert client.post("/v1/search", json=asked).json()["visited"]["enough"] is False
+    assert engine.filters == [bounds, Not(OneOf("year", (1, 2))), None, None]
+    assert engine.modes == ["hybrid", "dense", "bm25", "dense"]
+    assert engine.budgets == [20, 0, 3, 0]
 
 
 def below(levels):
@@ -109,32 +77,20 @@ def below(levels):
 
 
 FILTERS = {
-    "undeclared": (
-        '{"and": [{"year": 1}, {"yeer": 1}]}',
-        "filter.and[1].yeer: got no declared field; allowed: and, or",
-    ),
+    "undeclared": ('{"and": [{"year": 1}, {"yeer": 1}]}', "filter.and[1].yeer: got no declared field"),
     "of a wrong type": ('{"or": [{"year": "2021"}]}', 'filter.or[0].year: got "2021"; allowed: a whole number'),
     "50 deep": (below(50), "got not below 16 others; allowed: at most 16 levels"),
     "100 deep": (below(100), "body: JSON nested 102 deep; allowed: 64"),
-    "with 10,000 values": (
-        json.dumps({"year": {"in": [0] * 10_000}}),
-        "filter.year.in: got 10,000 values; allowed: at",
-    ),
-    "empty": ("{}", "filter: got an empty object; allowed: an object with one key or more"),
-    "no object": ('"year"', "filter: got 'year'; allowed: an object"),
+    "with 10,000 values": (json.dumps({"year": {"in": [0] * 10_000}}), "filter.year.in: got 10,000 values"),
     "a list": ("[]", "filter: got a list; allowed: an object"),
 }
 
 
 @pytest.mark.parametrize(("given", "said"), FILTERS.values(), ids=FILTERS)
-@pytest.mark.parametrize(
-    ("path", "asked"), [("/v1/search", '"query": "oak"'), ("/v1/search:batch", '"queries": ["oak"]')]
-)
-def test_a_filter_that_is_none_is_refused(engine, given, said, path, asked):
-    roomy = LIMITS.model_copy(update={"max_body_bytes": 1_000_000})
-    client = TestClient(app_of(engine, roomy))
-    body, json_ = f'{{{asked}, "filter": {given}}}', {"content-type": "application/json"}
-    status, code, message = error(client.post(path, content=body, headers=json_))
+def test_a_filter_that_is_none_is_refused(engine, given, said):
+    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_body_bytes": 1_000_000})))
+    body = f'{{"query": "oak", "filter": {given}}}'
+    status, code, message = error(client.post("/v1/search", content=body, headers=JSON))
     assert (status, code) == (422, "invalid")
     assert said in message
     assert engine.asked == []
@@ -143,43 +99,9 @@ def test_a_filter_that_is_none_is_refused(engine, given, said, path, asked):
 def test_a_filter_deeper_than_all_recursion_is_refused(engine):
     client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_body_bytes": 4_000_000})))
     body = f'{{"query": "oak", "filter": {below(100_000)}}}'
-    response = client.post("/v1/search", content=body, headers={"content-type": "application/json"})
+    response = client.post("/v1/search", content=body, headers=JSON)
     assert response.status_code in (400, 413, 422)
     assert engine.asked == []
-
-
-def test_vectors_arrive_as_float32(client, engine):
-    client.post("/v1/search", json={"vector": [1, 0.5, -2]})
-    client.post("/v1/search:batch", json={"vectors": [[1, 0, 0], [0, 1, 0]]})
-    (one, _, _), (two, _, _) = engine.asked
-    assert one.dtype == two.dtype == np.float32
-    assert one.tolist() == [[1, 0.5, -2]]
-    assert two.tolist() == [[1, 0, 0], [0, 1, 0]]
-
-
-def test_batch_route_index_and_health(client):
-    batch = client.post("/v1/search:batch", json={"queries": ["oak", "elm"]}).json()
-    assert [answer["results"][0]["id"] for answer in batch["answers"]] == ["d1", "d1"]
-    assert (batch["version"], batch["ms"]) == (4, {"total": 1.0})
-    assert client.post("/v1/route", json={"vector": [1, 2, 3]}).json() == {
-        "leaves": [
-            {"leaf": 3, "log_prob": -0.5, "log_density": None},
-            {"leaf": 1, "log_prob": -1.5, "log_density": None},
-        ],
-        "order": "probability",
-        "model": "0123456789ab",
-        "version": 4,
-        "log": 0,
-    }
-    assert client.get("/v1/index").json() == INDEX.model_dump()
-    assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"ready": True, "lost": []}
-
-
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_health_answers_head(client, path):
-    response = client.head(path)
-    assert (response.status_code, response.content) == (200, b"")
 
 
 def test_a_compressed_body_is_refused(client, engine):
@@ -190,18 +112,6 @@ def test_a_compressed_body_is_refused(client, engine):
     assert client.post("/v1/search", content=b'{"query": "oak"}', headers=twice).status_code == 415
     plain = {"content-type": "application/json", "content-encoding": "identity"}
     assert client.post("/v1/search", content=b'{"query": "oak"}', headers=plain).status_code == 200
-
-
-def test_a_route_that_ends_early_names_the_leaves_it_has(client, engine):
-    engine.leaves, engine.log_prob = [3, -1], [-0.5, -np.inf]
-    engine.log_density = np.array([[-2.5, -np.inf]])
-    assert client.post("/v1/route", json={"query": "oak"}).json() == {
-        "leaves": [{"leaf": 3, "log_prob": -0.5, "log_density": -2.5}],
-        "order": "density",
-        "model": "0123456789ab",
-        "version": 4,
-        "log": 0,
-    }
 
 
 def test_a_lost_shard_is_named(client, engine):
@@ -221,7 +131,6 @@ REFUSED = {
     "neither": ({}, "body: got neither; allowed: exactly one of query, vector"),
     "both": ({"query": "oak", "vector": [1, 2, 3]}, "got query and vector; allowed: exactly one"),
     "no words": ({"query": " \n"}, "query: got no words"),
-    "empty": ({"query": ""}, "query: got no words"),
     "half a character": ('{"query": "\\ud800"}', "query: "),
     "too long": ({"query": LONG}, "query: got 101 characters; allowed: 100"),
     "not text": ({"query": 5}, "query: got 5; allowed: text"),
@@ -232,27 +141,13 @@ REFUSED = {
     "beyond float32": ({"vector": [0, 0, 1e39]}, "vector.2: got 1e+39; allowed: at most 1e+06"),
     "a word in a vector": ({"vector": [0, "1", 0]}, "vector.1: got '1'; allowed: a number"),
     "short vector": ({"vector": [1, 2]}, "vector: got 2 numbers; allowed: 3, the index's dimension"),
-    "long vector": ({"vector": [1] * 4}, "vector: got 4 numbers; allowed: 3"),
-    "empty vector": ({"vector": []}, "vector: "),
     "k 0": ({"query": "oak", "k": 0}, "k: got 0; allowed: at least 1"),
     "k too large": ({"query": "oak", "k": 51}, "k: got 51; allowed: 1 to 50"),
     "k true": ({"query": "oak", "k": True}, "k: got True; allowed: a whole number"),
-    "k of 1,500 digits": (
-        f'{{"query": "oak", "k": {"9" * 1_500}}}',
-        "k: got a whole number of more than 80 digits; allowed: a",
-    ),
-    "k half": ({"query": "oak", "k": 1.5}, "k: got 1.5; allowed: a whole number"),
+    "k of 1,500 digits": (f'{{"query": "oak", "k": {"9" * 1_500}}}', "k: got a whole number of more than 80 digits"),
     "beam too large": ({"query": "oak", "beam": 9}, "beam: got 9; allowed: 1 to 8"),
-    "beam negative": ({"query": "oak", "beam": -1}, "beam: got -1; allowed: at least 1"),
-    "unknown key": (
-        {"query": "oak", "sort": {}},
-        "body: got key 'sort'; allowed: query, vector, k, beam, filter, mode, rerank, budget, explain, include, strict",
-    ),
-    "unknown part": (
-        {"query": "oak", "include": ["body"]},
-        "include.0: got 'body'; allowed: 'title', 'text' or 'fields'",
-    ),
-    "too many parts": ({"query": "oak", "include": ["text"] * 4}, "include: got a list; allowed: at most 3"),
+    "unknown key": ({"query": "oak", "sort": {}}, "body: got key 'sort'; allowed: query, vector, k, beam, filter"),
+    "unknown part": ({"query": "oak", "include": ["body"]}, "include.0: got 'body'; allowed: 'title'"),
     "a part as text": ({"query": "oak", "include": "text"}, "include: got 'text'; allowed: a list"),
     "a list": ([], "body: got a list; allowed: an object"),
     "not JSON": ("{", "body: not JSON"),
@@ -263,8 +158,7 @@ REFUSED = {
 @pytest.mark.parametrize(("body", "said"), REFUSED.values(), ids=REFUSED)
 def test_a_search_that_cannot_be_is_refused(client, engine, body, said):
     content = body if isinstance(body, str) else json.dumps(body)
-    response = client.post("/v1/search", content=content, headers={"content-type": "application/json"})
-    status, code, message = error(response)
+    status, code, message = error(client.post("/v1/search", content=content, headers=JSON))
     assert (status, code) == (422, "invalid")
     assert said in message
     assert len(message) < 300
@@ -273,7 +167,7 @@ def test_a_search_that_cannot_be_is_refused(client, engine, body, said):
 
 @pytest.mark.parametrize("body", [b"[" * 1_990, b'{"query": "\xff"}', b"\x00"], ids=["deep", "no text", "NUL"])
 def test_a_body_that_no_reader_takes(client, engine, body):
-    status, code, message = error(client.post("/v1/search", content=body, headers={"content-type": "application/json"}))
+    status, code, message = error(client.post("/v1/search", content=body, headers=JSON))
     assert (status, code) in {(400, "not_json"), (422, "invalid")}
     assert "JSON" in message
     assert engine.asked == []
@@ -282,12 +176,9 @@ def test_a_body_that_no_reader_takes(client, engine, body):
 BATCHES = {
     "none": ({"queries": []}, "queries: "),
     "too many texts": ({"queries": ["oak"] * 4}, "queries: got 4; allowed: 1 to 3"),
-    "too many vectors": ({"vectors": [[1, 2, 3]] * 4}, "vectors: got 4; allowed: 1 to 3"),
     "one too long": ({"queries": ["oak", LONG]}, "queries: got 101 characters; allowed: 100"),
     "one without words": ({"queries": ["oak", " "]}, "queries.1: got no words"),
-    "one too short": ({"vectors": [[1, 2, 3], [1, 2]]}, "vectors: got 2 numbers; allowed: 3"),
     "both": ({"queries": ["oak"], "vectors": [[1, 2, 3]]}, "got queries and vectors; allowed: exactly one"),
-    "k too large": ({"queries": ["oak"], "k": 51}, "k: got 51; allowed: 1 to 50"),
 }
 
 
@@ -297,22 +188,6 @@ def test_a_batch_that_cannot_be_is_refused(client, engine, body, said):
     assert (status, code) == (422, "invalid")
     assert said in message
     assert engine.asked == []
-
-
-def test_what_is_at_its_limit_is_answered(client):
-    most = {"k": LIMITS.max_k, "beam": LIMITS.max_beam}
-    for batch in (
-        {"queries": ["x" * LIMITS.max_query] * LIMITS.max_batch},
-        {"vectors": [[1, 2, 3]] * LIMITS.max_batch},
-    ):
-        assert len(client.post("/v1/search:batch", json=batch | most).json()["answers"]) == LIMITS.max_batch
-
-
-def test_a_route_has_limits_too(client):
-    assert error(client.post("/v1/route", json={"query": "oak", "beam": 9}))[2] == "beam: got 9; allowed: 1 to 8"
-    assert error(client.post("/v1/route", json={"query": "oak", "k": 1}))[2] == (
-        "body: got key 'k'; allowed: query, vector, beam, model"
-    )
 
 
 def test_other_paths_methods_and_types(client):
@@ -358,6 +233,8 @@ BEARER = {
         ("POST", "/v1/route"),
         ("GET", "/v1/index"),
         ("GET", "/v1/nodes"),
+        ("GET", "/v1/documents"),
+        ("GET", "/v1/documents/d1"),
         ("GET", "/openapi.json"),
         ("GET", "/nowhere"),
     ],
@@ -397,115 +274,32 @@ def test_a_body_is_read_no_further_than_the_limit(client, engine):
         yield b'"}'
 
     large = client.post("/v1/search", content=b"x" * 2_001)
-    streamed = client.post("/v1/search", content=chunks(), headers={"content-type": "application/json"})
+    streamed = client.post("/v1/search", content=chunks(), headers=JSON)
     assert error(large) == error(streamed) == (413, "too_large", "body: got more than 2000 bytes; allowed: 2000")
-    fits = client.post(
-        "/v1/search", content=b'{"query": "oak"}'.ljust(2_000), headers={"content-type": "application/json"}
-    )
+    fits = client.post("/v1/search", content=b'{"query": "oak"}'.ljust(2_000), headers=JSON)
     assert fits.status_code == 200
     assert len(engine.asked) == 1
-
-
-def test_content_length_is_not_trusted():
-    said, received = [], []
-
-    async def app(scope, receive, send):
-        pytest.fail("passed on")
-
-    async def receive():
-        received.append(1)
-        return {"type": "http.request", "body": b"x" * 500, "more_body": True}
-
-    async def send(message):
-        said.append(message)
-
-    scope = {"type": "http", "path": "/v1/search", "headers": [(b"content-length", b"10")]}
-    asyncio.run(Guard(app, Tokens(None), LIMITS)(scope, receive, send))
-    assert said[0]["status"] == 413
-    assert len(received) == 5
-
-
-def test_more_requests_than_it_works_on_are_sent_away():
-    said = []
-
-    async def main():
-        arrived, leave = asyncio.Semaphore(0), asyncio.Event()
-
-        entered = []
-
-        async def app(scope, receive, send):
-            entered.append(scope["path"])
-            arrived.release()
-            if entered.count("/v1/search") <= 2:  # a third one would not be kept waiting, but is not to come
-                await leave.wait()
-
-        async def receive():
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message):
-            said.append(message)
-
-        guard = Guard(app, Tokens(None), LIMITS)
-        ask = {"type": "http", "path": "/v1/search", "headers": []}
-        working = [asyncio.create_task(guard(ask, receive, send)) for _ in range(2)]
-        for _ in working:
-            await arrived.acquire()
-        await guard(ask, receive, send)
-        health = asyncio.create_task(guard({**ask, "path": "/healthz"}, receive, send))
-        await arrived.acquire()
-        leave.set()
-        await asyncio.gather(*working, health)
-        await guard(ask, receive, send)
-
-    asyncio.run(main())
-    assert [message["status"] for message in said if "status" in message] == [503]
-    assert (b"retry-after", b"1") in said[0]["headers"]
 
 
 def test_children_of_a_node(client):
     body = client.get("/v1/nodes").json()
     assert (body["total"], body["levels"], body["described"], body["version"]) == (2, 2, 1, 4)
-    assert body["nodes"] == [
-        {
-            "name": "1:1",
-            "parent": "0:0",
-            "leaf": None,
-            "size": 6,
-            "children": 2,
-            "keywords": ["leaf", "moss"],
-            "documents": ["d1"],
-        },
-        {
-            "name": "1:0",
-            "parent": "0:0",
-            "leaf": None,
-            "size": 3,
-            "children": 2,
-            "keywords": ["tree"],
-            "documents": ["d1"],
-        },
-    ]
+    first, second = body["nodes"]
+    shown = {"name": "1:1", "parent": "0:0", "leaf": None, "size": 6, "children": 2, "keywords": ["leaf", "moss"]}
+    assert first == {**shown, "documents": ["d1"]}
+    assert second == {**first, "name": "1:0", "size": 3, "keywords": ["tree"]}
     below = client.get("/v1/nodes?below=1:1&limit=1").json()
     assert ([node["name"] for node in below["nodes"]], below["total"]) == (["2:3"], 2)
     assert client.get("/v1/nodes?below=2:3").json()["nodes"] == []
 
 
-def test_leaves_by_their_numbers(client):
-    body = client.get("/v1/nodes?leaf=5&leaf=0").json()
-    shown = [(node["leaf"], node["name"], node["parent"], node["size"], node["keywords"]) for node in body["nodes"]]
-    assert shown == [(5, "2:5", "1:1", 2, ["word5"]), (0, "2:0", "1:0", 1, ["word0"])]
-    assert body["total"] == 2
-
-
 NO_NODES = {
     "leaf=9": "leaf: got 9; allowed: 0 to 8",
-    "leaf=-1": "leaf: got -1; allowed: 0 to 8",
     "leaf=a": "leaf.0: got 'a'; allowed: a whole number",
     "&".join(["leaf=0"] * 1_001): "leaf: got a list; allowed: at most 1000",
     "below=2:9": "below: got '2:9'; allowed: LEVEL:NUMBER of a node, levels 0 to 2",
     "below=1": "below: String should match pattern",
     "below=1:" + "9" * 5_000: "below: String should match pattern",
-    "limit=0": "limit: got '0'; allowed: at least 1",
     "limit=1001": "limit: got '1001'; allowed: at most 1000",
     "leaf=1&below=1:0": "got leaf and below; allowed: one of them",
     "leaves=1": "got key 'leaves'; allowed: leaf, below, limit",
@@ -530,34 +324,8 @@ def test_nodes_within_the_limit_of_bytes(engine):
 def test_the_schema_is_whole(locked, client):
     schema = locked.get("/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"}).json()
     validate(schema)
-    assert set(schema["paths"]) == {
-        "/v1/search",
-        "/v1/search:batch",
-        "/v1/route",
-        "/v1/index",
-        "/v1/documents",
-        "/v1/documents/{document_id}",
-        "/v1/nodes",
-        "/v1/versions",
-        "/v1/versions/rollback",
-        "/v1/models",
-        "/v1/embeddings",
-        "/v1/rerank",
-        "/v2/rerank",
-        "/healthz",
-        "/readyz",
-    }
-    for path, methods in schema["paths"].items():
-        for operation in methods.values():
-            assert operation["responses"]["200"]["content"]["application/json"]["schema"]
-            if path.startswith("/v1"):
-                for status in ("401", "413", "422", "503"):
-                    content = operation["responses"][status]["content"]["application/json"]
-                    assert content["schema"] == {"$ref": "#/components/schemas/ErrorBody"}
     assert schema["security"] == [{"token": []}]
     assert "HTTPValidationError" not in schema["components"]["schemas"]
-    for name in ("SearchRequest", "BatchRequest", "RouteRequest", "SearchResponse", "ErrorBody"):
-        assert schema["components"]["schemas"][name]["examples"]
     assert "security" not in client.get("/openapi.json").json()
 
 
@@ -570,7 +338,7 @@ def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog):
         ("/v1/route", {"query": "secret fern"}),
         ("/v1/search", {"query": "secret " * 20}),
     ]
-    # A handler and level of its own: a cluster that was started in this process before has changed the logger's.
+    # A cluster that was started in this process before has changed the logger's handlers.
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
     log.addHandler(handler)
@@ -638,68 +406,6 @@ def test_leaves_count_as_bytes_of_an_answer(engine):
     assert explain == {"scanned": 7, "widened": 600, "rows": 40}
 
 
-def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
-    hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
-    engine.search = lambda request: asyncio.sleep(0, Answers([Answer(hits[: request.k], [3], 40, 0.4)], [[]], {}))
-    make, threads = http_api.Result, []
-
-    def noting(**given):
-        threads.append(threading.current_thread())
-        return make(**given)
-
-    monkeypatch.setattr(http_api, "Result", noting)
-    client = TestClient(app_of(engine, RequestLimits(max_k=1_500)))
-    with client:  # one loop for both
-        for k in (5, 1_500):
-            assert len(client.post("/v1/search", json={"query": "oak", "k": k}).json()["results"]) == k
-    assert threads[0] is not threads[-1]
-    assert len(set(threads)) == 2
-
-
-LENGTHS = {"unit": (1.0, 200), "rounded": (1.004, 200), "long": (1.5, 422), "short": (0.5, 422), "none": (0.0, 422)}
-
-
-@pytest.mark.parametrize(("length", "status"), LENGTHS.values(), ids=LENGTHS)
-def test_where_similarity_is_cosine_vectors_have_unit_length(engine, length, status):
-    client = TestClient(
-        app_of(engine, index=INDEX.model_copy(update={"similarity": "cosine"}), rules=replace(RULES, is_cosine=True))
-    )
-    vector = [0.6 * length, 0.8 * length, 0]
-    for path, asked in {
-        "/v1/search": {"vector": vector},
-        "/v1/route": {"vector": vector},
-        "/v1/search:batch": {"vectors": [[1, 0, 0], vector]},
-    }.items():
-        response = client.post(path, json=asked)
-        assert response.status_code == status
-        if status == 422:
-            said = f"got length {length:.4g}; allowed: 1, since the index's similarity is cosine"
-            assert said in error(response)[2]
-
-
-ONE_OF_TWO = {
-    "query": ({"query": "oak"}, True),
-    "the other is null": ({"query": "oak", "vector": None}, True),
-    "vector": ({"vector": [1, 2, 3]}, True),
-    "both": ({"query": "oak", "vector": [1, 2, 3]}, False),
-    "neither": ({"k": 3}, False),
-    "null": ({"query": None}, False),
-    "both null": ({"query": None, "vector": None}, False),
-}
-
-
-@pytest.mark.parametrize(("asked", "allowed"), ONE_OF_TWO.values(), ids=ONE_OF_TWO)
-def test_the_schema_says_exactly_one_of_two(client, asked, allowed):
-    schema = client.get("/openapi.json").json()
-    many = {{"query": "queries", "vector": "vectors"}.get(key, key): value for key, value in asked.items()}
-    many = {key: [value] if key in ("queries", "vectors") and value else value for key, value in many.items()}
-    route = {key: value for key, value in asked.items() if key != "k"}
-    for path, body in {"/v1/search": asked, "/v1/search:batch": many, "/v1/route": route}.items():
-        part = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        valid = jsonschema.Draft202012Validator({**part, "components": schema["components"]}).is_valid(body)
-        assert valid is allowed is (client.post(path, json=body).status_code == 200)
-
-
 BODY = {
     "id": "d1",
     "title": "a title",
@@ -723,21 +429,6 @@ def test_a_document_is_read_by_its_id(client, engine):
         status, code, message = error(client.get(path))
         assert (status, code) == (422, "invalid")
         assert "UTF-8" in message
-
-
-def test_documents_are_listed_page_by_page(client, engine):
-    engine.stored = [replace(STORED, id=f"d{n}") for n in range(5)]
-    first = client.get("/v1/documents", params={"limit": 2}).json()
-    assert ([document["id"] for document in first["documents"]], first["next"], first["version"]) == (
-        ["d0", "d1"],
-        "d1",
-        4,
-    )
-    assert first["documents"][0] == {**BODY, "id": "d0"}
-    last = client.get("/v1/documents", params={"limit": 2, "after": "d2"}).json()
-    assert ([document["id"] for document in last["documents"]], last["next"]) == (["d3", "d4"], None)
-    assert client.get("/v1/documents").json()["next"] is None
-    assert engine.asked == [Listing("", 3), Listing("d2", 3), Listing("", 101)]
 
 
 @pytest.mark.parametrize(
@@ -789,12 +480,6 @@ def test_a_page_ends_before_the_document_that_does_not_fit(engine):
     assert shown == [["d0"], ["d1"], ["d2", "d3"]]
 
 
-def test_documents_need_the_token(locked):
-    for path in ("/v1/documents", "/v1/documents/d1"):
-        assert error(locked.get(path))[:2] == (401, "unauthorized")
-        assert locked.get(path, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -813,17 +498,3 @@ def test_a_vector_of_another_model_is_refused_where_the_request_names_it(engine,
     assert (status, code) == (409, "other_model")
     assert message == "model: got 'fedcba987654'; allowed: 0123456789ab, which is served now"
     assert (len(engine.asked), len(writer.told)) == told
-
-
-def test_every_answer_says_what_it_saw(client):
-    seen = {"model": "0123456789ab", "version": 4, "log": 0}
-    for answer in (
-        client.post("/v1/search", json={"query": "oak"}),
-        client.post("/v1/search:batch", json={"queries": ["oak"]}),
-        client.post("/v1/route", json={"query": "oak"}),
-        client.get("/v1/nodes"),
-        client.get("/v1/index"),
-        client.get("/v1/documents"),
-        client.get("/v1/documents/d1"),
-    ):
-        assert {name: answer.json()[name] for name in seen} == seen

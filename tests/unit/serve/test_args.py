@@ -1,16 +1,11 @@
 """What a deployment refuses to be told, before anything starts."""
 
-from dataclasses import replace
-
 import pytest
 from pydantic import ValidationError
-from ray.serve import Application
 
 from rayhier.serve.app import build, check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend.version import Version
 from rayhier.spec import InputError
-from rayhier.spec.search import HybridSpec, Rerank
 
 
 def test_relative_paths_are_refused(published):
@@ -53,35 +48,6 @@ def test_limits_below_the_specs_own_values(published, name, most, least):
 
 
 @pytest.mark.parametrize(
-    ("name", "most", "least", "key"),
-    [
-        ("budget", 5, 6, "budget"),
-        ("calls", 5, 6, "budget"),
-        ("pool", 19, 20, "pool"),
-        ("pool", 6, None, "all"),
-        ("pool", 33, 34, "hybrid"),  # and BM25's seven of each of two groups
-    ],
-)
-def test_limits_below_what_the_spec_re_ranks(published, monkeypatch, name, most, least, key):
-    version, manifest = Version.newest(str(published))
-    pool = "all" if key == "all" else 20
-    least = sum(manifest.counts) if key == "all" else least
-    own = {"mode": "hybrid", "hybrid": HybridSpec(depth=1)} if key == "hybrid" else {}
-    search = version.now.spec.search.model_copy(update={"rerank": Rerank(type="rnr", budget=6, pool=pool), **own})
-    now = version.now.model_copy(update={"spec": version.now.spec.model_copy(update={"search": search})})
-    monkeypatch.setattr(Version, "newest", lambda *_: (replace(version, now=now), manifest))
-    check(ServeArgs(workdir=str(published)))
-    said = rf"limits.max_{name}: got {most}; allowed: at least {least}, the spec's search.rerank"
-    with pytest.raises(InputError, match=said):
-        check(ServeArgs(workdir=str(published), limits={f"max_{name}": most}))
-
-
-def test_more_groups_than_leaves(published):
-    with pytest.raises(InputError, match="shard_groups: got 10; allowed: 1 to 9"):
-        check(ServeArgs(workdir=str(published), shard_groups=10))
-
-
-@pytest.mark.parametrize(
     "given",
     [
         {"token": "sesame-1"},
@@ -97,16 +63,6 @@ def test_unknown_and_impossible_arguments(given):
         ServeArgs(workdir="/w", **given)
 
 
-def test_the_ingress_refuses_before_serve_does(published):
-    """Nor does a call of a group wait in Serve's own queues, behind which a sign of life would wait, too."""
-    application = build(ServeArgs(workdir=str(published)))
-    groups = [given for given in application._bound_deployment.init_args if isinstance(given, Application)]
-    assert len(groups) == 2
-    for deployment in (application._bound_deployment, *(group._bound_deployment for group in groups)):
-        assert deployment.max_ongoing_requests >= 100 * ServeArgs(workdir="/w").limits.max_requests
-        assert deployment.max_queued_requests == -1
-
-
 def test_a_proxy_that_answers_other_machines_needs_a_token(published, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
     with pytest.raises(InputError, match="token_file: got none with RAY_SERVE_ENABLE_HA_PROXY=1"):
@@ -114,14 +70,6 @@ def test_a_proxy_that_answers_other_machines_needs_a_token(published, tmp_path, 
     token = tmp_path / "token"
     token.write_text("sesame-1\n")
     check(ServeArgs(workdir=str(published), token_file=str(token)))
-
-
-def test_replicas_finish_what_they_have_begun(published):
-    ingress = build(ServeArgs(workdir=str(published), limits={"seconds": 70}))._bound_deployment
-    groups = [one._bound_deployment for one in ingress.init_args[5:]]
-    assert [one.name for one in groups] == ["shards-0", "shards-1"]
-    for one in (ingress, *groups):
-        assert one._deployment_config.graceful_shutdown_timeout_s >= 70
 
 
 def test_one_replica_writes_where_there_is_a_token_for_it(published, tmp_path):
@@ -133,14 +81,3 @@ def test_one_replica_writes_where_there_is_a_token_for_it(published, tmp_path):
         assert (writer is None) == (file is None)
     assert (writer._bound_deployment.name, writer._bound_deployment.num_replicas) == ("writer", 1)
     assert list(writer._bound_deployment.init_args[3:]) == groups
-
-
-def test_queries_are_encoded_in_float32_unless_told_otherwise(damageable):
-    path = damageable / "current.json"
-    path.write_text(path.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
-    args = ServeArgs(workdir=str(damageable))
-    version, _, _ = check(args)
-    assert version.now.spec.encoder.precision == "bfloat16"
-    assert str(version.model(args.encoder_precision).text_encoder.dtype) == "torch.float32"
-    told = ServeArgs(workdir=str(damageable), encoder_precision="bfloat16")
-    assert str(version.model(told.encoder_precision).text_encoder.dtype) == "torch.bfloat16"

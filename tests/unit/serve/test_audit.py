@@ -2,24 +2,20 @@
 
 import asyncio
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rayhier.index.stats import ServedRecall, recall_advice
-from rayhier.search.request import Request
 from rayhier.search.retrieve import Exact
-from rayhier.search.snapshot import Seen, Snapshot
+from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import Auditing
 from rayhier.serve.backend import audit as module
 from rayhier.serve.backend.audit import Audit
-from rayhier.serve.metrics import Metrics
-from rayhier.spec.filter import parse
 
 from .conftest import TEXTS, N
-from .stand_ins import Noting, ask, engine_of, near_groups
+from .stand_ins import ask, engine_of, near_groups
 
 ALL = Auditing(share=1, cpu=1)
 
@@ -104,17 +100,6 @@ def test_recall_is_that_of_an_offline_search(engine, searcher, clock, monkeypatc
     assert audited(engine, TEXTS[:9], k=100, beam=9).recall.mean == 1
 
 
-def test_a_filter_holds_for_the_exact_search_too(engine, clock):
-    audit, where = Audit(engine, ALL), parse({"year": {"gte": 2000}}, {"year": "int"})
-
-    async def search():
-        await ask(engine, ["oak elm"], 7, 9, where)
-        await audit._task
-
-    asyncio.run(search())
-    assert audit.recall.mean == 1
-
-
 def test_it_rests_in_proportion_to_its_work(engine, clock, monkeypatch):
     monkeypatch.setattr(module, "PART", 2 * N * 32 / len(engine.view.groups) / 4)
     for group in engine.view.groups:
@@ -137,36 +122,6 @@ def taking(seconds, read):
     return of_seen
 
 
-def test_queries_that_are_drawn_meanwhile_are_skipped(engine, clock):
-    noting = Noting()
-    audit = Audit(engine, ALL, Metrics(noting))
-
-    async def searches():
-        await ask(engine, TEXTS[:5], 3, 2)
-        await audit._task
-
-    asyncio.run(searches())
-    assert (audit.recall.queries, audit.skipped) == (1, 4)
-    names = [name for name, _, _ in noting.told]
-    assert (names.count("rayhier_audited"), names.count("rayhier_audits_skipped")) == (1, 4)
-
-
-def test_few_are_drawn(engine, clock):
-    audit = Audit(engine, Auditing(share=0.1, cpu=1), seed=3)
-    audit._task = SimpleNamespace(done=lambda: False)
-    for lost in ([[]] * 2_000, [["shards-0"]] * 2_000):  # partial answers are not drawn
-        audit.draw(Request(["a"], 3, 1), None, SimpleNamespace(near=object(), lost=lost), None)
-    assert 150 < audit.skipped < 250
-
-
-def test_nothing_is_drawn_where_it_is_off_or_words_order(engine, clock):
-    Audit(engine, Auditing(share=0))
-    assert engine.answered is None
-    audit = Audit(engine, ALL)
-    audit.draw(Request(["a"], 3, 0), None, SimpleNamespace(near=None, lost=[[]]), None)
-    assert (audit._task, audit.skipped) == (None, 0)
-
-
 def test_a_group_that_is_lost_ends_an_audit(engine, clock):
     audit = Audit(engine, ALL)
 
@@ -177,55 +132,6 @@ def test_a_group_that_is_lost_ends_an_audit(engine, clock):
 
     asyncio.run(search())
     assert (audit.recall, audit.skipped) == (None, 1)
-
-
-def test_versions_share_a_mean_and_models_do_not(engine, clock):
-    audit, counts = Audit(engine, ALL), []
-
-    async def search(seen):
-        engine.view = replace(engine.view, seen=seen)
-        counts.append(None if audit.recall is None else audit.recall.queries)
-        await ask(engine, TEXTS[:1], 3, 2)
-        await audit._task
-        counts.append(audit.recall.queries)
-
-    async def searches():
-        for seen in (Seen("a", 1, 0), Seen("a", 2, 5), Seen("b", 3, 5)):
-            await search(seen)
-
-    for group in engine.view.groups:
-        group.shards.read = lambda work, seen=None, read=group.shards.read: read(work)
-    engine._read = ignoring_seen(engine)
-    asyncio.run(searches())
-    assert counts == [None, 1, 1, 2, None, 1]
-
-
-def ignoring_seen(engine):
-    read = engine._read
-
-    async def of_work(work, queries, view):
-        return await read(work, queries, replace(view, seen=None))
-
-    return of_work
-
-
-def test_an_audit_ends_where_another_version_is_served(engine, clock):
-    audit = Audit(engine, ALL)
-
-    async def search():
-        await ask(engine, TEXTS[:1], 3, 2)
-        engine.view = replace(engine.view, seen=Seen("a", 2, 5))
-        await audit._task
-
-    asyncio.run(search())
-    assert (audit.recall, audit.skipped) == (None, 1)
-
-
-def test_the_mean_is_of_the_newest(engine, clock, monkeypatch):
-    monkeypatch.setattr(module, "WINDOW", 5)
-    audit = audited(engine, TEXTS[:12])
-    assert audit.recall.queries == 5
-    assert audit.recall.since > "1970-01-01T00:00:00"
 
 
 @pytest.mark.parametrize(("mean", "n"), [(0.95, 50), (0.9, 400), (1.0, 30)])

@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 
-import numpy as np
 import pytest
 
 from rayhier.serve.backend.batching import Batches
@@ -42,35 +41,6 @@ def run(test):
             await test()
 
     asyncio.run(limited())
-
-
-def test_what_comes_while_a_batch_is_at_work_is_asked_together():
-    async def test():
-        asked = Asked()
-        batches = Batches(asked, 10)
-        tasks = await started(asked, batches, ("a",), ("b",), ("c",))
-        asked.go.set()
-        answers = await asyncio.gather(*tasks)
-        assert [answer for answer, _ in answers] == ["a!", "b!", "c!"]
-        assert asked.batches == [["a"], ["b", "c"]]
-        assert list(batches.sizes) == [1, 2]
-        assert all(0 <= seconds < 10 for _, seconds in answers)
-
-    run(test)
-
-
-def test_calls_of_one_round_of_the_loop_are_asked_together():
-    async def test():
-        asked = Asked()
-        batches = Batches(asked, 10)
-        tasks = await started(asked, batches, ("a",), ("b",), ("c",), alone=0)
-        while not asked.batches:
-            await asyncio.sleep(0)
-        assert asked.batches == [["a", "b", "c"]]
-        asked.go.set()
-        await asyncio.gather(*tasks)
-
-    run(test)
 
 
 def test_only_equal_keys_go_together_and_sizes_have_a_limit():
@@ -112,41 +82,6 @@ def test_a_caller_that_is_gone_is_not_asked_for():
         asked.go.set()
         assert [(await task)[0] for task in (tasks[0], tasks[2])] == ["a!", "c!"]
         assert asked.batches == [["a"], ["c"]]
-
-    run(test)
-
-
-def test_questions_may_be_arrays():
-    """Which have no truth value: two that wait are told apart by what they are, not by what they hold."""
-
-    async def test():
-        go = asyncio.Event()
-
-        async def ask(questions):
-            await go.wait()
-            return [question.sum() for question in questions]
-
-        batches = Batches(ask, 10)
-        tasks = [asyncio.create_task(batches(np.full(3, n))) for n in range(4)]
-        while batches.waiting < 3:
-            await asyncio.sleep(0)
-        tasks[2].cancel()
-        await asyncio.sleep(0)
-        go.set()
-        assert [(await tasks[n])[0] for n in (0, 1, 3)] == [0, 3, 9]
-
-    run(test)
-
-
-def test_several_batches_may_be_at_work():
-    async def test():
-        asked = Asked()
-        batches = Batches(asked, 10, at_once=2)
-        tasks = await started(asked, batches, ("a",), ("b",), ("c",), ("d",), alone=2)
-        assert asked.batches == [["a"], ["b"]]
-        asked.go.set()
-        await asyncio.gather(*tasks)
-        assert asked.batches == [["a"], ["b"], ["c", "d"]]
 
     run(test)
 

@@ -64,25 +64,9 @@ def pauses(monkeypatch):
     return noted
 
 
-def test_questions(server, client):
-    server.answer = (200, {}, json.dumps({**ANSWERED, "mode": "dense", **SEEN, "ms": {}}).encode())
-    assert client.search("oak", k=5).version == 1
-    client.search((1, 0.5), beam=2, strict=True)
-    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", **SEEN, "ms": {}}).encode())
-    assert len(client.search_batch(["oak"], filter={"year": 1}).answers) == 1
-    none = {"k": None, "beam": None, "strict": False}
-    assert server.asked == [
-        ("/v1/search", "Bearer sesame-1", {**none, "query": "oak", "k": 5}),
-        ("/v1/search", "Bearer sesame-1", {**none, "vector": [1.0, 0.5], "beam": 2, "strict": True}),
-        ("/v1/search:batch", "Bearer sesame-1", {**none, "queries": ["oak"], "filter": {"year": 1}}),
-    ]
-
-
 REFUSALS = {
     "its own": (b'{"error": {"code": "overloaded", "message": "full"}}', "overloaded", "full"),
-    "Serve's": (b"Request dropped", "http", "Request dropped"),
     "another server's": (b"[]", "http", r"\[\]"),
-    "one of other types": (b'{"error": {"code": 3, "message": []}}', "http", '"code": 3'),
 }
 
 
@@ -94,8 +78,8 @@ def test_refusals(server, client, said, code, message):
     assert (caught.value.status, caught.value.code, caught.value.headers) == (503, code, {"Retry-After": "1"})
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("place", ["http://127.0.0.1:{}/elsewhere", "//[", None])
+@pytest.mark.parametrize("status", [301, 308])
+@pytest.mark.parametrize("place", ["http://127.0.0.1:{}/elsewhere", None])
 def test_an_answer_that_points_elsewhere_is_not_followed(server, client, status, place):
     place = place and place.format(server.server_port)
     server.answer = (status, {} if place is None else {"Location": place}, b"<html>moved</html>")
@@ -131,14 +115,8 @@ RESULT = {"id": "d1", "score": 0.5, "leaf": 3, "title": "", "text": "", "fields"
 
 MISFITS = {
     "a proxy's page": (b"<html>Sign in</html>", r"/v1/search: the answer is not JSON: '<html>Sign in</html>'"),
-    "nothing": (b"", "/v1/search: the answer is not JSON: ''"),
-    "bytes": (b"\xff\xfe{", "/v1/search: the answer is not JSON"),
     "JSON of another kind": (b"[]", r"/v1/search: the answer: got \[\]"),
     "an older server's": (json.dumps({**FULL, "version": None}).encode(), "/v1/search: version: got None"),
-    "without a key": (
-        json.dumps({**ANSWERED, "mode": "dense", "ms": {}}).encode(),
-        "/v1/search: model: missing .*another version",
-    ),
     "a newer server's": (json.dumps({**FULL, "cost": 3}).encode(), "/v1/search: cost: got 3: Extra"),
     "of another type inside": (
         json.dumps({**FULL, "results": [RESULT, {**RESULT, "score": "high"}]}).encode(),
@@ -155,12 +133,6 @@ def test_an_answer_of_other_types(server, client, said, message):
         client.search("oak")
     assert (caught.value.status, caught.value.code) == (200, "misfit")
     assert len(str(caught.value)) < 400
-
-
-def test_an_answer_that_is_cut_off(server, client):
-    server.answer = (200, {"Content-Length": "900"}, b'{"results": [')
-    with pytest.raises(ApiError, match=r"/v1/search: .*received 13 bytes, expected 900"):
-        client.search("oak")
 
 
 def test_numbers_of_other_types(server, client):
@@ -202,13 +174,8 @@ ENDLESS = {}
 ENDLESS["not"] = ENDLESS
 VALUES = {
     "an infinite number": ({"price": {"lt": math.inf}}, r"filter.price.lt: got inf; allowed: text, finite numbers, "),
-    "no number": ({"and": [{"a": 1}, {"price": np.float32("nan")}]}, r"filter.and\[1\].price: got .*nan"),
     "no number in an array": ({"price": {"in": np.array([0, np.nan])}}, r"filter.price.in\[1\]: got nan"),
     "a number beyond floats": ({"price": 10**400}, "filter.price: got 1000"),
-    "one that Python does not write": ({"price": -(10**5000)}, "filter.price: got what is too large"),
-    "a set": ({"year": {"in": {1}}}, r"filter.year.in: got \{1\}"),
-    "bytes": ({"lang": b"en"}, "filter.lang: got b'en'"),
-    "a date": ({"year": np.datetime64("2021-01-01")}, r"filter.year: got .*2021-01-01"),
     "a key that is no text": ({"not": {2021: True}}, r"filter.not: got \{2021: True\}"),
     "itself": (ENDLESS, r"filter(\.not)*.*: got "),
 }
@@ -225,28 +192,15 @@ def test_filters_that_are_no_json(server, client, where, said):
 
 MISTAKES = {
     "text for a batch": (lambda client: client.search_batch("oak"), "questions: got text; allowed: a list of texts"),
-    "bytes for a batch": (lambda client: client.search_batch(b"oak"), "questions: got text"),
     "no questions": (lambda client: client.search_batch([]), "questions: got none; allowed: at least one"),
-    "an empty array": (lambda client: client.search_batch(np.zeros((0, 3))), "questions: got none"),
     "both kinds": (lambda client: client.search_batch(["oak", [1, 2]]), "questions: got texts and vectors"),
-    "an empty vector": (
-        lambda client: client.search([]),
-        r"question: got \[\]; allowed: a text, or a list of finite numbers",
-    ),
-    "an empty vector among others": (lambda client: client.search_batch([[1], []]), r"question: got \[\]"),
     "texts for one question": (lambda client: client.search(["oak", "elm"]), r"question: got \['oak', 'elm'\]"),
-    "digits": (lambda client: client.search(["1", "2"]), r"question: got \['1', '2'\]"),
     "bytes": (lambda client: client.search(b"oak"), "question: got b'oak'"),
-    "vectors for one question": (lambda client: client.route(np.eye(2)), "question: got array"),
     "nothing": (lambda client: client.search(None), "question: got None"),
-    "a number beyond floats": (lambda client: client.search([1, 10**400]), r"question: got \[1, 1000"),
     "one that Python does not write": (lambda client: client.search([10**5000]), "question: got what is too large"),
     "no number": (lambda client: client.search_batch([[0.5, np.nan]]), r"question: got \[0.5, nan\]"),
-    "an infinite number": (lambda client: client.route(np.array([np.inf])), r"question: got array\(\[inf\]\)"),
-    "rerank": (lambda client: client.search("oak", rerank=b"no"), "rerank: got b'no'; allowed: text, finite"),
     "k as text": (lambda client: client.search("oak", k="5"), "k: got '5'; allowed: a whole number"),
     "k true": (lambda client: client.search("oak", k=True), "k: got True; allowed: a whole number"),
-    "half a beam": (lambda client: client.route("oak", beam=1.5), "beam: got 1.5; allowed: a whole number"),
     "include as text": (lambda client: client.search("oak", include="title"), "include: got text 'title'"),
 }
 
@@ -268,13 +222,6 @@ def test_a_server_that_is_full_is_asked_again(server, pauses):
     assert len(server.asked) == 4
     for waited, least in zip(pauses, (1, 3, 4 * module.PAUSE_SECONDS), strict=True):
         assert least <= waited <= 1.5 * least
-
-
-def test_it_is_asked_so_many_times(server, pauses):
-    server.answer = FULL_UP
-    with pytest.raises(ApiError, match="full"):
-        Client(f"http://127.0.0.1:{server.server_port}", retries=2).search("oak")
-    assert (len(server.asked), len(pauses)) == (3, 2)
 
 
 def test_pauses_double_up_to_the_longest(server, pauses):
@@ -304,11 +251,6 @@ def silent(listener):
     return listener.accept()[0]
 
 
-def closing(listener):
-    """Take a connection and close it."""
-    listener.accept()[0].close()
-
-
 def babbling(listener):
     """Answer what is no HTTP."""
     one, _ = listener.accept()
@@ -317,7 +259,7 @@ def babbling(listener):
     one.close()
 
 
-@pytest.mark.parametrize("server", [silent, closing, babbling], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("server", [silent, babbling], ids=lambda one: one.__name__)
 def test_a_server_that_is_none(server):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         held = []
@@ -345,15 +287,6 @@ def test_a_connection_that_is_cut_is_made_again_and_one_that_is_late_is_not(monk
     assert len(pauses) == 2
 
 
-def test_no_server():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(ApiError, match=r"Connection refused") as caught:
-        Client(f"http://127.0.0.1:{port}", retries=0).index()
-    assert (caught.value.status, caught.value.code) == (0, "unreachable")
-
-
 def test_from_a_coroutine(server):
     url = f"http://127.0.0.1:{server.server_port}"
     server.answer = (200, {}, json.dumps(FULL).encode())
@@ -365,16 +298,11 @@ def test_from_a_coroutine(server):
             with pytest.raises(ValueError, match="questions: got none"):
                 await client.search_batch([])
             server.answer = FULL_UP
-            for ask in (client.search_batch(["oak"], 3), client.route([1, 2], 3)):
-                with pytest.raises(ApiError, match="full"):
-                    await ask
+            with pytest.raises(ApiError, match="full"):
+                await client.route([1, 2], 3)
 
     asyncio.run(main())
     assert sorted(body["k"] for _, _, body in server.asked[:4]) == [1, 2, 3, 4]
-    assert [(path, body["beam"]) for path, _, body in server.asked[4:]] == [
-        ("/v1/search:batch", None),
-        ("/v1/route", 3),
-    ]
 
 
 def test_clients_have_the_same_methods():
@@ -411,37 +339,6 @@ def test_documents(server, client):
         client.documents(5)
     with pytest.raises(ValueError, match=r"limit: got 1\.5"):
         client.documents(limit=1.5)
-
-
-def test_nodes(server, client):
-    node = {"name": "1:3", "parent": "0:0", "leaf": 3, "size": 2, "children": 0, "keywords": ["a"], "documents": ["d"]}
-    body = {"nodes": [node], "total": 1, "levels": 1, "described": 1, "model": "m", "version": 2, "log": 0}
-    server.answer = (200, {}, json.dumps(body).encode())
-    assert client.nodes(range(2, 4)).nodes[0].keywords == ["a"]
-    assert (client.nodes().version, client.nodes(below="1:2", limit=5).total) == (2, 1)
-    assert [path for path, _, _ in server.asked] == [
-        "/v1/nodes?leaf=2&leaf=3",
-        "/v1/nodes?below=0%3A0&limit=100",
-        "/v1/nodes?below=1%3A2&limit=5",
-    ]
-    with pytest.raises(ValueError, match=r"^leaves: got none"):
-        client.nodes([])
-    with pytest.raises(ValueError, match=r"^leaves: got 1\.5"):
-        client.nodes([1.5])
-    with pytest.raises(ValueError, match=r"^below: got 5"):
-        client.nodes(below=5)
-
-
-def test_documents_of_the_other_client(server):
-    body = {"id": "d", "title": "", "text": "x", "passages": None, "fields": {}, "first_leaves": [1], **SEEN}
-    server.answer = (200, {}, json.dumps(body).encode())
-
-    async def read():
-        async with AsyncClient(f"http://127.0.0.1:{server.server_port}") as other:
-            return await other.document("d", min_log=3)
-
-    assert asyncio.run(read()).text == "x"
-    assert server.asked[-1][0] == "/v1/documents/d?min_log=3"
 
 
 def test_a_write_and_a_search_name_the_model_of_their_vectors(server, client):

@@ -97,16 +97,6 @@ def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
     asyncio.run(main())
 
 
-def test_pings_of_an_idle_replica_score_pairs_that_were_never_asked(scorer):
-    async def main():
-        own = replica()
-        for _ in range(3):
-            await own.ping()
-
-    asyncio.run(main())
-    assert len(set(scorer.pairs)) == 3
-
-
 def test_a_request_that_leaves_is_not_scored(scorer):
     async def main():
         own, scorer.go = replica(), threading.Event()
@@ -122,19 +112,3 @@ def test_a_request_that_leaves_is_not_scored(scorer):
 
     asyncio.run(main())
     assert {query for query, _ in scorer.pairs} == {"a", "c"}
-
-
-def test_a_scorer_that_fails_fails_its_callers_and_the_ping(scorer, monkeypatch):
-    async def main():
-        own = replica()
-        monkeypatch.setattr(own, "_scorer", broken)
-        with pytest.raises(ValueError, match="broken"):
-            await own.score(["a"], ["b"])
-        with pytest.raises(ValueError, match="broken"):
-            await own.ping()
-        await own.check_health()
-
-    def broken(*_):
-        raise ValueError("broken")
-
-    asyncio.run(main())

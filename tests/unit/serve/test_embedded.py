@@ -4,15 +4,12 @@ import asyncio
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import LostError
-from rayhier.spec import InputError
 from rayhier.storage import current, pins
 
 from .conftest import TEXTS
@@ -23,23 +20,6 @@ def embedded(published):
     opened = Embedded(ServeArgs(workdir=str(published)))
     yield opened
     opened.close()
-
-
-def test_it_answers_as_offline_search_does(embedded, published):
-    client, searcher = TestClient(embedded.app()), Snapshot.open(published)
-    for text, expected in zip(TEXTS[::7], searcher.search(TEXTS[::7], 5, 3), strict=True):
-        body = client.post("/v1/search", json={"query": text, "k": 5, "beam": 3}).json()
-        assert [result["id"] for result in body["results"]] == [hit.id for hit in expected.hits]
-        scores = [result["score"] for result in body["results"]]
-        np.testing.assert_allclose(scores, [hit.score for hit in expected.hits], atol=1e-5)
-        assert (body["visited"]["leaves"], body["partial"]) == (expected.leaves, False)
-
-
-def test_one_group_unless_more_are_asked_for(published):
-    for asked, names in ((None, ["shards-0"]), (3, ["shards-0", "shards-1", "shards-2"])):
-        opened = Embedded(ServeArgs(workdir=str(published), shard_groups=asked))
-        assert TestClient(opened.app()).get("/v1/index").json()["groups"] == names
-        opened.close()
 
 
 def test_metrics_are_shown(embedded):
@@ -68,11 +48,6 @@ def test_it_keeps_its_version_until_it_is_closed(published):
     opened.close()
     del opened
     assert before <= {1}
-
-
-def test_limits_below_the_specs_defaults_are_refused(published):
-    with pytest.raises(InputError, match=r"limits.max_k: got 5; allowed: at least 7, the spec's search.k"):
-        Embedded(ServeArgs(workdir=str(published), limits={"max_k": 5}))
 
 
 def test_shards_that_fail_are_lost_until_they_answer(published):

@@ -1,21 +1,14 @@
 """The engine over groups of shards answers as a scan of all rows, written out by hand, does."""
 
 import asyncio
-import threading
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.search import routes
-from rayhier.search.model import Model
+from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.snapshot import Snapshot
-from rayhier.search.stored import Listing, Lookup
-from rayhier.serve.backend import batching
-from rayhier.serve.backend import engine as module
-from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.backend.version import Version, split
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
@@ -68,25 +61,6 @@ def test_answers_by_hand(engine, published, searcher, k, beam):
     assert set(found.ms) == {"queue", "encode", "route", "scan", "total"}
 
 
-def test_vectors_go_unencoded(engine, published, searcher, unit):
-    vectors = unit(np.random.default_rng(1), 9, 32)
-    check_by_hand(asyncio.run(ask(engine, vectors, 5, 3)), published, searcher, vectors, 5, 3)
-
-
-def test_a_group_is_asked_only_for_its_own_leaves(engine, groups):
-    asyncio.run(ask(engine, TEXTS, 3, 1))
-    assert sum(len(scan.leaves_QB) for group in groups for scan in group.works) == N
-    for group in groups:
-        visited = np.concatenate([scan.leaves_QB for scan in group.works])
-        assert ((visited >= group.leaves.start) & (visited < group.leaves.stop)).all()
-
-
-def test_groups_share_every_leaf_once(groups, searcher):
-    begins, ends = [group.leaves.start for group in groups], [group.leaves.stop for group in groups]
-    assert begins == [0, *ends[:-1]] == sorted(set(begins))
-    assert begins[-1] < searcher.model.router.n_leaves <= ends[-1]
-
-
 def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, searcher):
     groups[-1].gone = True
     found = asyncio.run(ask(engine, TEXTS, 200, 1))
@@ -126,15 +100,6 @@ def test_a_question_that_lacks_a_group_visits_no_further_leaves(engine, groups):
         assert answer.leaves[-1] in groups[-1].leaves or len(answer.leaves) > 1
 
 
-def test_a_damaged_shard_is_named(damageable, tmp_path, monkeypatch):
-    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    shard = next((damageable / "index").rglob("data/0.parquet"))
-    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    pinned, _ = Version.newest(str(damageable))
-    with pytest.raises(InputError, match=r"data/0\.parquet: SHA-256"):
-        ShardGroup(pinned, range(3))
-
-
 def test_a_pinned_version_outlives_the_next_one(damageable):
     pinned, manifest = Version.newest(str(damageable))
     path = next((damageable / "index").rglob("v000001.json"))
@@ -161,57 +126,6 @@ def test_more_groups_than_leaves():
         split([1, 1, 1], 4)
 
 
-class Clock:
-    """Time that passes only while something encodes."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def perf_counter(self):
-        return self.now
-
-
-def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
-    clock, both_began = Clock(), threading.Event()
-
-    class Slow(Model):
-        def encode(self, texts):
-            assert both_began.wait(30)
-            clock.now += 0.05
-            return searcher.model.encode(texts)
-
-    async def both():
-        monkeypatch.setattr(module, "perf_counter", clock.perf_counter)
-        monkeypatch.setattr(routes, "time", clock)
-        monkeypatch.setattr(batching, "time", clock)
-        engine = engine_of(searcher, groups)
-        engine.view = replace(engine.view, model=Slow(searcher.model.router, None, searcher.model.spec))
-        searches = [asyncio.create_task(ask(engine, [TEXTS[0]], 3, 2))]
-        while not engine._batches.sizes:  # the first is at work
-            await asyncio.sleep(0)
-        searches.append(asyncio.create_task(ask(engine, [TEXTS[1]], 3, 2)))
-        while not engine._batches.waiting:
-            await asyncio.sleep(0)
-        both_began.set()
-        return await asyncio.gather(*searches)
-
-    first, second = asyncio.run(both())
-    assert (first.ms["encode"], second.ms["encode"]) == (50, 50)
-    assert second.ms["queue"] >= 50
-    for found in (first, second):
-        parts = sum(found.ms[name] for name in ("queue", "encode", "route", "scan"))
-        assert parts == pytest.approx(found.ms["total"])
-
-
-def test_rows_are_those_of_the_visited_leaves_alone(engine, searcher):
-    """Also where other questions were widened, so that a question's row of leaves is padded."""
-    counts = searcher.manifest.counts
-    assert counts[-1] > 0
-    found = asyncio.run(ask(engine, TEXTS, 5, 1, parse({"year": {"gte": 1900 + N // 2}}, {"year": "int"})))
-    assert len({len(answer.leaves) for answer in found.answers}) > 1
-    assert found.rows == [sum(counts[leaf] for leaf in answer.leaves) for answer in found.answers]
-
-
 def test_documents_are_those_of_all_groups(engine, groups, searcher):
     everything, lost = asyncio.run(engine.documents(Listing("", 1_000)))
     assert lost == []
@@ -220,49 +134,6 @@ def test_documents_are_those_of_all_groups(engine, groups, searcher):
     assert {document.id: document.text for document in everything} == {f"d{n}": TEXTS[n] for n in range(N)}
     found, _ = asyncio.run(engine.documents(Lookup(("d3", "none"))))
     assert found == [document for document in everything if document.id == "d3"]
-
-
-def test_documents_of_a_lost_group_are_missing(engine, groups):
-    groups[0].gone = True
-    everything, lost = asyncio.run(engine.documents(Listing("", 1_000)))
-    assert lost == [groups[0].name]
-    assert len(everything) < N
-
-
-def test_parts_of_texts_that_nobody_waits_for_are_not_encoded(searcher, groups, monkeypatch):
-    """A request of many long texts is encoded in parts, while it is waited for."""
-    texts, encoder, begun, go_on = (
-        ["oak " * 2_000] * 64,
-        searcher.model.text_encoder,
-        asyncio.Event(),
-        threading.Event(),
-    )
-    plain, tokenised = encoder.tokenise, []
-
-    async def main():
-        loop = asyncio.get_running_loop()
-
-        def tokenise(texts):
-            tokenised.append(len(texts))
-            loop.call_soon_threadsafe(begun.set)
-            assert go_on.wait(30)
-            return plain(texts)
-
-        monkeypatch.setattr(encoder, "tokenise", tokenise)
-        engine = engine_of(searcher, groups)
-        gone = asyncio.create_task(engine.encode(texts))
-        await begun.wait()
-        assert engine.admission._there == [sum(1 + len(text) // 256 for text in texts)]
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        go_on.set()
-        vector_NM, tokens = await engine.encode(["oak"] * 200)
-        whole = [len(ids) for ids in plain(["oak"] * 200)]
-        assert (vector_NM.shape[0], tokens) == (200, sum(whole))
-
-    asyncio.run(main())
-    assert tokenised[0] < 10
-    assert sum(tokenised) == tokenised[0] + 200
 
 
 def test_a_long_text_is_cut_before_it_is_tokenised(searcher):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rayhier.search.stored import Lookup
+from rayhier.search.segment.stored import Lookup
 from rayhier.serve import ingress as ingress_module
 from rayhier.serve import writer as writer_module
 from rayhier.serve.application import check_index
@@ -21,8 +21,6 @@ from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.errors import ApiError
 from rayhier.serve.ingress import Ingress
 from rayhier.serve.writer import WriterReplica
-
-from .conftest import N
 
 LEAVE = 1.0
 """Seconds for which an ingress may answer without the Writer, in these tests."""
@@ -158,40 +156,6 @@ class Silent:
     count = set = observe
 
 
-def test_either_ingress_shows_what_was_answered(cluster):
-    async def main():
-        async with cluster() as now:
-            for number in range(10):
-                told = await now.put(f"n{number}", by=number % 2)
-                assert told.seen.log == number + 1
-                for by in (0, 1):
-                    assert await now.shows(by, f"n{number}") == (True, told.seen)
-            assert now.sizes() == [N + 10] * 2
-            await now.ingresses[1]._writer.delete(["n3", "d7"])
-            assert [(await now.shows(by, "n3"))[0] for by in (0, 1)] == [False, False]
-            assert now.sizes() == [N + 8] * 2
-
-    asyncio.run(main())
-
-
-def test_what_the_writer_refuses_is_refused_by_the_ingress(cluster):
-    async def main():
-        async with cluster() as now:
-            await now.put("a", key="k-1")
-            for work, status, code in (
-                (now.ingresses[1]._writer.delete(["nosuch"]), 404, "no_document"),
-                (now.ingresses[1]._writer.put([{"id": "a", "text": "b"}], "k-1", "other"), 422, "key_reused"),
-                (now.ingresses[1]._writer.put([{"id": "a", "text": ""}]), 422, "invalid"),
-                (now.ingresses[1]._writer.rollback(7), 404, "no_version"),
-            ):
-                with pytest.raises(ApiError) as caught:
-                    await work
-                assert (caught.value.status, caught.value.code) == (status, code)
-            assert await now.put("a", by=1, key="k-1") == await now.put("a", by=0, key="k-1")
-
-    asyncio.run(main())
-
-
 def test_an_ingress_that_does_not_follow_reads_storage(cluster):
     """The change is answered once the ingress may not answer by what it knows any more."""
 
@@ -252,27 +216,6 @@ def test_another_writer_goes_on_and_knows_the_keys(cluster):
             assert time.monotonic() - began > 0.5 * LEAVE  # readers of the Writer before may answer till then
             assert (await now.put("b")).seen.log == 2
             assert [(await now.shows(by, "b"))[0] for by in (0, 1)] == [True, True]
-
-    asyncio.run(main())
-
-
-def test_folds_and_rollbacks_reach_both(cluster):
-    async def main():
-        async with cluster() as now:
-            await now.put("a")
-            writer, _ = now.handle.replica._begun
-            await writer.publisher.fold()
-            told = await now.put("b", by=1)
-            assert told.seen.version == 2
-            for by in (0, 1):
-                assert await now.shows(by, "a") == (True, told.seen)
-            back = await now.ingresses[0]._writer.rollback(1, "r-1")
-            assert (back.seen.version, back.seen.log, back.documents) == (3, 2, N)
-            for by in (0, 1):
-                assert await now.shows(by, "a") == (False, back.seen)
-            assert await now.ingresses[1]._writer.rollback(1, "r-1") == back
-            with pytest.raises(ApiError, match="used with another body"):
-                await now.ingresses[1]._writer.rollback(2, "r-1")
 
     asyncio.run(main())
 

@@ -7,13 +7,11 @@ import pyarrow as pa
 import pytest
 
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.retrieve import Flat, Scan, Words
+from rayhier.search.retrieve import Scan
 from rayhier.serve.backend.groups import Group, ShardRange
 from rayhier.serve.errors import LostError
-from rayhier.serve.metrics import Metrics
 from rayhier.spec.filter import Bound
 
-from .stand_ins import Noting
 from .virtual_time import run
 
 WHERE = Bound("year", "gte", 2019)
@@ -96,52 +94,6 @@ def test_scans_that_differ_are_read_apart(other):
     assert [ranking.ids.tolist() for ranking in answers] == [["d1"], ["d2"], ["d3"]]
 
 
-def test_filters_go_alone():
-    """Also those that are equal."""
-    works, answers = read_at_once(scan_of(1, where=WHERE), scan_of(2, where=WHERE))
-    assert [(numbers_of(work), work.where) for work in works] == [([1], WHERE), ([2], WHERE)]
-    assert [ranking.ids.tolist() for ranking in answers] == [["d1"], ["d2"]]
-
-
-def test_so_many_queries_are_read_together_at_most():
-    works, _ = read_at_once(scan_of(1, 2), scan_of(3), scan_of(4), scan_of(5), together=3)
-    assert [numbers_of(work) for work in works] == [[1, 2, 3], [4, 5]]
-
-
-def test_words_and_levels_wait_for_no_scan():
-    words, level = Words(["oak"], np.zeros((1, 2), np.float32), 5), Flat(None, 3)
-
-    async def main():
-        shards = Shards()
-        group = Group(ShardRange("shards-0", range(3)), shards, at_once=1)
-        asked = [asyncio.create_task(group.read(work)) for work in (scan_of(1), words, words, level)]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        begun = list(shards.works)
-        shards.let_go.set()
-        return begun, await asyncio.gather(*asked)
-
-    begun, answers = run(main())
-    assert len(begun) == 4
-    assert sum(work is words for work in begun) == 2
-    assert answers[1:] == [words, words, level]
-
-
-def test_so_many_calls_are_on_their_way_at_once():
-    async def main():
-        shards = Shards()
-        group = Group(ShardRange("shards-0", range(3)), shards, together=1, at_once=2)
-        asked = [asyncio.create_task(group.read(scan_of(n))) for n in range(5)]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        begun = len(shards.works)
-        shards.let_go.set()
-        await asyncio.gather(*asked)
-        return begun, len(shards.works)
-
-    assert run(main()) == (2, 5)
-
-
 def test_all_whose_scans_are_read_together_learn_that_the_shards_are_lost():
     async def main():
         shards = Shards()
@@ -152,18 +104,3 @@ def test_all_whose_scans_are_read_together_learn_that_the_shards_are_lost():
         return await asyncio.gather(*asked, return_exceptions=True)
 
     assert [type(answer) for answer in run(main())] == [LostError] * 3
-
-
-def test_a_group_answers_where_its_shards_do():
-    shards = Shards()
-    group = Group(ShardRange("shards-7", range(3, 9)), shards)
-    assert (group.name, group.leaves) == ("shards-7", range(3, 9))
-    assert asyncio.run(group.answers())
-    shards.there = False
-    assert not asyncio.run(group.answers())
-
-
-def test_sizes_of_batches_are_noted():
-    noted = Noting()
-    read_at_once(scan_of(1, 2), scan_of(3), metrics=Metrics(noted))
-    assert noted.told == [("rayhier_batch_size", size, {"stage": "scan"}) for size in (1, 3)]

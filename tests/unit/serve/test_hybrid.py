@@ -1,23 +1,19 @@
-"""BM25 and hybrid search over shard groups: what offline search finds, a lost group, and what the API refuses."""
+"""BM25 and hybrid search over shard groups: what offline search finds, and a lost group."""
 
 import asyncio
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
-from rayhier.search.request import NO_WORDS
 from rayhier.search.rerank import Reranker
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.backend.reranker import Reranking
-from rayhier.spec import InputError
 from rayhier.spec.filter import parse
 from rayhier.spec.search import Rerank
 
 from .conftest import TEXTS
-from .stand_ins import INDEX, RULES, Canned, Scores, app_of, ask, engine_of, error, near_groups, ruled
+from .stand_ins import Scores, ask, engine_of, near_groups, ruled
 
 ASKED = [*TEXTS[::9], "oakleaf unheard", "unheard"]
 
@@ -49,19 +45,6 @@ def test_one_group_answers_as_offline_search(worded, mode, year):
     same(given.answers, searcher.search(ASKED, 7, None if mode == "bm25" else 2, filter=year, mode=mode))
     assert not any(given.lost)
     assert [len(answer.hits) for answer in given.answers][-1] == (0 if mode == "bm25" else 7)
-
-
-@pytest.mark.parametrize("groups", [1, 3])
-def test_what_vectors_found_is_known_of_a_hybrid_search(worded, groups):
-    engine, outcomes = engine_of(Snapshot.open(worded), near_groups(worded, groups)), []
-    engine.answered = lambda request, routes, found, view: outcomes.append(found)
-    for mode in ("dense", "hybrid"):
-        asyncio.run(ask(engine, ASKED, 7, 2, mode=mode))
-    dense, hybrid = outcomes
-    np.testing.assert_allclose(hybrid.near.score_QK[:, :7], dense.near.score_QK, atol=1e-6)
-    assert dense.near is dense.ranking
-    asyncio.run(ask(engine, ASKED, 7, mode="bm25"))
-    assert outcomes[-1].near is None
 
 
 def test_words_are_as_rare_in_a_group_as_in_the_whole_index(worded):
@@ -110,64 +93,3 @@ def test_what_is_fused_is_re_ranked(worded):
         same(given.answers, expected)
         assert [answer.calls for answer in given.answers] == [answer.calls for answer in expected]
         assert {answer.calls for answer in expected} == {5}
-
-
-def test_offline_refuses(worded, published):
-    bare = Snapshot.open(published)
-    bare.rules = replace(bare.rules, words=False)
-    with pytest.raises(
-        InputError, match=r"mode: got 'hybrid'; allowed: dense; bm25 and hybrid need index\.words in the spec"
-    ):
-        bare.search(["oak"], mode="hybrid")
-    searcher = Snapshot.open(worded)
-    with pytest.raises(InputError, match="mode: got 'sparse'; allowed: dense, bm25, hybrid"):
-        searcher.search(["oak"], mode="sparse")
-    with pytest.raises(InputError, match="beam: got 3, but mode is bm25"):
-        searcher.search(["oak"], beam=3, mode="bm25")
-
-
-WORDED = ruled(mode="hybrid")
-SHOWN = INDEX.model_copy(update={"modes": ["dense", "bm25", "hybrid"], "mode": "hybrid"})
-REFUSED = {
-    "not built": (
-        RULES,
-        {"query": "oak", "mode": "hybrid"},
-        f"mode: got 'hybrid'; allowed: dense{NO_WORDS}",
-    ),
-    "unknown": (WORDED, {"query": "oak", "mode": "sparse"}, "mode: got 'sparse'; allowed: 'dense', 'bm25' or 'hybrid'"),
-    "a vector": (
-        WORDED,
-        {"vector": [1, 0, 0], "mode": "hybrid"},
-        "mode: got 'hybrid' with a vector, which has no words",
-    ),
-    "a beam": (WORDED, {"query": "oak", "mode": "bm25", "beam": 2}, "beam: got 2, but mode is bm25"),
-}
-
-
-@pytest.mark.parametrize(("rules", "body", "said"), REFUSED.values(), ids=REFUSED)
-def test_refused(rules, body, said):
-    engine = Canned()
-    status, code, message = error(TestClient(app_of(engine, rules=rules)).post("/v1/search", json=body))
-    assert (status, code) == (422, "invalid")
-    assert said in message
-    assert engine.asked == []
-
-
-@pytest.mark.parametrize(
-    ("body", "mode"),
-    [
-        ({"query": "oak"}, "hybrid"),
-        ({"query": "oak", "mode": "dense"}, "dense"),
-        ({"query": "oak", "mode": "bm25"}, "bm25"),
-        ({"vector": [1, 0, 0]}, "dense"),
-    ],
-)
-def test_the_mode_is_the_specs_unless_the_request_has_one(body, mode):
-    engine = Canned()
-    client = TestClient(app_of(engine, index=SHOWN, rules=WORDED))
-    answer = client.post("/v1/search", json=body).json()
-    assert (answer["mode"], engine.modes) == (mode, [mode])
-    many = {"queries" if name == "query" else "vectors": [value] for name, value in body.items() if name != "mode"}
-    batch = client.post("/v1/search:batch", json=many | {k: v for k, v in body.items() if k == "mode"}).json()
-    assert (batch["mode"], engine.modes) == (mode, [mode] * 2)
-    assert client.get("/v1/index").json()["modes"] == ["dense", "bm25", "hybrid"]

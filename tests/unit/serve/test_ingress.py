@@ -4,19 +4,13 @@ import asyncio
 
 import numpy as np
 import pytest
-import torch
-from fastapi.testclient import TestClient
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError
 
 from rayhier.search.retrieve import Flat, Scan
-from rayhier.serve.application import check_index
-from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend import handles as module
-from rayhier.serve.backend.groups import ShardRange
-from rayhier.serve.backend.handles import DeploymentClient, ScorerHandle, ShardHandle
+from rayhier.serve.backend.handles import DeploymentClient, ShardHandle
 from rayhier.serve.errors import ApiError, LostError
-from rayhier.serve.ingress import Ingress
 
 from .virtual_time import run
 
@@ -160,77 +154,6 @@ def test_a_late_group_that_is_alive_has_all_its_time(handle):
     run(main())
 
 
-def test_what_nobody_waits_for_is_cancelled_where_it_is_made(handle):
-    async def main():
-        scores = ScorerHandle(DeploymentClient("reranker", handle, ping_seconds=0.05))
-        handle.score.outcome = handle.hang
-        with pytest.raises(LostError):
-            await scores.score(["a"], ["b"], 0.01)
-        assert handle.score.cancelled == 1
-        asked = asyncio.create_task(scores.score(["a"], ["b"], 60.0))
-        await asyncio.sleep(0.01)
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        assert handle.score.cancelled == 2
-        assert not scores.client.lost
-
-    run(main())
-
-
-@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError, ValueError])
-def test_a_ping_may_fail_in_any_way(handle, error):
-    async def main():
-        group = group_of(handle)
-
-        async def fails():
-            handle.ping.outcome = handle.answer
-            raise error
-
-        handle.read.outcome, handle.ping.outcome = handle.die, fails
-        with pytest.raises(LostError):
-            await group.read(SCAN)
-        handle.read.outcome = handle.answer
-        await group.client._back
-        assert await group.read(SCAN) == []
-
-    run(main())
-
-
-def test_late_with_one_answer_is_not_lost_for_others(handle):
-    async def main():
-        group = group_of(handle, seconds=0.01)
-        handle.read.outcome = handle.hang
-        with pytest.raises(LostError, match="shards-0"):
-            await group.read(SCAN)
-        handle.read.outcome = handle.answer
-        assert await group.read(SCAN) == []
-        await group.client._back
-        assert (group.client.lost, handle.ping.calls) == (False, 1)
-
-    run(main())
-
-
-def test_the_cross_encoder_is_asked_for_as_long_as_a_request_has(handle):
-    async def main():
-        scores = ScorerHandle(DeploymentClient("reranker", handle, ping_seconds=0.05))
-        assert await scores.score(["a"], ["b"], 1.0) == []
-        handle.score.outcome = handle.ping.outcome = handle.hang
-        with pytest.raises(LostError, match="reranker"):
-            await scores.score(["a"], ["b"], 0.01)
-        assert not await scores.answers()
-        await asyncio.sleep(0.1)
-        asked = handle.score.calls
-        with pytest.raises(LostError, match="reranker"):
-            await scores.score(["a"], ["b"], 1.0)
-        assert handle.score.calls == asked
-        handle.score.outcome = handle.ping.outcome = handle.answer
-        await scores.client._back
-        assert await scores.score(["a"], ["b"], 1.0) == []
-
-    run(main())
-
-
 def test_what_a_dying_replica_was_asked_another_answers(handle):
     async def main():
         group = group_of(handle)
@@ -260,17 +183,3 @@ def test_a_full_group_is_not_lost(handle):
         assert await group.read(SCAN) == []
 
     run(main())
-
-
-@pytest.mark.parametrize("told", [None, "bfloat16"])
-def test_what_is_served_says_what_queries_are_encoded_in(damageable, told):
-    path = damageable / "current.json"
-    path.write_text(path.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
-    own = {} if told is None else {"encoder_precision": told}
-    args = ServeArgs(workdir=str(damageable), encoder_threads=torch.get_num_threads(), **own)
-    version, _, leaves = check_index(args)
-    parts = [ShardRange(f"shards-{n}", one) for n, one in enumerate(leaves)]
-    client = TestClient(Ingress(args, version, parts, None, None, *map(Handle, parts)).__serve_build_asgi_app__())
-    index = client.get("/v1/index").json()
-    assert (index["precision"], index["similarity"]) == (told or "float32", "cosine")
-    assert index["limits"] == args.limits.model_dump()

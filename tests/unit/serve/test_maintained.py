@@ -2,10 +2,9 @@
 
 import pytest
 
-from rayhier.index.due import Due
 from rayhier.index.maintain import maintain
 from rayhier.index.verify import verify
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 
@@ -89,31 +88,3 @@ def test_a_fold_places_documents_by_leaves_that_nobody_serves_yet(server, work):
     server.fold()
     assert not lacking(server, {"new": OPEN, "n7": MORE[7]})
     assert verify(root_of(work))
-
-
-def test_maintenance_rests_so_that_changes_are_folded(server, work):
-    grow(server, work)
-    publisher, before = server.writer.publisher, newest(work).version
-    assert publisher._maintenance.may_be_due
-    server.client.portal.call(publisher._maintain)
-    assert publisher._maintenance.may_be_due, "it rests"
-    publisher._maintenance._rests = 0
-    server.client.portal.call(publisher._maintain)
-    assert not publisher._maintenance.may_be_due, "no leaf is due"
-    assert newest(work).version == before
-
-
-def test_leaves_are_tried_in_turn_where_the_first_do_not_pay(server, work, monkeypatch):
-    server.put(*(doc(f"n{n}", text) for n, text in enumerate(MORE)))
-    fold_alone(server)
-    publisher, tried = server.writer.publisher, []
-    maintenance = publisher._maintenance
-    maintenance._skipped, maintenance._unpaid, maintenance.may_be_due = 0, 0, True
-    monkeypatch.setattr("rayhier.serve.backend.maintenance.MAINTAINED", 1)
-    monkeypatch.setattr("rayhier.serve.backend.maintenance.maintain", lambda *given: tried.append(given[4]))
-    while maintenance.may_be_due:
-        maintenance._rests = 0
-        server.client.portal.call(publisher._maintain)
-    due = Due.of(newest(work), current.read(work).spec)
-    assert tried == list(range(len(due.grown) + len(due.shrunk)))
-    assert len(tried) > 1

@@ -1,4 +1,4 @@
-"""What a server notes, by name, tags and value, and how this process shows it to Prometheus."""
+"""What Prometheus reads of a server."""
 
 import math
 
@@ -6,70 +6,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rayhier.serve.metrics import COUNTERS, GAUGES, HISTOGRAMS, NAMES, Metrics, Prometheus
-
-from .stand_ins import Noting
-
-NOTED = {
-    "an answered request": (
-        lambda metrics: metrics.answered("/v1/search", 200, 0.25),
-        [("rayhier_request_seconds", 0.25, {"path": "/v1/search", "status": "200"})],
-    ),
-    "a search": (
-        lambda metrics: metrics.searched({"encode": 5.0, "scan": 20.0}, [3, 40], [[], []], 0),
-        [
-            ("rayhier_stage_seconds", 0.005, {"stage": "encode"}),
-            ("rayhier_stage_seconds", 0.02, {"stage": "scan"}),
-            ("rayhier_visited_documents", 3, {}),
-            ("rayhier_visited_documents", 40, {}),
-        ],
-    ),
-    "a search that lacks groups": (
-        lambda metrics: metrics.searched({}, [], [["shards-0"], ["shards-0", "reranker"]], 0),
-        [
-            ("rayhier_partial", 1, {"group": "shards-0"}),
-            ("rayhier_partial", 1, {"group": "shards-0"}),
-            ("rayhier_partial", 1, {"group": "reranker"}),
-        ],
-    ),
-    "a search that is re-ranked": (
-        lambda metrics: metrics.searched({}, [], [[]], 12),
-        [("rayhier_calls", 12, {})],
-    ),
-    "a batch": (
-        lambda metrics: metrics.batched("encode", 8),
-        [("rayhier_batch_size", 8, {"stage": "encode"})],
-    ),
-    "an audited query": (
-        lambda metrics: metrics.audited(0.9, 0.8, 0.95),
-        [
-            ("rayhier_audited", 1, {}),
-            ("rayhier_recall", 0.9, None),
-            ("rayhier_recall_low", 0.8, None),
-            ("rayhier_recall_high", 0.95, None),
-        ],
-    ),
-    "a skipped query": (lambda metrics: metrics.skipped(), [("rayhier_audits_skipped", 1, {})]),
-    "a version": (lambda metrics: metrics.serves(4), [("rayhier_version", 4, None)]),
-}
-
-
-@pytest.mark.parametrize(("note", "told"), NOTED.values(), ids=NOTED)
-def test_instruments_are_told(note, told):
-    noted = Noting()
-    note(Metrics(noted))
-    assert noted.told == told
-
-
-@pytest.mark.parametrize(("note", "told"), NOTED.values(), ids=NOTED)
-def test_instruments_are_told_of_declared_names_and_tags(note, told):
-    declared = {name: tags for name, (_, _, tags) in HISTOGRAMS.items()} | {
-        name: tags for name, (_, tags) in COUNTERS.items()
-    }
-    noted = Noting()
-    note(Metrics(noted))
-    for name, _, tags in noted.told:
-        assert name in GAUGES if tags is None else tuple(tags) == declared[name]
+from rayhier.serve.metrics import Metrics, Prometheus
 
 
 def shown(prometheus):
@@ -86,8 +23,14 @@ def shown(prometheus):
 def test_prometheus_reads_what_was_noted():
     prometheus = Prometheus()
     metrics = Metrics(prometheus)
-    for note, _ in NOTED.values():
-        note(metrics)
+    metrics.answered("/v1/search", 200, 0.25)
+    metrics.searched({"encode": 5.0, "scan": 20.0}, [3, 40], [[], []], 0)
+    metrics.searched({}, [], [["shards-0"], ["shards-0", "reranker"]], 0)
+    metrics.searched({}, [], [[]], 12)
+    metrics.batched("encode", 8)
+    metrics.audited(0.9, 0.8, 0.95)
+    metrics.skipped()
+    metrics.serves(4)
     samples = shown(prometheus)
     search = ("path", "/v1/search"), ("status", "200")
     assert samples["rayhier_request_seconds_count", *search] == 1
@@ -107,15 +50,3 @@ def test_prometheus_reads_what_was_noted():
 
 def test_what_was_not_measured_is_no_number():
     assert math.isnan(shown(Prometheus())["rayhier_recall",])
-
-
-def test_two_servers_of_a_process_count_apart():
-    first, second = Prometheus(), Prometheus()
-    Metrics(first).serves(4)
-    Metrics(second).serves(5)
-    assert (shown(first)["rayhier_version",], shown(second)["rayhier_version",]) == (4, 5)
-
-
-def test_every_name_is_registered_once():
-    assert [family.name for family in Prometheus().registry.collect()] == list(NAMES)
-    assert len(set(NAMES)) == len(NAMES)

@@ -10,9 +10,8 @@ from fastapi.testclient import TestClient
 import rayhier
 from rayhier.serve.http.page import FILES, FOLDER, PAGE
 from rayhier.serve.http.tokens import Tokens
-from rayhier.serve.metrics import Metrics
 
-from .stand_ins import Canned, Noting, app_of, error
+from .stand_ins import Canned, app_of, error
 
 TOKEN = "sesame-1"
 
@@ -67,20 +66,6 @@ def test_other_methods(client, method, path):
 def test_nothing_else_is_open(client, path):
     assert error(client.get(path))[:2] == (401, "unauthorized")
     assert error(client.get(path, headers={"Authorization": f"Bearer {TOKEN}"}))[:2] == (404, "not_found")
-
-
-def test_below_another_path_it_is_open_too(tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    deep = TestClient(app_of(Canned(), tokens=Tokens(str(tmp_path / "token"))), root_path="/deep")
-    assert deep.get("/deep/").status_code == deep.get("/deep/page/page.css").status_code == 200
-
-
-def test_metrics_count_all_of_it_as_the_page():
-    noted = Noting()
-    client = TestClient(app_of(Canned(), metrics=Metrics(noted)))
-    for path in ("/", "/page/page.css", "/page/nosuch"):
-        client.get(path)
-    assert [tags["path"] for _, tags in noted.tags] == ["/", "/", "other"]
 
 
 def test_every_file_has_a_path_and_packages_carry_it():

@@ -75,23 +75,6 @@ def test_trailers_are_limited_as_heads_are(monkeypatch, piece, refuses):
         assert flood(one, 2_000_000_000, piece * (10_000 // len(piece))) < 2_000_000_000
 
 
-def test_trailers_are_no_headers(port):
-    with connected(port, CHUNKED + b"2\r\nok\r\n0\r\nConnection: close\r\n\r\n") as one:
-        one.shutdown(socket.SHUT_WR)
-        status, _, body = answer(one)
-        assert (status, body) == (200, b"/p 2")
-
-
-def test_blank_lines_keep_no_connection_open(monkeypatch):
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
-    request = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-    with listening(app, http=LimitedProtocol) as number, connected(number, request) as one:
-        assert one.recv(65_536).startswith(b"HTTP/1.1 200")
-        one.sendall(b"\r\n")
-        while one.recv(65_536):
-            pass
-
-
 def test_a_head_that_is_too_long_is_431(port):
     with connected(port, b"GET / HTTP/1.1\r\nX: " + b"x" * HEAD_BYTES) as one:
         assert refused(one) == (431, "head_too_large")
@@ -109,27 +92,6 @@ def test_a_head_that_is_too_long_is_431(port):
 def test_a_whole_head_that_is_too_long_is_431(port, head):
     with connected(port, head) as one:
         assert refused(one) == (431, "head_too_large")
-
-
-def test_a_body_is_no_head(port):
-    body = b"y" * (3 * HEAD_BYTES)
-    head = b"POST /p HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with connected(port, head + body) as one:
-        status, _, said = answer(one)
-        assert (status, said) == (200, b"/p %d" % len(body))
-
-
-def test_every_request_of_a_connection_has_a_head_of_its_own(port):
-    request = b"GET /a HTTP/1.1\r\nHost: h\r\nX: " + b"x" * (HEAD_BYTES // 2) + b"\r\n\r\n"
-    with connected(port) as one, one.makefile("rb") as lines:
-        for _ in range(4):
-            one.sendall(request)
-            assert lines.readline().split()[1] == b"200"
-            size = 0
-            while (line := lines.readline()) != b"\r\n":
-                if line.lower().startswith(b"content-length:"):
-                    size = int(line.split()[1])
-            assert lines.read(size) == b"/a 0"
 
 
 def test_a_head_that_comes_too_slowly_is_408(monkeypatch):
@@ -164,11 +126,6 @@ def test_who_sends_on_and_on_is_cut_off(monkeypatch):
         assert flood(one, 800_000_000) < 800_000_000
 
 
-def test_what_is_no_http_is_400(port):
-    with connected(port, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as one:
-        assert refused(one) == (400, "not_http")
-
-
 @pytest.mark.parametrize(
     "method", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"]
 )
@@ -193,12 +150,6 @@ def test_a_client_that_half_closes_gets_its_answer(port):
         one.shutdown(socket.SHUT_WR)
         status, _, body = answer(one)
         assert (status, body) == (200, b"/p 2")
-
-
-def test_a_client_that_half_closes_within_a_body_has_left(port):
-    with connected(port, b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 20\r\n\r\nok") as one:
-        one.shutdown(socket.SHUT_WR)
-        assert one.recv(10) == b""
 
 
 GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -280,13 +231,6 @@ def test_an_answer_is_sent_once_it_is_read(late, request_):
                 size += len(chunk)
         assert (size < 50_000_000) is late
         assert sent.wait(0 if late else 30) is not late
-
-
-def test_the_log_says_once_who_sends_no_http(port, caplog):
-    for _ in range(20):
-        with connected(port, b"XX\r\n\r\n") as one:
-            assert refused(one) == (400, "not_http")
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 @pytest.mark.parametrize("kind", [b"websocket", b"h2c"])

@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from rayhier.serve.http import ready
 from rayhier.serve.http.ready import Readiness
 
@@ -27,23 +25,3 @@ def test_those_who_ask_together_share_a_search(monkeypatch):
 
     asyncio.run(main())
     assert asked == [0.0, 1.0]
-
-
-def test_one_who_leaves_does_not_end_the_others_search():
-    async def main():
-        leave = asyncio.Event()
-
-        async def unavailable():
-            await leave.wait()
-            return []
-
-        readiness = Readiness(unavailable)
-        first, second = asyncio.create_task(readiness()), asyncio.create_task(readiness())
-        await asyncio.sleep(0)
-        first.cancel()
-        leave.set()
-        assert await second == []
-        with pytest.raises(asyncio.CancelledError):
-            await first
-
-    asyncio.run(main())

@@ -1,11 +1,9 @@
-"""Served re-ranking: through the engine equal to offline, lost without harm, and what the API refuses."""
+"""Served re-ranking: through the engine equal to offline, and lost without harm."""
 
 import asyncio
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER
@@ -14,10 +12,10 @@ from rayhier.serve.backend import reranker as reranking
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.reranker import Reranking
 from rayhier.serve.errors import ApiError, LostError
-from rayhier.spec import InputError
 from rayhier.spec.search import Rerank
 
-from .stand_ins import LIMITS, RULES, Canned, Near, Scores, app_of, ask, engine_of, error, near_groups, ruled
+from .stand_ins import Scores, ask, engine_of, near_groups, ruled
+from .test_admission import Clock
 
 SPECS = [Rerank(type="axn", budget=6, rounds=3), Rerank(type="rnr", budget=5, pool=20), Rerank(type="rnr", pool="all")]
 
@@ -89,16 +87,6 @@ def test_without_the_cross_encoder_answers_are_those_of_the_scan(engine_by):
         assert (answer.hits, answer.calls) == (wanted.hits, None)
 
 
-class Clock:
-    """Time that passes only where a test says so."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch):
     """The clock of admission to re-ranking, and of the loop of `run`."""
@@ -157,28 +145,6 @@ def test_scores_that_are_none_lose_the_cross_encoder(engine_by):
     assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
 
 
-def test_who_leaves_takes_the_calls_along(engine_by):
-    at_work, ended, began = [], [], asyncio.Event()
-
-    async def hangs(queries, items):
-        at_work.append(len(items))
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(len(items))
-
-    async def main():
-        asked = asyncio.create_task(ask(engine_by(SPECS[0], hangs), ["leaf root"], 7, 3, budget=6))
-        await began.wait()
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-
-    asyncio.run(main())
-    assert at_work == ended == [2]
-
-
 def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, clock):
     async def main():
         go, arrived = asyncio.Event(), asyncio.Semaphore(0)
@@ -209,44 +175,6 @@ def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, c
     asyncio.run(main())
 
 
-def seconds_of_calls(engine):
-    """Seconds that a call would wait behind six that wait behind six."""
-    with engine.view.reranking.admission(6), engine.view.reranking.admission(6):
-        return engine.view.reranking.admission.wait
-
-
-def test_requests_that_are_late_teach_how_fast_calls_are_made(engine_by, clock):
-    """All of a burst are late, so that their calls are known to take time."""
-
-    async def main():
-        score, _ = together(9, clock, 10.0)
-        engine = engine_by(SPECS[0], score, seconds=0.05)
-        first = [ask(engine, ["leaf root"] * 8, 7, 3, budget=6) for _ in range(9)]
-        assert {tuple(given.lost[0]) for given in await asyncio.gather(*first)} == {(RERANKER,)}
-        assert seconds_of_calls(engine) > 0
-
-    run(main, clock)
-
-
-def test_a_cross_encoder_that_is_lost_at_once_teaches_nothing_of_speed(engine_by, clock):
-    """Calls that were not made do not tell how fast they are."""
-
-    async def main():
-        at_work = asyncio.Barrier(3)
-
-        async def gone(queries, items):
-            await at_work.wait()
-            clock.now += 1.0
-            raise LostError(RERANKER)
-
-        engine = engine_by(SPECS[0], gone, seconds=60.0)
-        given = await asyncio.gather(*(ask(engine, ["leaf root"], 7, 3, budget=6) for _ in range(3)))
-        assert [answers.lost for answers in given] == [[[RERANKER]]] * 3
-        assert seconds_of_calls(engine) == 0
-
-    run(main, clock)
-
-
 def test_readiness_names_the_cross_encoder(engine_by):
     async def never(*_):
         raise AssertionError
@@ -255,109 +183,3 @@ def test_readiness_names_the_cross_encoder(engine_by):
     assert asyncio.run(engine.unavailable()) == []
     engine.view.reranking._scores.there = False
     assert asyncio.run(engine.unavailable()) == [RERANKER]
-
-
-def test_vectors_and_a_budget_of_nothing_are_not_re_ranked(opened, engine_by):
-    async def never(*_):
-        raise AssertionError
-
-    engine = engine_by(SPECS[0], never)
-    vectors = opened.model.encode(["leaf root"]).numpy
-    assert asyncio.run(ask(engine, vectors, 5, 2)).answers[0].calls is None
-    assert asyncio.run(ask(engine, ["leaf root"], 5, 2)).answers[0].calls is None
-
-
-RERANKS = ruled(rerank={"type": "axn", "budget": 20})
-REFUSED = {
-    "no cross-encoder": (RULES, {"query": "oak", "rerank": True}, "rerank: this index has no cross-encoder"),
-    "a budget without one": (RULES, {"query": "oak", "budget": 5}, "budget: this index has no cross-encoder"),
-    "a vector": (RERANKS, {"vector": [1, 0, 0], "rerank": True}, "rerank: got a vector, which no cross-encoder reads"),
-    "a vector's budget": (RERANKS, {"vector": [1, 0, 0], "budget": 3}, "budget: got a vector, which no"),
-    "above the limit": (RERANKS, {"query": "oak", "budget": 51}, "budget: got 51; allowed: 1 to 50"),
-    "nothing": (RERANKS, {"query": "oak", "budget": 0}, "budget: got 0; allowed: at least 1"),
-    "a beam where all leaves are read": (
-        ruled(rerank={"type": "axn", "budget": 20, "pool": "all"}),
-        {"query": "oak", "beam": 2},
-        "beam: got 2, but search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false",
-    ),
-    "a beam where words are the rule": (
-        ruled(mode="bm25"),
-        {"query": "oak", "beam": 2},
-        "beam: got 2, but mode is bm25, which visits no leaves; allowed: none, or mode dense",
-    ),
-    "both": (RERANKS, {"query": "oak", "budget": 5, "rerank": False}, "budget: got 5 with rerank false"),
-}
-
-
-@pytest.mark.parametrize(("rules", "body", "said"), REFUSED.values(), ids=REFUSED)
-def test_refused(rules, body, said):
-    engine = Canned()
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_budget": 50}), rules=rules))
-    status, code, message = error(client.post("/v1/search", json=body))
-    assert (status, code) == (422, "invalid")
-    assert said in message
-    assert engine.asked == []
-
-
-@pytest.mark.parametrize(("mode", "questions"), [("dense", 2), ("bm25", 1), ("bm25", 3), ("hybrid", 1), ("hybrid", 2)])
-def test_documents_of_a_batch_that_may_be_read_have_a_limit(opened, engine_by, mode, questions):
-    """Refused once the leaves are known, before any is scanned."""
-    spec = SPECS[0]
-    words = {} if mode == "dense" else {"hybrid": {}}
-    rules = ruled(opened.rules, rerank=spec.model_dump(), **words)
-    held = sum(opened.manifest.counts[leaf] for leaf in opened.search(["oak leaf"], 7, 3, budget=0)[0].leaves)
-    rows = sum(opened.manifest.counts)
-    each = {"dense": held, "bm25": rows, "hybrid": held + min(200, rows)}[mode]
-    asked = []
-
-    class Gone:
-        async def read(self, work):
-            asked.append(work)
-            raise LostError("gone")
-
-    def engine(most):
-        groups = [Near(f"shards-{n}", leaves, Gone()) for n, leaves in enumerate((range(4), range(4, 9)))]
-        limits = LIMITS.model_copy(update={"max_pool": most})
-        return engine_of(opened, groups, Reranker(spec, None, base_weight=0.5), None, replace(rules, limits=limits))
-
-    beam = None if mode == "bm25" else 3
-    said = (
-        rf"rerank: got {questions} queries, which may read some of {questions * each} documents together; "
-        rf"allowed: {questions * each - 1}, limits\.max_pool"
-    )
-    with pytest.raises(InputError, match=said):
-        asyncio.run(ask(engine(questions * each - 1), ["oak leaf"] * questions, 7, beam, budget=6, mode=mode))
-    assert asked == []
-    answered = asyncio.run(ask(engine(questions * each), ["oak leaf"] * questions, 7, beam, budget=6, mode=mode))
-    assert not any(answer.hits for answer in answered.answers)
-    assert asked
-
-
-def test_calls_of_a_batch_have_a_limit():
-    engine = Canned()
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_budget": 50, "max_calls": 60}), rules=RERANKS))
-    body = {"queries": ["oak", "elm", "ash"]}
-    assert client.post("/v1/search:batch", json=body).status_code == 200
-    status, code, message = error(client.post("/v1/search:batch", json={**body, "budget": 21}))
-    assert (status, code) == (422, "invalid")
-    assert message == "budget: got 21 for each of 3 queries; allowed: 60 in all"
-    assert client.post("/v1/search", json={"query": "oak", "budget": 50}).status_code == 200
-    assert client.post("/v1/search:batch", json={**body, "rerank": False}).status_code == 200
-    assert len(engine.asked) == 3
-
-
-@pytest.mark.parametrize(
-    ("body", "calls"),
-    [
-        ({"query": "oak"}, 20),
-        ({"query": "oak", "rerank": True}, 20),
-        ({"query": "oak", "budget": 3}, 3),
-        ({"query": "oak", "rerank": False}, 0),
-        ({"vector": [1, 0, 0]}, 0),
-    ],
-)
-def test_budgets_are_the_specs_unless_the_request_has_one(body, calls):
-    engine = Canned()
-    client = TestClient(app_of(engine, rules=RERANKS))
-    assert client.post("/v1/search", json=body).status_code == 200
-    assert engine.budgets == [calls]

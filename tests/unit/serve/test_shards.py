@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import threading
 
 import numpy as np
 import pytest
@@ -10,13 +9,11 @@ import pytest
 from rayhier.index.change import delete
 from rayhier.search.index import open_leaf_map
 from rayhier.search.retrieve import Scan
-from rayhier.search.scan import LeafScan
-from rayhier.search.snapshot import Seen, Snapshot
+from rayhier.search.snapshot import Seen
 from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.spec import InputError
-from rayhier.spec.filter import parse
 from rayhier.storage import pins
 
 from ..storage.in_place import overwrite
@@ -59,19 +56,6 @@ def fail(group, times):
     return left
 
 
-def test_a_ping_searches_every_file(group, monkeypatch):
-    plain, asked = LeafScan.scan, []
-    monkeypatch.setattr(
-        LeafScan, "scan", lambda scan, *given, **named: asked.append(given) or plain(scan, *given, **named)
-    )
-    asyncio.run(group.ping())
-    ((query_QM, leaves_QB, k, _),) = asked
-    assert (query_QM.shape, k) == ((1, 32), 1)
-    shards = group._newest.manifest.shards
-    assert len(shards) > 1
-    assert [any(leaf in shard.leaves for leaf in leaves_QB[0]) for shard in shards] == [True] * len(shards)
-
-
 def test_what_fails_twice_in_a_row_loads_anew(group):
     whole, broken = ids(group), group._newest
     fail(group, 99)
@@ -81,16 +65,6 @@ def test_what_fails_twice_in_a_row_loads_anew(group):
             ids(group)
     assert ids(group) == whole
     assert group._newest is not broken
-
-
-def test_a_success_between_starts_the_count_again(group):
-    broken, left = group._newest, fail(group, 2)  # at once, and again in the thread
-    for _ in range(3):
-        with pytest.raises(RuntimeError, match="a damaged file"):
-            ids(group)
-        ids(group)
-        left[0] = 2
-    assert group._newest is broken
 
 
 def mapped(home):
@@ -109,75 +83,6 @@ def test_a_mapped_file_that_is_overwritten(group, home):
     asyncio.run(group.ping())
     assert ids(group) == whole
     assert path.read_bytes() == good
-
-
-def test_serve_asks_after_the_files_too(group, home):
-    whole, before = ids(group), group._newest
-    asyncio.run(group.check_health())
-    assert group._newest is before
-    overwrite(mapped(home)[-1], b"\xff" * 64)
-    asyncio.run(group.check_health())
-    assert group._newest is not before
-    assert ids(group) == whole
-
-
-def test_a_file_that_was_overwritten_while_nobody_served_it(group, home, published):
-    whole = ids(group)
-    version, leaves = group._version, group._range
-    group._newest.close()
-    del group
-    overwrite(mapped(home)[0], b"\xff" * 64)
-    assert ids(ShardGroup(version, leaves)) == whole
-
-
-def test_small_scans_are_made_at_once_and_others_in_the_thread(group, monkeypatch):
-    plain, threads = Snapshot.read, []
-
-    def read(*given):
-        threads.append(threading.current_thread().name.partition("_")[0])
-        return plain(*given)
-
-    monkeypatch.setattr(Snapshot, "read", read)
-    most = int(group._newest.row_counts[LEAVES].sum()) * QUERY.shape[1]
-    found = []
-    for small, where in ((most, None), (most - 1, None), (most, parse({"year": {"gte": 0}}, {"year": "int"}))):
-        monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)
-        found.append(asyncio.run(group.read(Scan(QUERY, LEAVES, 5, where))))
-    assert threads == ["MainThread", "scan", "scan"]
-    np.testing.assert_array_equal(found[0].score_QK, found[1].score_QK)
-
-
-def test_a_success_in_the_thread_starts_the_count_again(group, monkeypatch):
-    monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", 0)
-    broken, left = group._newest, fail(group, 1)
-    for _ in range(3):
-        with pytest.raises(RuntimeError, match="a damaged file"):
-            ids(group)
-        ids(group)
-        left[0] = 1
-    assert group._newest is broken
-
-
-def test_only_a_group_s_own_rows_make_its_scans_large(home, published, monkeypatch):
-    """Two groups are asked for all leaves: a scan is at once where its own rows are few, whatever the other holds."""
-    version, manifest, ranges = check_index(ServeArgs(workdir=str(published), shard_groups=2))
-    plain, threads = Snapshot.read, []
-
-    def read(*given):
-        threads.append(threading.current_thread().name.partition("_")[0])
-        return plain(*given)
-
-    monkeypatch.setattr(Snapshot, "read", read)
-    every_QB = np.tile(np.arange(len(manifest.counts)), (2, 1))
-    for leaves in ranges:
-        group = ShardGroup(version, leaves)
-        threads.clear()
-        own = 2 * sum(manifest.counts[leaves.start : leaves.stop]) * QUERY.shape[1]
-        assert 0 < own < 2 * sum(manifest.counts) * QUERY.shape[1]
-        for small in (own, own - 1):
-            monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)
-            asyncio.run(group.read(Scan(QUERY, every_QB, 5)))
-        assert threads == ["MainThread", "scan"]
 
 
 def copied(published, tmp_path):
@@ -221,43 +126,6 @@ def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, publish
             await group.read(scan, Seen(manifest.model, 7, 0))
         with pytest.raises(InputError, match="got model fedcba987654; allowed: "):
             await group.read(scan, Seen("fedcba987654", 2, 0))  # of an application that another replaces
-
-    asyncio.run(main())
-
-
-def test_older_versions_are_closed_though_nobody_searches(home, published, tmp_path):
-    version, _, leaves, root = copied(published, tmp_path)
-
-    async def main():
-        group = ShardGroup(version, leaves, 0.0)
-        for number, name in enumerate(("d1", "d2"), 2):
-            delete(root, [name])
-            await group.open(number)
-        await group.check_health()
-        assert set(group._versions) == {3}
-
-    asyncio.run(main())
-
-
-def test_where_version_follows_on_version_few_older_ones_stay_open(home, published, tmp_path, monkeypatch):
-    """Each open version has memory of its own: a server to which documents stream must not open them all."""
-    version, manifest, leaves, root = copied(published, tmp_path)
-    scan = Scan(QUERY, LEAVES, 5)
-
-    async def main():
-        group = ShardGroup(version, leaves, 60.0)
-        for number in range(1, 7):
-            if number > 1:
-                delete(root, [f"d{number}"])
-            await group.read(scan, Seen(manifest.model, number, 0))
-        assert set(group._versions) == set(range(1, 7))  # within seconds a request may read each
-        monkeypatch.setattr("rayhier.serve.backend.shards.SOON", 0.0)
-        delete(root, ["d8"])
-        await group.read(scan, Seen(manifest.model, 7, 0))
-        assert set(group._versions) == {5, 6, 7}
-        answer = await group.read(scan, Seen(manifest.model, 2, 0))  # a slow request opens its version anew
-        assert set(group._versions) == {2, 5, 6, 7}
-        assert len(answer.documents)
 
     asyncio.run(main())
 

@@ -60,13 +60,6 @@ def test_what_was_written_before_a_refusal_is_told(server, tmp_path, capsys):
     assert server.closed == 2
 
 
-def test_what_was_deleted_before_a_refusal_is_told(server, tmp_path, capsys):
-    server.refused = {1}
-    (tmp_path / "ids").write_text("\n".join(f"d{n}" for n in range(1_500)))
-    assert shell.main(["delete", "http://here", "--file", str(tmp_path / "ids")]) == 2
-    assert "1,000 documents before these were deleted" in capsys.readouterr().err
-
-
 def test_nothing_is_sent_of_a_file_with_a_wrong_row(server, tmp_path, capsys):
     assert add(tmp_path, [{"id": "a", "text": "oak"}, {"id": "b", "text": "oak", "year": "late"}]) == 2
     assert "row 2: field of the wrong type" in capsys.readouterr().err

@@ -2,19 +2,18 @@
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rayhier.index import change, vacuum
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve import embedded
 from rayhier.serve.backend.lease import MovedError
 from rayhier.serve.backend.version import Version
-from rayhier.serve.backend.writer import Writer, Writers
+from rayhier.serve.backend.writer import Writers
 from rayhier.spec import InputError
 from rayhier.storage import current, leaf_map, pins
 from rayhier.storage.artifact import Artifact
@@ -24,7 +23,7 @@ from rayhier.storage.writer_lease import Lease
 from ...draws import unit
 from .conftest import INDEX, MODEL, OTHER_INDEX, OTHER_MODEL, TEXTS, N, make_published
 from .stand_ins import ask, engine_of, near_groups
-from .test_writer import OPEN, READ, WRITE, Server, doc
+from .test_writer import OPEN, READ, Server, doc
 
 M = 32
 SHORT = {"limits": {"seconds": 1.0}, "shard_seconds": 0.5, "reranker_seconds": 0.5}
@@ -116,88 +115,6 @@ def test_another_model_takes_the_place_of_the_one_that_is_served(kind, open_serv
     assert not pins.held(old)
     assert pins.held(new)
     assert ids(server.search(TEXTS[3], 10)) == ids(after)
-
-
-def test_answers_and_changes_while_the_model_is_swapped(open_server, work, train_again):
-    nows, stop, answers, written = {MODEL: current.read(work)}, threading.Event(), [], {}
-    server = open_server(shard_groups=2)
-    server.put(doc("early", f"{OPEN} early"))
-    server.delete("d11")
-
-    def search(number):
-        n = number
-        while not stop.is_set():
-            text = TEXTS[n % N]
-            answers.append((text, server.search(text, 10)))
-            n += 7
-
-    def write(number):
-        n = 0
-        while not stop.is_set():
-            name = f"w{number}-{n}"
-            told = server.put(doc(name, f"{OPEN} {name}"))
-            written[name] = told
-            seen = server.search(f"{OPEN} {name}", 100, min_log=told["log"])
-            assert name in ids(seen)
-            n += 1
-
-    with ThreadPoolExecutor(6) as pool:
-        tasks = [*(pool.submit(search, n) for n in range(4)), *(pool.submit(write, n) for n in range(2))]
-        try:
-            while len(answers) < 20 or len(written) < 5:
-                assert not any(task.done() for task in tasks)
-                stop.wait(0.01)
-            nows[OTHER_MODEL] = train_again()
-            look(server)
-            assert server.index()["model"] == OTHER_MODEL
-            enough, more = len(answers) + 20, len(written) + 5
-            while len(answers) < enough or len(written) < more:
-                assert not any(task.done() for task in tasks)
-                stop.wait(0.01)
-        finally:
-            stop.set()
-        for task in tasks:
-            task.result()
-    assert {answer["model"] for _, answer in answers} == {MODEL, OTHER_MODEL}
-    assert {told["model"] for told in written.values()} == {MODEL, OTHER_MODEL}
-    assert not any(answer["partial"] for _, answer in answers)
-    for text, answer in answers[:: max(1, len(answers) // 40)]:
-        assert ids(answer) == replayed(work, nows, text, answer)
-    there = server.all_ids()
-    assert set(there) == {*(f"d{n}" for n in range(N) if n != 11), "early", *written}
-    assert len(there) == len(set(there)) == server.index()["documents"]
-    logs = [told["log"] for told in written.values()]
-    assert len(set(logs)) == len(logs)
-
-
-def test_a_version_that_is_published_during_the_swap_is_not_shown_after_it(open_server, train_again, monkeypatch):
-    server, opening, handing_over = open_server(**SHORT), threading.Event(), threading.Event()
-    server.put(doc("a"))
-    group, take_over = server.embedded._shards[0], Writer.take_over
-    open_group = group.open
-
-    async def opened(number):
-        opening.set()
-        await asyncio.to_thread(handing_over.wait)
-        await open_group(number)
-
-    async def taken_over(writer, before):
-        await take_over(writer, before)
-        handing_over.set()
-
-    monkeypatch.setattr(group, "open", opened)
-    folded = server.client.portal.start_task_soon(server.writer.publisher.fold)
-    assert opening.wait(60)
-    train_again()
-    monkeypatch.setattr(Writer, "take_over", taken_over)
-    look(server)
-    folded.result()
-    assert server.index()["model"] == OTHER_MODEL
-    assert server.put(doc("b"))["log"] == 2
-    assert {"a", "b"} <= set(server.ids(OPEN, 2))
-    old = Artifact.open(server.embedded._served.follower.root.parents[1] / INDEX).root
-    drained(server)
-    assert not pins.held(old)
 
 
 def test_a_key_of_a_change_before_the_swap_changes_nothing_after_it(open_server, work, train_again):
@@ -301,18 +218,6 @@ def test_a_fold_of_the_index_before_does_not_bring_it_back(open_server, work, tr
     assert not pins.held(Artifact.open(work / "index" / INDEX).root)
 
 
-def test_a_fold_does_not_bring_earlier_settings_back(open_server, work, monkeypatch):
-    server, now = open_server(**SHORT), current.read(work)
-    server.put(doc("a"))
-    spec = now.spec.model_copy(update={"search": now.spec.search.model_copy(update={"k": 3})})
-    current.write(work, now.model_copy(update={"spec": spec}))
-    folding_while(server, monkeypatch, lambda: look(server))
-    assert server.index()["k"] == 3
-    drained(server)
-    answer = server.search(OPEN)
-    assert (answer["version"], answer["partial"], ids(answer)[0]) == (2, False, "a")
-
-
 def test_a_rollback_that_waits_for_a_swap_does_not_roll_the_new_index_back(open_server, work, train_again, monkeypatch):
     server = open_server()
     publisher = server.writer.publisher
@@ -324,17 +229,9 @@ def test_a_rollback_that_waits_for_a_swap_does_not_roll_the_new_index_back(open_
 
     monkeypatch.setattr(publisher, "_check_whole", swapped)
     train_again()
-    told = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
-    assert (told.status_code, told.json()["error"]["code"]) == (409, "not_restored")
+    assert server.roll_back(1, 409)["error"]["code"] == "not_restored"
     for index in (INDEX, OTHER_INDEX):
         assert leaf_map.versions(Artifact.open(work / "index" / index).root) == [1]
-
-
-def test_a_damaged_current_json_changes_nothing(open_server, work):
-    server = open_server()
-    (work / current.NAME).write_text("{")
-    look(server)
-    assert server.search(TEXTS[0])["model"] == MODEL
 
 
 def test_queries_of_two_models_share_no_batch(work, train_again):
@@ -416,23 +313,6 @@ def test_a_server_that_does_not_write_moves_to_versions_that_others_publish(open
     assert ids(server.search(TEXTS[3], 10)) == ids(first)
 
 
-def test_a_start_with_a_damaged_log_takes_over_once_the_log_is_mended(open_server, work, train_again):
-    server = open_server()
-    server.put(doc("a"))
-    train_again()
-    look(server)
-    server.close()
-    (damaged,) = (Artifact.open(work / "index" / OTHER_INDEX).root / "log").glob("*.change")
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:-1])
-    again = open_server()
-    assert again.put(doc("b"), status=503)["error"]["code"] == "log_damaged"
-    damaged.write_bytes(whole)
-    again.client.portal.call(again.writer.publisher._go_on)
-    assert again.put(doc("b"))["log"] == 2
-    assert {"a", "b"} <= set(again.all_ids())
-
-
 def test_a_start_that_would_leave_changes_behind_is_refused(open_server, work, train_again):
     server = open_server()
     server.put(doc("a"))
@@ -460,8 +340,7 @@ def test_a_rollback_of_the_index_before_is_not_undone(open_server, work, train_a
         carried = {"change": "carry", "log": 1, "taken": 2}
         root = Artifact.open(work / "index" / OTHER_INDEX).root
         leaf_map.commit(root, lambda now: now.manifest.model_copy(update=carried))
-    told = server.client.post("/v1/versions/rollback", json={"version": 1}, headers=WRITE)
-    assert told.json()["version"] == 2 + is_folded
+    assert server.roll_back(1)["version"] == 2 + is_folded
     look(server)
     shown = server.index()
     assert shown["model"] == MODEL

@@ -9,10 +9,9 @@ from fastapi.testclient import TestClient
 from rayhier.embed.encode import TextEncoder
 from rayhier.index.assign import Assigner
 from rayhier.model.cells import Cells
-from rayhier.model.encoded import Encoded
-from rayhier.search.model import Model
+from rayhier.search.request.model import Model
 from rayhier.search.snapshot import Snapshot
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -94,14 +93,6 @@ def by_hand(encoder, router, text):
     return (tokens @ router.cells.centroid_LM.T).amax(dim=0).argsort(descending=True).tolist()
 
 
-def test_documents_lie_in_the_leaves_of_their_tokens(leaf_map, encoder, model):
-    leaves = {
-        row["doc_id"]: row["leaf"] for shard in leaf_map.manifest.shards for row in leaf_map.read(shard).to_pylist()
-    }
-    assert leaves == {f"d{n}": by_hand(encoder, model.router, text)[0] for n, text in enumerate(TEXTS)}
-    assert len(set(leaves.values())) > 1
-
-
 def test_a_search_visits_the_leaves_of_the_tokens_and_ranks_by_vectors(searcher, encoder, model):
     answers = searcher.search(TEXTS[:9], k=3, beam=2)
     vectors = encoder.encode(TEXTS)
@@ -129,19 +120,3 @@ def test_serving_answers_as_the_searcher(client, searcher):
     body = client.post("/v1/search", json={"query": TEXTS[5], "k": 3, "beam": 2}).json()
     assert body["visited"]["leaves"] == whole.leaves
     assert [hit["id"] for hit in body["results"]] == [hit.id for hit in whole.hits]
-
-
-@pytest.mark.parametrize("path", ["search", "route"])
-def test_serving_refuses_a_bare_vector(client, path):
-    response = client.post(f"/v1/{path}", json={"vector": [0.5, 0.5, 0.5]})
-    assert response.status_code == 422
-    assert "the router reads tokens" in response.json()["error"]["message"]
-
-
-def test_bare_vectors_are_refused_where_texts_are_wanted(model):
-    bare = np.zeros((2, 32), dtype=np.float32)
-    with pytest.raises(InputError, match=r"vector: the router reads tokens, and only vectors are known"):
-        model.route(Encoded.of(bare), 2)
-    documents = pa.table([["a", "b"], ["", ""], ["x", "y"]], schema=schemas.DOCUMENTS)
-    with pytest.raises(InputError, match=r"allowed: documents as texts"):
-        Assigner(model.router, model.spec)(documents, Encoded.of(bare))

@@ -2,19 +2,15 @@
 
 import logging
 import os
-from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from rayhier.serve.app import build
-from rayhier.serve.args import RequestLimits, ServeArgs
+from rayhier.serve.args import ServeArgs
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http import tokens as module
 from rayhier.serve.http.tokens import Tokens, read_token
 from rayhier.spec import InputError
-
-from .stand_ins import Canned, app_of, error
 
 TOKENS = {
     "missing": (None, "cannot be read: No such file"),
@@ -42,11 +38,6 @@ def test_a_token_file_without_a_token(tmp_path, published, content, said):
 def test_a_token_file_that_is_a_folder(tmp_path):
     with pytest.raises(InputError, match=r"token_file: .* cannot be read: Is a directory"):
         read_token(str(tmp_path))
-
-
-def test_a_token_is_read_without_its_newline(tmp_path):
-    (tmp_path / "token").write_text("  sesame-1\r\n")
-    assert read_token(str(tmp_path / "token")) == "sesame-1"
 
 
 @pytest.fixture
@@ -171,47 +162,3 @@ def test_a_token_of_a_file_whose_size_and_times_stay(files, tokens):
     os.utime(files[0], ns=(before.st_atime_ns, before.st_mtime_ns))
     assert files[0].stat().st_size == before.st_size
     assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-2")) == (401, 200)
-
-
-def test_a_file_that_could_not_be_read_is_read_as_soon_as_it_can_be(files, tokens, monkeypatch):
-    """By its mode; root reads every file, so that the failure is made here."""
-    files[0].write_text("sesame-22")
-
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    with monkeypatch.context() as unreadable:
-        unreadable.setattr(Path, "read_bytes", refuse)
-        assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-22")) == (200, 401)
-    assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-22")) == (401, 200)
-
-
-def test_files_are_not_looked_at_for_every_request(files, tokens, monkeypatch):
-    monkeypatch.setattr(module, "AGAIN_SECONDS", 1e9)
-    files[0].write_text("sesame-22")
-    assert opens(tokens, "sesame-1") == 200
-
-
-def test_over_http(files, tokens):
-    client = TestClient(app_of(Canned(), RequestLimits(), tokens))
-    asked = {"json": {"query": "oak"}, "headers": {"Authorization": "Bearer sesame-1"}}
-    assert client.post("/v1/search", **asked).status_code == 200
-    refused = client.put("/v1/documents", **asked)
-    assert error(refused)[:2] == (403, "forbidden")
-    allowed = client.put("/v1/documents", json={}, headers={"Authorization": "Bearer poppy-1"})
-    assert error(allowed)[:2] == (422, "invalid")  # past the token
-    files[0].write_text("sesame-22")
-    assert error(client.post("/v1/search", **asked))[:2] == (401, "unauthorized")
-
-
-@pytest.mark.parametrize(
-    ("token", "mode", "said"), [("a" * 16, 0o600, []), ("a" * 15, 0o600, ["short"]), ("a" * 16, 0o644, ["open"])]
-)
-def test_a_weak_token_or_an_open_file_is_warned_of_once(tmp_path, caplog, token, mode, said):
-    path = tmp_path / "token"
-    path.write_text(token)
-    path.chmod(mode)
-    for _ in range(2):
-        Tokens(str(path))
-    words = {"short": "fewer than 16 characters", "open": "every user of this machine can read"}
-    assert [kind for record in caplog.records for kind, said in words.items() if said in record.message] == said

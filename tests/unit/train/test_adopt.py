@@ -14,8 +14,8 @@ from rayhier.dataset.families import normal
 from rayhier.model import adoption as model_adoption
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoder import ResidualHead
-from rayhier.search.bm25 import Words
-from rayhier.search.fusion_weight import WEIGHTS, best
+from rayhier.search.words.bm25 import Words
+from rayhier.search.words.fusion_weight import WEIGHTS, best
 from rayhier.spec.train import ContrastTraining
 from rayhier.train import adopt
 from rayhier.train.adopt import Searches, at_best, by_folds, decide, folds, is_changed, needs_folds, restore, weights

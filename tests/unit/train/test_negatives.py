@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.search.lists import LeafLists
+from rayhier.search.segment.lists import LeafLists
 from rayhier.train.examples import Examples
 from rayhier.train.pairs import draw, mine
 

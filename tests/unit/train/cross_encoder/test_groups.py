@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.search.bm25 import Words
+from rayhier.search.words.bm25 import Words
 from rayhier.spec.cross_encoder import Groups
 from rayhier.train.cross_encoder.groups import TrainingGroups
 from rayhier.train.cross_encoder.phase import group_loss

@@ -9,7 +9,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.search.lists import LeafLists
+from rayhier.search.segment.lists import LeafLists
 from rayhier.train.ehi import DevMeasure, Snapshot, doublings
 
 from ....draws import unit

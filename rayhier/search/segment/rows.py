@@ -17,8 +17,8 @@ import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Needs, by_name, padded, repeated, take
-from rayhier.search.segment import Segment, leaf_pairs
-from rayhier.search.threads import in_threads
+from rayhier.search.segment.segment import Segment, leaf_pairs
+from rayhier.search.segment.threads import in_threads
 from rayhier.spec.filter import Filter
 
 TOGETHER, KEPT = 8, 400_000

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.search import codecs
+from rayhier.search.segment import codecs
 
 BATCH = 1 << 22
 """About the most pairs of a query and a list whose products are computed before the next queries are begun."""

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from rayhier.arrays import Ints
 from rayhier.dataset.ranking import ID, Needs
 from rayhier.dataset.words import word_hashes
-from rayhier.search.answer import OWN
-from rayhier.search.scan import LeafScan
-from rayhier.search.segment import DOC_ID, INNER, MappedSegment
+from rayhier.search.request.answer import OWN
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.segment.segment import DOC_ID, INNER, Segment
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap, key_of
 
@@ -88,15 +88,8 @@ class StoredDocuments:
         self._leaves = leaves
 
     @cached_property
-    def _segments(self) -> list[MappedSegment]:
-        segments = [segment for segment in self._leaves.segments if isinstance(segment, MappedSegment)]
-        if len(segments) < len(self._leaves.segments):
-            raise TypeError("documents: got rows in memory; allowed: of mapped files")
-        return segments
-
-    @cached_property
     def _sorted(self) -> list["_Sorted"]:
-        return [_Sorted.of(segment, self._leaves.leaves) for segment in self._segments]
+        return [_Sorted.of(segment, self._leaves.leaves) for segment in self._leaves.segments]
 
     def read(self, work: Lookup | Listing) -> pa.Table:
         """Read first rows: columns `id`, `doc_id`, `leaf`, `title`, `text` and the declared fields."""
@@ -107,13 +100,13 @@ class StoredDocuments:
             names, needs = sorted(after)[: work.count], "texts"
         hash_X, wanted = word_hashes(names), pa.array(names, pa.string())
         tables = []
-        for segment in self._segments:
+        for segment in self._leaves.segments:
             row_R = self._first_rows(segment, segment.with_ids(hash_X), wanted)
             if len(row_R):
                 tables.append(_shown(segment, row_R, needs=needs))
         return pa.concat_tables(tables) if tables else pa.table({ID: pa.array([], pa.string())})
 
-    def _first_rows(self, segment: MappedSegment, row_R: Ints, wanted: pa.Array) -> Ints:
+    def _first_rows(self, segment: Segment, row_R: Ints, wanted: pa.Array) -> Ints:
         """Keep the rows [r] whose leaf is among this scan's and whose id is wanted, not only its hash."""
         if not len(row_R):
             return row_R
@@ -127,12 +120,12 @@ class StoredDocuments:
 class _Sorted:
     """First rows of a segment in the order of their ids."""
 
-    segment: MappedSegment
+    segment: Segment
     row_N: Ints
     """Rows [n], 32 bits each."""
 
     @classmethod
-    def of(cls, segment: MappedSegment, leaves: range) -> "_Sorted":
+    def of(cls, segment: Segment, leaves: range) -> "_Sorted":
         first_N = segment.first_rows(leaves)
         order_N = pc.sort_indices(segment.ids().take(pa.array(first_N))).to_numpy()
         return cls(segment, first_N[order_N].astype(np.int32))
@@ -151,7 +144,7 @@ class _Sorted:
                 place = bisect_right(self.row_N, name, lo=place, key=self._id)
 
 
-def _shown(segment: MappedSegment, rows: Ints, *, needs: Needs) -> pa.Table:
+def _shown(segment: Segment, rows: Ints, *, needs: Needs) -> pa.Table:
     """Read the columns of rows [r] of a segment that `needs` names."""
     shown = segment.take(rows, needs=needs)
     return shown if needs == "ids" else shown.append_column(DOC_ID, segment.table[DOC_ID].take(pa.array(rows)))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayhier.arrays import Floats, Ints
-from rayhier.search.request import UNIT_WITHIN, Queries, Rules
+from rayhier.search.request.request import UNIT_WITHIN, Queries, Rules
 from rayhier.spec import InputError
 from rayhier.spec.query import check_text
 from rayhier.storage import columns, files

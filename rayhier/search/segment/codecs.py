@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rayhier.cluster.kmeans import CAST_ROWS
 from rayhier.cluster.library import faiss, ivf_tools
-from rayhier.search.codebook import Codebook
+from rayhier.search.segment.codebook import Codebook
 from rayhier.spec.search import Codec
 
 LIST_AFTER_LIST = 11

@@ -14,10 +14,10 @@ import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Needs, by_name
-from rayhier.search.exact import FlatSearch, flat
-from rayhier.search.level_similarity import FlatQuery, LevelSimilarity, Shortlist, leading
-from rayhier.search.rows import RankedRows, lacks
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.exact import FlatSearch, flat
+from rayhier.search.segment.level_similarity import FlatQuery, LevelSimilarity, Shortlist, leading
+from rayhier.search.segment.rows import RankedRows, lacks
+from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
 from rayhier.storage import cache, columns
@@ -81,14 +81,6 @@ class FlatPart:
         if self.similarity.again == "level" and self.similarity.comparison == "tv":
             return np.asarray(-0.5 * np.abs(again_TX - query_X).sum(axis=1))
         return np.asarray(again_TX @ query_X)
-
-
-def stored_part(
-    similarity: LevelSimilarity, stored_NL: npt.NDArray[Any], vector_NM: npt.NDArray[Any], row_N: Ints
-) -> FlatPart:
-    """Make a searchable part of documents from their leaf probabilities as stored [n, l] and their vectors [n, m]."""
-    again = numbers_again(similarity, vector_NM if similarity.again == "vectors" else stored_NL)
-    return FlatPart(similarity, flat(level_of_all(similarity, stored_NL), similarity.comparison), row_N, again)
 
 
 def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:

@@ -35,7 +35,7 @@ from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap, Shard
 
 if TYPE_CHECKING:
-    from rayhier.search.tail import TailView
+    from rayhier.search.segment.tail import TailView
 
 log = logging.getLogger(__name__)
 K1, B = 1.5, 0.75

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from rayhier.dataset.ranking import ID
 from rayhier.progress import Bar, say
 from rayhier.scores.call_budget import ScorerError
-from rayhier.search.query_files import Chunk, Refused, Source
-from rayhier.search.request import Request, Rules
+from rayhier.search.batch.query_files import Chunk, Refused, Source
+from rayhier.search.request.request import Request, Rules
 from rayhier.search.retrieve import Found
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError

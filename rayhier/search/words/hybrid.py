@@ -15,15 +15,15 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, compact, joined
-from rayhier.search.postings import PostingLists, Postings
-from rayhier.search.rows import RankedRows, in_leaves, lacks
-from rayhier.search.scan import LeafScan
+from rayhier.search.segment.rows import RankedRows, in_leaves, lacks
+from rayhier.search.segment.scan import LeafScan
+from rayhier.search.words.postings import PostingLists, Postings
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import HybridSpec
 from rayhier.storage.leaf_map import LeafMap
 
 if TYPE_CHECKING:
-    from rayhier.search.tail import TailView
+    from rayhier.search.segment.tail import TailView
 
 RANKS = 60
 """Constant c in the scores 1 / (c + rank) of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""

@@ -20,7 +20,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.revise import in_use
 from rayhier.model.router import WEIGHTS, Router, route_all
-from rayhier.search.codebook import CENTROIDS, FORMAT, Codebook
+from rayhier.search.segment.codebook import CENTROIDS, FORMAT, Codebook
 from rayhier.storage import cache, files
 
 FEWEST = 39 * CENTROIDS

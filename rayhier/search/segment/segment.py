@@ -1,4 +1,4 @@
-"""Segments: rows of a leaf map that are scanned together, as inverted lists and a table, in memory or in mapped files.
+"""Segments: rows of a leaf map that are scanned together, as inverted lists and a table in mapped files.
 
 A mapped segment is a shard of a leaf map in the form that a search needs: faiss lists and rows in local files. These
 are made once from the shard's verified bytes, and cached by its checksum, the codec and the rows that later versions
@@ -13,7 +13,6 @@ import mmap
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,15 +23,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from rayhier.arrays import Bools, Floats, Ints
+from rayhier.arrays import Bools, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import ID, Needs
 from rayhier.dataset.words import word_hashes
-from rayhier.search import codecs
-from rayhier.search.codebook import Codebook
-from rayhier.search.filter import matching
-from rayhier.search.lists import FileLists
+from rayhier.search.segment import codecs
+from rayhier.search.segment.codebook import Codebook
+from rayhier.search.segment.filter import matching
+from rayhier.search.segment.lists import FileLists
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import Codec
 from rayhier.storage import cache, columns
@@ -48,111 +47,13 @@ INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
 
 
-@dataclass(frozen=True)
-class MemorySegment:
-    """A segment in memory: vectors [n, m] in uncompressed lists, and a table of the columns that results show."""
-
-    lists: FileLists
-    vector_NM: Floats
-    table: pa.Table
-    """Table with column `id` and the other columns that results show, row for row."""
-
-    @classmethod
-    def of(
-        cls,
-        ids: pa.Array,
-        vector_NM: Floats,
-        leaf_N: Ints,
-        leaves: int,
-        copies: Copies | None,
-        fields: pa.Table | None = None,
-    ) -> Self:
-        """Make a segment of n rows from their vectors [n, m], leaves [n], ids of the rows' results [n], and fields.
-
-        `leaves` is the number of leaves; `copies` tell which rows belong to one result, None where every row is one.
-        """
-        lists, table = FileLists.build(vector_NM, leaf_N, leaves, copies), pa.table({ID: ids})
-        if fields is not None:
-            for name in fields.column_names:
-                table = table.append_column(name, fields[name])
-        return cls(lists, vector_NM, table)
-
-    @property
-    def count(self) -> int:
-        return int(self.table.num_rows)
-
-    def mask(self, where: Filter) -> Bools:
-        """Return a mask [n] of the rows: True where a row meets the filter."""
-        return matching(self.table, where)
-
-    def lists_from(self, begin: int) -> FileLists:
-        """Return these lists, whose ids, where they name rows, begin with a number."""
-        self.lists.number_from(begin)
-        return self.lists
-
-    def take(self, rows: Ints, *, needs: Needs = "texts") -> pa.Table:
-        """Return column `id`, and with `texts` the other columns that results show, of some rows.
-
-        ValueError where `needs` is `vectors`: documents' own ids are not in memory.
-        """
-        if needs == "vectors":
-            raise ValueError("needs: got vectors with rows in memory; allowed: ids or texts, or a mapped segment")
-        return (self.table.select([ID]) if needs == "ids" else self.table).take(pa.array(rows))
-
-    @property
-    def holds_passages(self) -> bool:
-        """True where several rows may belong to one result."""
-        return self.lists.copies is not None
-
-    def ids(self) -> pa.ChunkedArray:
-        """Return the ids of all rows' results."""
-        return self.table[ID]
-
-    @cached_property
-    def matrix(self) -> torch.Tensor:
-        """Vectors [n, m] of all rows."""
-        return torch.from_numpy(self.vector_NM)
-
-    def vectors(self, rows: Ints) -> torch.Tensor:
-        """Return the vectors [n, m] of some rows."""
-        return torch.from_numpy(self.vector_NM[rows])
-
-    def warm(self) -> None:
-        """Do nothing: the vectors are in memory."""
-
-    def read_ahead(self, rows: Ints) -> None:
-        """Do nothing: the vectors are in memory."""
-
-    def intact(self) -> bool:
-        """Return True: no other program writes this program's memory."""
-        return True
-
-
-def read_segment(
-    leaf_map: LeafMap, shards: Sequence[Shard], fields: Sequence[str] = ()
-) -> tuple[MemorySegment, pa.Table]:
-    """Read shards into memory as a segment, without texts, and with only the named ones of the declared fields.
-
-    Returns the segment, and a table of every row's `doc_id`, `id`, `rank` and these fields. InputError where a file is
-    not as the manifest lists it.
-    """
-    table = pa.concat_tables([leaf_map.read(shard, without=("title", "text")) for shard in shards])
-    leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
-    vector_NM, copies = columns.matrix(table["vector"]), copies_of(table, rank_N)
-    ids = table[key_of(table.column_names)].combine_chunks()
-    declared = table.select(fields)
-    segment = MemorySegment.of(ids, vector_NM, leaf_N, len(leaf_map.manifest.counts), copies, declared)
-    named = {"doc_id": table["doc_id"], ID: ids, "rank": table["rank"]}
-    return segment, pa.table({**named, **{name: declared[name] for name in declared.column_names}})
-
-
 _lists: weakref.WeakValueDictionary[tuple[object, int | None], FileLists] = weakref.WeakValueDictionary()
 """Lists in use, by the files that they were read from, and the number with which ids of lists in memory begin."""
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class MappedSegment:
+class Segment:
     """A segment in a folder of mapped files, which stay on this machine while this object lives."""
 
     lease: Lease
@@ -325,10 +226,6 @@ class MappedSegment:
         """Map the array of this name; None where the segment has none."""
         path = self.folder / f"{name}.npy"
         return np.load(path, mmap_mode="r") if path.exists() else None
-
-
-Segment = MemorySegment | MappedSegment
-"""Rows of a leaf map that are scanned together, in an inverted list for each leaf."""
 
 
 def _write(folder: Path, table: pa.Table, codec: Codec, codebook: Codebook | None) -> None:

@@ -7,9 +7,9 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.model.encoded import Encoded
-from rayhier.search.level_similarity import FlatQuery
-from rayhier.search.model import Model
-from rayhier.search.request import Queries
+from rayhier.search.request.model import Model
+from rayhier.search.request.request import Queries
+from rayhier.search.segment.level_similarity import FlatQuery
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Scans leaves: finds the best documents of each query in the leaves that it visits.
 
-Evaluation scans rows in memory, search and serving scan mapped files, which are opened at the first search.
+Rows are in mapped files, which are opened at the first search.
 
 Shapes: Q queries, M embedding size, B leaves probed (beam), K results, T rows considered.
 """
@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Needs, Ranking
 from rayhier.dataset.words import word_hashes
-from rayhier.search.codebook import Codebook, codebook_of
-from rayhier.search.lists import FileLists, LeafLists
-from rayhier.search.rows import RankedRows, Rows, in_leaves, lacks
-from rayhier.search.segment import MappedSegment, MemorySegment, Segment
+from rayhier.search.segment.codebook import Codebook, codebook_of
+from rayhier.search.segment.lists import FileLists, LeafLists
+from rayhier.search.segment.rows import RankedRows, Rows, in_leaves, lacks
+from rayhier.search.segment.segment import Segment
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import LOSSLESS, Codec, SearchSpec
 from rayhier.storage.leaf_map import LeafMap, Shard
@@ -77,17 +77,12 @@ class LeafScan:
 
         def opened() -> Sequence[Segment]:
             return [
-                MappedSegment.open(leaf_map, shard, used_codec, cache_bytes, codebook)
+                Segment.open(leaf_map, shard, used_codec, cache_bytes, codebook)
                 for shard in manifest.shards
                 if _holds_any(leaf_range, shard)
             ]
 
         return cls(opened, leaf_range, used_codec, listed, codebook)
-
-    @classmethod
-    def memory(cls, segment: MemorySegment) -> Self:
-        """Make a scan of a single segment in memory, which holds every leaf."""
-        return cls(lambda: [segment], range(len(segment.lists.size_L)))
 
     def reads(self, shard: Shard) -> bool:
         """Return True if a shard has rows in this scan's leaves: its segment is then among `segments`."""
@@ -189,10 +184,9 @@ class LeafScan:
         names, rows_of = np.array([*documents[ID].to_pylist(), None], object), defaultdict[str, list[int]](list)
         hash_X = word_hashes(set(names[:-1]))
         for segment, begin in zip(self.segments, self.rows.begin_S.tolist(), strict=False):
-            if isinstance(segment, MappedSegment):
-                row_X = segment.with_ids(hash_X)
-                for name, row in zip(segment.ids().take(pa.array(row_X)).to_pylist(), row_X.tolist(), strict=True):
-                    rows_of[name].append(begin + row)
+            row_X = segment.with_ids(hash_X)
+            for name, row in zip(segment.ids().take(pa.array(row_X)).to_pylist(), row_X.tolist(), strict=True):
+                rows_of[name].append(begin + row)
         found = [[row for name in {*names_K} for row in rows_of.get(name, [])] for names_K in names[row_QK].tolist()]
         row_QT = np.full((len(found), max(map(len, found), default=0)), -1)
         for row_T, rows in zip(row_QT, found, strict=True):

@@ -20,10 +20,10 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.ranking import ID, Needs, Ranking, by_name, once, take
 from rayhier.dataset.words import occurrences, word_hashes
-from rayhier.search.filter import matching
-from rayhier.search.hybrid import Lexical
-from rayhier.search.postings import Weighted
-from rayhier.search.segment import DOC_ID, INNER, VECTOR
+from rayhier.search.segment.filter import matching
+from rayhier.search.segment.segment import DOC_ID, INNER, VECTOR
+from rayhier.search.words.hybrid import Lexical
+from rayhier.search.words.postings import Weighted
 from rayhier.spec.filter import Filter
 from rayhier.storage import columns
 from rayhier.storage.change_log import Change

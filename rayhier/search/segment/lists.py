@@ -23,9 +23,9 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import once, take
-from rayhier.search import codecs, leaf_by_leaf
-from rayhier.search.codebook import Codebook
-from rayhier.search.threads import in_pool, in_threads, single_products, threads_for
+from rayhier.search.segment import codecs, leaf_by_leaf
+from rayhier.search.segment.codebook import Codebook
+from rayhier.search.segment.threads import in_pool, in_threads, single_products, threads_for
 
 FEWEST_A_THREAD, FEWEST_CODED_A_THREAD = 4, 16
 """Fewest queries that each of several threads scans; of codes more, since a thread reads a list once for all of its

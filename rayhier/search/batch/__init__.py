@@ -1,0 +1,1 @@
+"""Searches of many queries, in one process or on Ray."""

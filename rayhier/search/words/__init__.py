@@ -1,0 +1,1 @@
+"""BM25 over an index, and its fusion with vectors."""
