@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from rayhier.corpus import check
-from rayhier.corpus.check import LONGEST_LINE, Entry, Judgement, Rules
+from rayhier.corpus.check import LONGEST_LINE, Entry, Judgement, RowError, Rules
 from rayhier.corpus.rows import Range, Rows, Stream, checked
 from rayhier.spec import InputError
+from rayhier.spec.corpus import Columns, Limits
 from rayhier.storage.listing import Listing, NamedFile
 
 SMALLEST_RANGE = 1 << 20
 MOST_RANGES = 1024
 SKIP = 1 << 20
 LINE_SHOWN = 60
+QRELS = "query id, 0, passage id and grade, split by tabs or blanks"
 
 T = TypeVar("T")
 
@@ -155,3 +157,29 @@ def _skip(readline: Callable[[int], bytes], most: int) -> int:
         if chunk.endswith(b"\n"):
             break
     return skipped
+
+
+def ms_marco(listing: Listing, limits: Limits) -> LinesReader:
+    """Make a reader of MS MARCO's passages in the tab-separated files they were published in."""
+    rules = Rules(limits, Columns(), {})
+
+    def document(row: list[str]) -> Entry:
+        return check.document({"id": row[0], "text": row[1]}, rules)
+
+    def query(row: list[str]) -> Entry:
+        return check.query({"id": row[0], "text": row[1]}, rules)
+
+    return LinesReader(
+        listing,
+        table(2, "id, text", document),
+        table(2, "id, text", query),
+        Format(trec_judgement, f"4 columns: {QRELS}"),
+    )
+
+
+def trec_judgement(line: bytes) -> Judgement:
+    """Parse a line of a TREC qrels file, ignoring its second column; RowError unless the line has four columns."""
+    columns = check.decode(line).split()
+    if len(columns) != 4:
+        raise RowError(check.Reason.WRONG_COLUMNS)
+    return check.judgement(columns[0], columns[2], columns[3])

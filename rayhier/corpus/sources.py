@@ -1,18 +1,29 @@
-"""Choose the reader of the source that a spec names."""
+"""Choose the reader of the source that a spec names; read folders of text files, a document a file."""
 
-from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet, python_docs, text_files
-from rayhier.corpus.rows import RangeReader, Reader, StreamReader
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rayhier.corpus import check, huggingface, ir_datasets, parquet, python_docs
+from rayhier.corpus.check import Entry, Judgement, Reason, RowError, Rules
+from rayhier.corpus.lines import json_lines, ms_marco
+from rayhier.corpus.rows import RangeReader, Reader, Stream, StreamReader, checked
+from rayhier.spec import InputError
 from rayhier.spec.corpus import (
     Beir,
+    Columns,
     CorpusSpec,
     FileCorpus,
     HuggingFace,
     IrDatasets,
+    Limits,
     MsMarco,
     OwnFiles,
     PythonDocs,
     TextFiles,
 )
+from rayhier.storage import listing
+from rayhier.storage.listing import NamedFile
 
 
 def reader(spec: CorpusSpec) -> Reader:
@@ -30,13 +41,14 @@ def ranged(spec: FileCorpus) -> RangeReader:
     """Make the reader of a source of files, which is read range by range; InputError where a file is missing."""
     match spec:
         case Beir():
-            return beir.reader(spec)
+            return json_lines(listing.find(spec), Rules(spec.limits, Columns(id="_id"), spec.fields))
         case OwnFiles(type="jsonl"):
-            return jsonl.reader(spec)
+            rules = Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
+            return json_lines(listing.find(spec), rules)
         case OwnFiles():
             return parquet.reader(spec)
         case MsMarco():
-            return msmarco.reader(spec)
+            return ms_marco(listing.find(spec), spec.limits)
 
 
 def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
@@ -47,4 +59,49 @@ def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
         case HuggingFace():
             return huggingface.reader(spec)
         case TextFiles():
-            return text_files.reader(spec)
+            return TextReader(listing.texts(spec), spec.limits)
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Reader of the files of a folder, which has neither queries nor judgements."""
+
+    files: tuple[NamedFile, ...]
+    limits: Limits
+
+    def documents(self) -> Stream[Entry]:
+        return Stream("documents", checked(self.files, self._document))
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        return iter(())
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:  # noqa: ARG002  as every reader's
+        """Stream no judgements."""
+        return iter(())
+
+    def _document(self, file: NamedFile) -> Entry:
+        if file.path.is_symlink():
+            raise RowError(Reason.LINK)
+        try:
+            with file.path.open("rb") as opened:
+                content = opened.read(check.LONGEST_LINE + 1)
+        except OSError as error:
+            raise InputError(f"corpus.path: {file.path} cannot be read: {error.strerror}") from None
+        title, text = titled(check.decode(content), file.path)
+        if not text:
+            raise RowError(Reason.EMPTY_TEXT)
+        return check.document({"id": file.name, "title": title, "text": text}, Rules(self.limits, Columns(), {}))
+
+
+def titled(text: str, path: Path) -> tuple[str, str]:
+    r"""Divide a file's text into title and rest: a heading of Markdown, or else the file's name stands for the title.
+
+    >>> titled("# Pruning\n\nCut back.", Path("a.md"))
+    ('Pruning', 'Cut back.')
+    >>> titled("Cut back.", Path("apple_trees.txt"))
+    ('apple trees', 'Cut back.')
+    """
+    first, _, rest = text.lstrip().partition("\n")
+    if first.startswith("# ") and rest.strip():
+        return first[2:].strip(), rest.strip()
+    return path.stem.replace("_", " ").replace("-", " "), text.strip()

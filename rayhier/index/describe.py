@@ -1,8 +1,19 @@
-"""Describe each node of an index's tree for people: size, keywords, representative documents."""
+"""Describe each node of an index's tree for people: size, keywords, representative documents.
+
+Keywords set a node apart from all others. A. Kilgarriff, "Simple maths for keywords" (2009):
+(f_node + n) / (f_rest + n), with frequencies per million words.
+
+No word is left out, however rare it is in a leaf. A word's scores depend only on its own counts and on the number of
+all words of each node: words are divided among buckets by a hash, so that only one bucket's counts are in memory.
+
+Shapes: A counts (a word in a leaf or node), L leaves, K nodes, T levels, W words of a bucket.
+"""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.arrays import Ints
+from rayhier.arrays import Floats, Ints
 from rayhier.index.display import DisplayTree
-from rayhier.index.leaf_keywords import COUNTS, counted, keywords
 from rayhier.storage import files, schemas
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
@@ -24,6 +34,20 @@ WORDS, BEST = "words", "best"
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
 ROWS_A_BUCKET = 50_000
 """Number of rows, about, whose words make one bucket; the word counts of a bucket must fit in memory."""
+BETWEEN = r"[^\pL\pN]+"
+"""Pattern (RE2) of the characters between two words."""
+SHORTEST, LONGEST = 2, 40
+"""Least (SHORTEST) and most (LONGEST) characters of a word that is counted."""
+FEWEST = 3
+"""Least number of times that a keyword occurs in all documents; 1 in a corpus of at most FEW words."""
+FEW = 10_000
+SMOOTHING = 100.0
+"""Number n of Kilgarriff's formula: greater values prefer frequent words."""
+COUNTED_ROWS = 5_000
+"""Number of documents whose words are in memory at a time."""
+COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
+"""Columns of word counts: number of times that a word occurs in a leaf; rows of one word and leaf add up."""
+SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.string())])
 
 
 class DescribeShard:
@@ -117,3 +141,84 @@ def _buckets(parts: Sequence[ShardDescription], count: int) -> Iterator[pa.Table
     for bucket in range(count):
         wanted = [("bucket", "==", bucket)]
         yield pa.concat_tables([files.read_table(part.words, COUNTS.names, wanted) for part in parts])
+
+
+def counted(table: pa.Table, buckets: int) -> Iterator[pa.Table]:
+    """Count the words of documents (columns `leaf`, `title`, `text`); yields a table (COUNTS) for each bucket."""
+    for begin in range(0, table.num_rows, COUNTED_ROWS):
+        counts = _count(table.slice(begin, COUNTED_ROWS))
+        word = counts["word"].combine_chunks().dictionary_encode()
+        names = word.dictionary.to_pylist()
+        bucket_W = np.array([zlib.crc32(name.encode()) % buckets for name in names], np.int32)
+        bucket_A = bucket_W[word.indices.to_numpy()]
+        order = np.argsort(bucket_A, kind="stable")
+        columns = [bucket_A, counts["leaf"], counts["word"], counts["count_all"]]
+        sorted_counts = pa.table(columns, schema=COUNTS).take(pa.array(order))
+        for first, last in pairwise(np.searchsorted(bucket_A[order], np.arange(buckets + 1)).tolist()):
+            if first < last:
+                yield sorted_counts.slice(first, last - first)
+
+
+def _count(table: pa.Table) -> pa.Table:
+    """Columns `leaf`, `word` and `count_all` [a]: the number of times that a word occurs in a leaf."""
+    texts = pc.binary_join_element_wise(table["title"], table["text"], " ").combine_chunks()
+    split = pc.split_pattern_regex(pc.utf8_lower(texts), BETWEEN)
+    words, row = pc.list_flatten(split), pc.list_parent_indices(split)
+    length = pc.utf8_length(words)
+    is_word = pc.and_(pc.greater_equal(length, SHORTEST), pc.less_equal(length, LONGEST))
+    pairs = pa.table({"leaf": table["leaf"].combine_chunks().take(row.filter(is_word)), "word": words.filter(is_word)})
+    return pairs.group_by(["leaf", "word"]).aggregate([([], "count_all")])
+
+
+def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints], most: int) -> list[list[list[str]]]:
+    """Find at most `most` keywords of each node, level by level: highest score first, ties by word.
+
+    `buckets` hold all counts of their words, in columns COUNTS; `path_LT` are the nodes above each leaf, and `totals`,
+    for each level, the numbers [k] of all words of its nodes.
+    """
+    best = [SCORED.empty_table() for _ in totals]
+    for table in buckets:
+        word = table["word"].combine_chunks().dictionary_encode()
+        leaf_A, word_A, count_A = table["leaf"].to_numpy(), word.indices.to_numpy(), table["count"].to_numpy()
+        corpus_W = _summed(word_A, count_A, len(word.dictionary))
+        frequent_A = corpus_W[word_A] >= (FEWEST if totals[0].sum() > FEW else 1)
+        leaf_A, word_A, count_A = leaf_A[frequent_A], word_A[frequent_A], count_A[frequent_A]
+        for level, total_K in enumerate(totals):
+            key_A, place_A = np.unique(path_LT[leaf_A, level] << 32 | word_A, return_inverse=True)
+            scored = _scored(key_A, _summed(place_A, count_A, len(key_A)), corpus_W, total_K, word.dictionary)
+            best[level] = _best(pa.concat_tables([best[level], scored]), most)
+    levels = []
+    for table, total_K in zip(best, totals, strict=True):
+        words: list[list[str]] = [[] for _ in total_K]
+        for node, name in zip(table["node"].to_pylist(), table["word"].to_pylist(), strict=True):
+            words[node].append(name)
+        levels.append(words)
+    return levels
+
+
+def _scored(key_A: Ints, count_A: Ints, whole_W: Ints, total_K: Ints, words: pa.Array) -> pa.Table:
+    """Words that are more frequent in a node than elsewhere, in columns SCORED; a key is node << 32 | word."""
+    node_A, word_A = key_A >> 32, key_A & 0xFFFFFFFF
+    score_A = kilgarriff(count_A, total_K[node_A], whole_W[word_A], int(total_K.sum()))
+    is_key = score_A > 1
+    return pa.table([node_A[is_key], score_A[is_key], words.take(pa.array(word_A[is_key]))], schema=SCORED)
+
+
+def _best(scored: pa.Table, most: int) -> pa.Table:
+    ordered = scored.sort_by([("node", "ascending"), ("score", "descending"), ("word", "ascending")])
+    node_A = ordered["node"].to_numpy()
+    return ordered.filter(pa.array(np.arange(len(node_A)) - np.searchsorted(node_A, node_A) < most))
+
+
+def _summed(place_A: Ints, count_A: Ints, places: int) -> Ints:
+    return np.bincount(place_A, weights=count_A, minlength=places).astype(np.int64)
+
+
+def kilgarriff(count_A: Ints, total_A: Ints, whole_A: Ints, every: int) -> Floats:
+    """Score words in nodes: (frequency in the node + n) / (frequency in the rest + n), per million words.
+
+    A word occurs `count_A` times among the node's `total_A` words, and `whole_A` times among all `every` words.
+    """
+    node_A = 1e6 * count_A / np.maximum(total_A, 1)
+    rest_A = 1e6 * (whole_A - count_A) / np.maximum(every - total_A, 1)
+    return np.asarray((node_A + SMOOTHING) / (rest_A + SMOOTHING))

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -20,15 +20,21 @@ from rayhier.spec.corpus import (
     FileCorpus,
     HuggingFace,
     IrDatasets,
+    Limits,
     MsMarco,
+    OwnFiles,
+    Passages,
     PythonDocs,
     TextFiles,
 )
-from rayhier.storage import files, hub_data, judged_queries, listing
-from rayhier.storage.listing import SPLITS
-from rayhier.storage.sample import passages_a_document
+from rayhier.storage import files, hub_data, listing
+from rayhier.storage.listing import SPLITS, Listing
 
 PARQUET = ".parquet"
+BATCH_ROWS = 10_000
+SAMPLE, SAMPLE_BYTES = 1_000, 4 << 20
+"""Most documents of a sample, and most bytes read of a file of lines, or of a parquet file's texts."""
+SAMPLE_ROWS, BUFFER_BYTES = 50, 1 << 20
 PEEKED = 10
 """Number of a file's first rows whose keys are checked before a run begins."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
@@ -132,7 +138,7 @@ def _files(spec: FileCorpus) -> Source:
     }
     training = {name: digest for name, digest in content.items() if name not in test}
     if spec.names_judgements:
-        training["queries of train and dev"] = judged_queries.digest(spec, listed)
+        training["queries of train and dev"] = _judged_queries(spec, listed)
     else:
         training = content
     return Source(
@@ -214,3 +220,129 @@ def scan_lines(path: Path) -> tuple[str, int, int]:
                 blank = not piece.strip()
     rows += not blank
     return hashed.hexdigest(), size, rows
+
+
+def _judged_queries(spec: FileCorpus, listing: Listing) -> str:
+    """Return the SHA-256 of the rows of all queries that train or dev judgements name, in the order of the files.
+
+    Fingerprints cover this hash, not the whole file, so that adding other queries makes no trained artifact anew.
+
+    A row without a readable id counts as named by none. A damaged parquet file ends early: reading it reports that.
+    """
+    named = {name for split in ("train", "dev") for name in _judged_by(spec, listing, split)}
+    hashed = hashlib.sha256()
+    for file in listing.queries if named else ():
+        for name, row in _query_rows(spec, file.path):
+            if name in named:
+                hashed.update(len(row).to_bytes(8, "little") + row)
+    return hashed.hexdigest()
+
+
+def _judged_by(spec: FileCorpus, listing: Listing, split: str) -> Iterator[str]:
+    """Yield the query id of each line of a split's judgements; a header counts as an id that no query has."""
+    file = listing.judgements.get(split)
+    if file is None:
+        return
+    if file.path.suffix == PARQUET:
+        for row in _parquet_rows(file.path, ["query-id"]):
+            yield str(row["query-id"])
+        return
+    blanks = None if isinstance(spec, MsMarco) else "\t"
+    with file.path.open("rb") as opened:
+        for line in opened:
+            text = line.decode("utf-8-sig", "replace").rstrip("\r\n")
+            yield next(iter(text.split(blanks, 1)), "")
+
+
+def _query_rows(spec: FileCorpus, path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield id and content of every query of a file."""
+    columns = spec.row_query_columns
+    if path.suffix == PARQUET and not spec.in_lines:
+        for row in _parquet_rows(path, [columns.id, columns.text]):
+            yield str(row.get(columns.id)), json.dumps(row, sort_keys=True, default=str).encode()
+        return
+    with path.open("rb") as opened:
+        for line in opened:
+            if isinstance(spec, MsMarco):
+                yield line.decode("utf-8-sig", "replace").split("\t", 1)[0], line.strip()
+                continue
+            with suppress(ValueError, RecursionError):
+                row = json.loads(line.decode("utf-8-sig"))
+                if isinstance(row, dict):
+                    yield str(row.get(columns.id)), line.strip()
+
+
+def _parquet_rows(path: Path, names: list[str]) -> Iterator[dict[str, object]]:
+    """Yield rows of a parquet file, of some columns where the file has them, in bounded memory."""
+    with suppress(pa.ArrowException, OSError):
+        file = pq.ParquetFile(path, pre_buffer=False)
+        columns = [name for name in names if name in file.schema_arrow.names]
+        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+            yield from (dict.fromkeys(names) | row for row in batch.to_pylist())
+
+
+def passages_a_document(spec: FileCorpus, passages: Passages, path: Path) -> float:
+    """Estimate the mean number of passages of a document, from the first thousand rows of a file, at most 4 MiB.
+
+    A row without a readable text counts as no passage, because it will be rejected. Returns 1 where no row has a
+    passage.
+    """
+    texts = list(islice(_sample_texts(spec, path), SAMPLE))
+    passage_count = sum(_passages(text, spec.limits, passages) for text in texts if text is not None)
+    return passage_count / len(texts) if passage_count else 1
+
+
+def _passages(text: str, limits: Limits, passages: Passages) -> int:
+    return len(passages.starts(len(text[: limits.text].split())))
+
+
+def _sample_texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
+    """The text of each row; "" where it is missing, None where the row cannot be read."""
+    name = spec.row_columns.text
+    match spec:
+        case OwnFiles(type="parquet"):
+            yield from _of_parquet(path, name)
+        case MsMarco():
+            yield from (_of_table(line) for line in _sample_lines(path))
+        case _:
+            yield from (_of_object(line, name) for line in _sample_lines(path))
+
+
+def _sample_lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as opened:
+        lines = opened.read(SAMPLE_BYTES).split(b"\n")
+        if opened.read(1):
+            lines.pop()
+    yield from filter(bytes.strip, lines)
+
+
+def _of_object(line: bytes, name: str) -> str | None:
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict):
+        return None
+    return _text(row.get(name))
+
+
+def _text(value: object) -> str | None:
+    return "" if value is None else value if isinstance(value, str) else None
+
+
+def _of_table(line: bytes) -> str | None:
+    columns = line.decode("utf-8-sig", "replace").rstrip("\r").split("\t")
+    return columns[1] if len(columns) == 2 else None
+
+
+def _of_parquet(path: Path, name: str) -> Iterator[str | None]:
+    """Texts of a parquet file, read in batches to save memory. Read errors end it: the corpus stage reports them."""
+    size = 0
+    with suppress(pa.ArrowException, OSError):
+        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+        columns = [name] if name in file.schema_arrow.names else []
+        for batch in file.iter_batches(SAMPLE_ROWS, columns=columns):
+            yield from map(_text, batch.to_pydict().get(name, []))
+            size += batch.nbytes
+            if size >= SAMPLE_BYTES:
+                break

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import ray.train
 import torch
+from obstore.fsspec import BufferedFile, FsspecStore
+from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
@@ -27,12 +29,13 @@ from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
 from rayhier.spec.train.common import MOST_DOCUMENTS
-from rayhier.storage import arrow, files
+from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
+from rayhier.storage.remote import CLIENT
 from rayhier.track import Sink, tracked
 from rayhier.train.adopt import FOLD
 from rayhier.train.data import check_differences, count_pairs, has_dev, load_examples, sampled
@@ -105,7 +108,7 @@ def run_workers(
     artifact's fingerprint, the title, and a queue `progress` for the bar.
     """
     progress = Queue(actor_options={"num_cpus": 0})
-    filesystem, path = arrow.filesystem(attempt.scratch / "ray")
+    filesystem, path = arrow_filesystem(attempt.scratch / "ray")
     trainer = TorchTrainer(
         worker,
         train_loop_config={
@@ -310,3 +313,26 @@ def _follow(progress: Queue, bar: Bar, finished: threading.Event) -> None:
         loss = f"loss {row['loss_total']:.4f}  " if "loss_total" in row else ""
         balance = f"  imbalance {row['imbalance']:.2f}" if "imbalance" in row else ""
         bar.reach(int(row["reached"]), f"{row['phase']}: {loss}dev {row['dev']:.4f}{balance}")
+
+
+class _File(BufferedFile):
+    def write(self, data: Any) -> int:
+        """Write data as bytes: pyarrow passes signed bytes, which the store refuses."""
+        return super().write(bytes(data))
+
+
+class _Store(FsspecStore):
+    def _open(self, path: str, mode: Any = "rb", **_options: Any) -> Any:  # type: ignore[override]
+        return _File(self, path, mode)
+
+
+def arrow_filesystem(place: Location) -> tuple[FileSystem | None, str]:
+    """Return a pyarrow file system for a place in a bucket, and the path in it; None and the path for a local place.
+
+    pyarrow's own S3FileSystem finds credentials in another way, and leaves an empty object for every folder.
+    """
+    if isinstance(place, Path):
+        return None, str(place)
+    scheme, _, bucket = place.bucket.partition("://")
+    store = _Store(scheme, client_options=CLIENT)  # type: ignore[call-overload]
+    return PyFileSystem(FSSpecHandler(store)), f"{bucket}/{place.key}"

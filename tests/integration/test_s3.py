@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rayhier import run
-from rayhier.storage import arrow, files
+from rayhier.storage import files
 from rayhier.storage.paths import locate
+from rayhier.train.ray import arrow_filesystem
 
 ONE_SCREEN = 24
 EMPTY = '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>'
@@ -90,7 +91,7 @@ def test_ray_train_keeps_checkpoints_in_a_bucket(s3: str) -> None:
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
     root = locate(s3)
-    fs, path = arrow.filesystem(root / "scratch" / "ray")
+    fs, path = arrow_filesystem(root / "scratch" / "ray")
     DataParallelTrainer(
         train_worker,
         train_loop_config={"root": s3},

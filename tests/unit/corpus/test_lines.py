@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rayhier.corpus import jsonl, lines
+from rayhier.corpus import lines, sources
 from rayhier.corpus.check import Judgement, Reason, Rejection
 from rayhier.spec.corpus import OwnFiles
 from rayhier.storage.listing import NamedFile
@@ -57,7 +57,7 @@ def test_parts_are_numbered_across_files_and_bytes_within(tmp_path, monkeypatch)
     monkeypatch.setattr(lines, "SMALLEST_RANGE", 10)
     for name, size in {"b.jsonl": 15, "a.jsonl": 0, "c.jsonl": 10}.items():
         (tmp_path / name).write_bytes(b"x" * size)
-    found = jsonl.reader(OwnFiles(type="jsonl", documents=str(tmp_path))).ranges()
+    found = sources.ranged(OwnFiles(type="jsonl", documents=str(tmp_path))).ranges()
     assert [(one.part, one.source, one.begin, one.end) for one in found] == [
         (0, "documents/a.jsonl", 0, 0),
         (1, "documents/b.jsonl", 0, 10),

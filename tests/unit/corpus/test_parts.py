@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.corpus import beir, jsonl, lines, parts
+from rayhier.corpus import lines, parts, sources
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.spec.corpus import Beir, Limits, OwnFiles, Passages
 
@@ -27,7 +27,7 @@ def source(tmp_path):
 
 def settle(source, root, **sections):
     spec = Beir(type="beir", path=str(source.parent), **sections)
-    layout, reader = DocumentLayout.of(spec), beir.reader(spec)
+    layout, reader = DocumentLayout.of(spec), sources.ranged(spec)
     spans = reader.ranges()
     for span in spans:
         if parts.finished(span, root) is None:
@@ -53,7 +53,7 @@ def test_the_first_of_each_id_stays_wherever_the_ranges_end(source, tmp_path, mo
 def test_settling_again_after_a_crash_gives_the_same_bytes(source, tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "SMALLEST_RANGE", 60)
     once = settle(source, tmp_path)
-    spans = beir.reader(Beir(type="beir", path=str(source.parent))).ranges()
+    spans = sources.ranged(Beir(type="beir", path=str(source.parent))).ranges()
     assert 1 < len(once.documents) < len(spans)
     sizes = {path: path.stat().st_size for path in (tmp_path / "documents").iterdir()}
     gone = [span for span in spans if parts.finished(span, tmp_path) is None]
@@ -111,7 +111,7 @@ def test_lines_are_counted_file_by_file(tmp_path, monkeypatch, step):
     for name in "ab":
         (folder / f"{name}.jsonl").write_text(f'{{"id": "{name}", "text": "x"}}\n\n{{\n{{"id": "a", "text": "x"}}\n')
     spec = OwnFiles(type="jsonl", documents=str(folder))
-    reader, layout = jsonl.reader(spec), DocumentLayout.of(spec)
+    reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
     spans = reader.ranges()
     for span in spans:
         parts.make(span, reader.documents(span), tmp_path, layout)

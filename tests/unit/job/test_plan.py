@@ -552,7 +552,7 @@ def test_absolute_paths_and_a_relative_spec_are_planned_inside_a_job(
 def test_a_hub_id_is_no_relative_path(
     tiny_spec: Callable[..., Path], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rayhier.storage.hub_model.fetch", lambda model, is_whole, key: tiny_model)
+    monkeypatch.setattr("rayhier.storage.model_folder.fetch", lambda model, is_whole, key: tiny_model)
     before = fingerprints(tiny_spec())
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     assert fingerprints(tiny_spec(), "encoder.model=nobody/nothing") == before

@@ -3,7 +3,7 @@
 import pytest
 from huggingface_hub.utils import filter_repo_objects
 
-from rayhier.storage.hub_model import UNWANTED, WANTED, is_hub_id
+from rayhier.storage.model_folder import UNWANTED, WANTED, is_hub_id
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pyarrow.fs
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.storage import arrow, files, remote
+from rayhier.storage import files, remote
 from rayhier.storage.paths import locate
 from rayhier.storage.remote import Remote
+from rayhier.train.ray import arrow_filesystem
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_a_create_sent_twice_still_succeeds(place, monkeypatch):
 
 
 def test_pyarrow_leaves_no_folders(place):
-    fs, path = arrow.filesystem(place)
+    fs, path = arrow_filesystem(place)
     fs.create_dir(f"{path}/ray/run", recursive=True)
     with fs.open_output_stream(f"{path}/ray/run/state") as opened:
         opened.write(b"state")
@@ -118,7 +119,7 @@ def test_pyarrow_leaves_no_folders(place):
 
 
 def test_pyarrow_takes_local_paths_as_they_are(tmp_path):
-    assert arrow.filesystem(tmp_path) == (None, str(tmp_path))
+    assert arrow_filesystem(tmp_path) == (None, str(tmp_path))
 
 
 # Failures

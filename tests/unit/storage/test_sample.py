@@ -10,7 +10,7 @@ import pytest
 from rayhier.corpus import parts, sources
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.spec.corpus import Limits, MsMarco, OwnFiles, Passages
-from rayhier.storage import sample
+from rayhier.storage import source
 from rayhier.storage.source import describe
 
 PASSAGES = Passages(words=50, stride=40)
@@ -75,10 +75,10 @@ def test_a_sample_of_all_is_exact(tmp_path, texts, kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "msmarco"])
-@pytest.mark.parametrize("limit", ["MOST", "MOST_BYTES"])
+@pytest.mark.parametrize("limit", ["SAMPLE", "SAMPLE_BYTES"])
 def test_the_sample_is_bounded(tmp_path, kind, limit, monkeypatch):
     """What stands behind the sample changes nothing."""
-    monkeypatch.setattr(sample, limit, {"MOST": 60, "MOST_BYTES": 6_000}[limit])
+    monkeypatch.setattr(source, limit, {"SAMPLE": 60, "SAMPLE_BYTES": 6_000}[limit])
     short = ["word " * 30] * 80
     for number, long in enumerate(["oak " * 30, "oak " * 200]):
         folder = tmp_path / str(number)
@@ -88,7 +88,7 @@ def test_the_sample_is_bounded(tmp_path, kind, limit, monkeypatch):
 
 @pytest.mark.parametrize("content", ["{\n[]\n", '{"id": 1, "text": "' + "x " * 4000])
 def test_where_no_text_is_read_a_document_is_a_passage(tmp_path, content, monkeypatch):
-    monkeypatch.setattr(sample, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(source, "SAMPLE_BYTES", 1_000)
     (tmp_path / "a.jsonl").write_text(content)
     found = describe(OwnFiles(type="jsonl", documents=str(tmp_path), passages=PASSAGES))
     assert found.rows == found.documents == max(1, content.count("\n"))

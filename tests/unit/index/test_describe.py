@@ -6,10 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.index import leaf_keywords
-from rayhier.index.describe import KEYWORDS, describe
+from rayhier.index.describe import FEW, FEWEST, KEYWORDS, counted, describe, keywords, kilgarriff
 from rayhier.index.display import DisplayTree
-from rayhier.index.leaf_keywords import counted, keywords, kilgarriff
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -132,14 +130,14 @@ def by_hand(texts, tree, most):
     leaf_N, made = texts
     whole = Counter(word for text in made for word in text.split())
     every, found = sum(whole.values()), []
-    assert every > leaf_keywords.FEW
+    assert every > FEW
     for level, nodes in enumerate(tree.counts):
         node_N = tree.paths()[leaf_N, level]
         for node in range(nodes):
             own = Counter(word for row in np.flatnonzero(node_N == node) for word in made[row].split())
             of = sum(own.values())
             scored = [(score(own[word], of, whole[word] - own[word], every - of), word) for word in own]
-            held = [(-value, word) for value, word in scored if value > 1 and whole[word] >= leaf_keywords.FEWEST]
+            held = [(-value, word) for value, word in scored if value > 1 and whole[word] >= FEWEST]
             found.append([word for _, word in sorted(held)[:most]])
     return found
 
