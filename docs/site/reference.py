@@ -108,11 +108,12 @@ def _groups(sections: Schema, key: str, value: Schema) -> Iterator[list[str]]:
 
 def _title(section: Schema, places: list[tuple[str, str]], shared: Counter[str]) -> str:
     """Heading of a section: its places, and where other sections share them its type, or that of what it stands in."""
-    kind = section["properties"].get("type", {}).get("const", "")
+    kind = section["properties"].get("type", {})
+    kinds = [kind["const"]] if "const" in kind else kind.get("enum", [])
     paths = list(dict.fromkeys(path for path, _ in places))
     title = ", ".join(f"`{path}`" for path in paths)
-    if kind:
-        return f"{title} of type `{kind}`"
+    if kinds:
+        return f"{title} of type {' or '.join(f'`{each}`' for each in kinds)}"
     owners = ", ".join(dict.fromkeys(of for _, of in places))
     return f"{title}, with {owners}" if max(shared[path] for path in paths) > 1 else title
 

@@ -55,7 +55,7 @@ def built(folder: Path, tiny_model: Path, stages: Sequence[str] = (), **more: ob
         **more,
     }
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    make(folder / "spec.yaml", "corpus", "embed", *stages, "train", "index")
+    make(folder / "spec.yaml", "corpus", "embed", *stages, "train", "index", "calibrate")
     return folder / "work"
 
 

@@ -52,7 +52,7 @@ def test_it_trains_indexes_and_measures(ran):
     low, high = map(float, re.findall(r"[+-]\.?\d[.\d]*", printed(notebook, "(trained,)"))[1:])
     assert 0 < low < high
     systems = json.loads((work / "report.json").read_text())["systems"]
-    assert systems["learned_ivf"]["visited"] < 0.1
+    assert systems["learned_ivf"]["visited"] < 0.5
     assert systems["learned_ivf"]["R@100"] > systems["faiss_ivf_same_encoder"]["R@100"]
 
 
