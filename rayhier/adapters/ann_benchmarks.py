@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error.name} is not there; allowed: {where}", name=error.name) from error
 
 
-class Rayhier(RunnerReports, BaseANN):
+class RayhierANN(RunnerReports, BaseANN):
     """Leaves of k-means. OMP_NUM_THREADS=1 limits it to one thread, as Docker does."""
 
     def __init__(self, metric: str, count: int, sections: Mapping[str, Mapping[str, Any]]) -> None:

@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error.name} is not there; allowed: {where}", name=error.name) from error
 
 
-class Rayhier(RunnerReports, BaseStreamingANN):
+class RayhierStreamingANN(RunnerReports, BaseStreamingANN):
     """Leaves of k-means, which split as the index grows."""
 
     def __init__(self, metric: str, count: int, sections: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,12 +1,13 @@
 """An index as Haystack's document store, with its filters, and retrievers by vectors and by words: `rayhier[haystack]`.
 
-RayhierRetriever(RayhierDocumentStore("runs/quickstart")).run("how do I open a zip file")["documents"]
+RayhierTextRetriever(RayhierDocumentStore("runs/quickstart")).run("how do I open a zip file")["documents"]
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from functools import wraps
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -26,7 +27,19 @@ try:
 except ModuleNotFoundError as error:
     raise needs("haystack", error) from error
 
+Given = ParamSpec("Given")
+T = TypeVar("T")
 BOUNDS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+
+
+def _in_thread(method: Callable[Given, T]) -> Callable[Given, Coroutine[Any, Any, T]]:
+    """Make the asynchronous form of a method, which runs in a thread."""
+
+    @wraps(method)
+    async def asynchronous(*args: Given.args, **kwargs: Given.kwargs) -> T:
+        return await asyncio.to_thread(method, *args, **kwargs)
+
+    return asynchronous
 
 
 class RayhierDocumentStore:
@@ -48,7 +61,6 @@ class RayhierDocumentStore:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Open the index that `to_dict` named."""
         deserialize_secrets_inplace(data["init_parameters"], ["token"])
         return default_from_dict(cls, data)
 
@@ -98,32 +110,14 @@ class RayhierDocumentStore:
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
         return sum(1 for _ in self._matching(filters))
 
-    async def count_documents_async(self) -> int:
-        return await asyncio.to_thread(self.count_documents)
-
-    async def filter_documents_async(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        return await asyncio.to_thread(self.filter_documents, filters)
-
-    async def write_documents_async(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
-    ) -> int:
-        return await asyncio.to_thread(self.write_documents, documents, policy)
-
-    async def delete_documents_async(self, document_ids: list[str]) -> None:
-        await asyncio.to_thread(self.delete_documents, document_ids)
-
-    async def delete_all_documents_async(self) -> None:
-        await asyncio.to_thread(self.delete_all_documents)
-
-    async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
-        return await asyncio.to_thread(self.delete_by_filter, filters)
-
-    async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Write metadata over those of the documents that meet a filter, in a thread: see `update_by_filter`."""
-        return await asyncio.to_thread(self.update_by_filter, filters, meta)
-
-    async def count_documents_by_filter_async(self, filters: dict[str, Any]) -> int:
-        return await asyncio.to_thread(self.count_documents_by_filter, filters)
+    count_documents_async = _in_thread(count_documents)
+    filter_documents_async = _in_thread(filter_documents)
+    write_documents_async = _in_thread(write_documents)
+    delete_documents_async = _in_thread(delete_documents)
+    delete_all_documents_async = _in_thread(delete_all_documents)
+    delete_by_filter_async = _in_thread(delete_by_filter)
+    update_by_filter_async = _in_thread(update_by_filter)
+    count_documents_by_filter_async = _in_thread(count_documents_by_filter)
 
     def search(self, queries: Any, k: int, filters: dict[str, Any] | None, **options: Any) -> list[Document]:
         (documents,) = self._store.search(queries, k, self._where(filters), **options)
@@ -188,7 +182,6 @@ class _Component:
     document_store: RayhierDocumentStore
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the component's settings, and its document store's."""
         settings = {name: getattr(self, name) for name in self._names}
         return default_to_dict(self, document_store=self.document_store.to_dict(), **settings)
 
@@ -227,13 +220,12 @@ class RayhierEmbeddingRetriever(_Component):
     def run(
         self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, Any]:
-        """Find the best `top_k` documents of a vector."""
         vectors = np.array([query_embedding], np.float32)
         return {"documents": self.document_store.search(vectors, top_k or self.top_k, filters or self.filters)}
 
 
 @component
-class RayhierRetriever(_Component):
+class RayhierTextRetriever(_Component):
     """Finds documents of a text, by vectors, by words or both, re-ranked where the index has a cross-encoder."""
 
     _names = ("filters", "top_k", "mode", "rerank")
@@ -251,6 +243,5 @@ class RayhierRetriever(_Component):
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> dict[str, Any]:
-        """Find the best `top_k` documents of a text."""
         k, where = top_k or self.top_k, filters or self.filters
         return {"documents": self.document_store.search([query], k, where, mode=self.mode, rerank=self.rerank)}

@@ -1,6 +1,6 @@
 """An index as LlamaIndex's vector store, embedding and retriever: `rayhier[llama-index]`.
 
-RayhierRetriever("runs/quickstart").retrieve("how do I open a zip file")
+RayhierLlamaRetriever("runs/quickstart").retrieve("how do I open a zip file")
 """
 
 from collections.abc import Sequence
@@ -63,14 +63,13 @@ class RayhierEmbedding(BaseEmbedding):
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
 
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._get_text_embeddings([query])[0]
+    _get_query_embedding = _get_text_embedding
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
         return self._get_query_embedding(query)
 
 
-class RayhierVectorStore(BasePydanticVectorStore):
+class RayhierLlamaVectorStore(BasePydanticVectorStore):
     """Nodes of an index: a workdir, a server's address, an `Index` or a `Client`.
 
     Texts are encoded by the index's own encoder; embeddings of nodes are passed over. Nodes come back whole where the
@@ -144,7 +143,7 @@ class RayhierVectorStore(BasePydanticVectorStore):
         return VectorStoreQueryResult(nodes=nodes, similarities=[each.score for each in documents], ids=ids)
 
 
-class RayhierRetriever(BaseRetriever):
+class RayhierLlamaRetriever(BaseRetriever):
     """Finds nodes by vectors, by words or both, and re-ranks them where the index has a cross-encoder."""
 
     def __init__(

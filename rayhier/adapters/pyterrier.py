@@ -1,6 +1,6 @@
 """An index as PyTerrier's retriever, re-ranker and indexer: `rayhier[pyterrier]`.
 
-RayhierRetriever("runs/quickstart").search("how do I open a zip file")
+RayhierTerrierRetriever("runs/quickstart").search("how do I open a zip file")
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
 FOUND = ["docno", "score", "rank", "title", "text"]
 
 
-class RayhierRetriever(pt.Transformer):
+class RayhierTerrierRetriever(pt.Transformer):
     """Finds documents of queries in an index: a workdir, a server's address, an `Index` or a `Client`."""
 
     def __init__(
@@ -39,7 +39,6 @@ class RayhierRetriever(pt.Transformer):
         self._options: dict[str, Any] = {"where": filter, "mode": mode, "rerank": rerank}
 
     def __str__(self) -> str:
-        """Return the name that experiments show."""
         return "rayhier"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -67,7 +66,6 @@ class RayhierReranker(pt.Transformer):
         self._store = store_of(index)
 
     def __str__(self) -> str:
-        """Return the name that experiments show."""
         return "rayhier re-ranker"
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -86,7 +84,9 @@ class RayhierIndexer(pt.Indexer):
     def __init__(self, index: Any) -> None:
         self._index, self._store = index, store_of(index)
 
-    def index(self, iterator: Iterable[Mapping[str, Any]], fields: tuple[str, ...] = ("text",)) -> RayhierRetriever:
+    def index(
+        self, iterator: Iterable[Mapping[str, Any]], fields: tuple[str, ...] = ("text",)
+    ) -> RayhierTerrierRetriever:
         declared = self._store.fields()
         left = iter(iterator)
         while rows := list(islice(left, PAGE)):
@@ -100,7 +100,7 @@ class RayhierIndexer(pt.Indexer):
                 for row in rows
             ]
             self._store.put(documents)
-        return RayhierRetriever(self._index)
+        return RayhierTerrierRetriever(self._index)
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:

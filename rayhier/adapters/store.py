@@ -1,17 +1,17 @@
 """An index as adapters see it: searched, read and written by one interface, opened in this process or served."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
-from typing_extensions import override
 
 from rayhier.arrays import Floats
 from rayhier.python import Index
@@ -64,42 +64,163 @@ def _object(text: Any) -> dict[str, Any] | None:
     return read if isinstance(read, dict) else None
 
 
-class Store(Protocol):
-    """An index that adapters search, read and change. InputError or ApiError where it refuses."""
+@dataclass(frozen=True)
+class Opened:
+    """An index that is opened in this process. Its methods raise InputError."""
+
+    index: Index
 
     def fields(self) -> Mapping[str, FieldType]:
-        """Return the types of the declared fields."""
+        return self.index.spec.corpus.field_types
 
     def search(
         self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
     ) -> list[list[Document]]:
-        """Find the best k documents of each query: texts, or vectors [q, m]; options as in `Index.search`."""
+        answers = self.index.search_batch(queries, k, filter=where, **options)
+        return [[Document(hit.id, hit.title, hit.text, hit.fields, hit.score) for hit in hits] for hits in answers]
 
     def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Write documents (`id`, `title`, `text`, `fields`), which replace those with the same ids."""
+        """Write documents (`id`, `title`, `text`, `fields`) as one version of the index."""
+        names = self.index.spec.corpus.row_columns
+        kept = {"id": names.id, "title": names.title, "text": names.text}
+        rows = [
+            {kept[name]: value for name, value in document.items() if kept.get(name)} | document.get("fields", {})
+            for document in documents
+        ]
+        if rows:
+            self.index.add(rows, upsert=True)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """Delete the documents with some ids; returns the ids that were there."""
+        """Delete documents as one version of the index; returns the ids that were there."""
+        there = [document.id for document in self.get(ids)]
+        if there:
+            self.index.delete(there)
+        return there
 
     def get(self, ids: Sequence[str]) -> list[Document]:
         """Read the documents with some ids, in this order, without those that are not there."""
+        documents = list[Document]()
+        for id_ in dict.fromkeys(ids):
+            with contextlib.suppress(InputError):
+                documents.append(_read(self.index.document(id_)))
+        return documents
 
     def all(self) -> Iterator[Document]:
-        """Read all documents, in the order of ids."""
+        after: str | None = None
+        while page := self.index.documents(after, PAGE):
+            yield from map(_read, page)
+            after = page[-1].id
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Encode n texts by the trained encoder; returns float32 [n, m]."""
+        return self.index.encode(list(texts))
 
     def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        """Score texts for a query by the cross-encoder: their places and scores, best first."""
+        return self.index.rerank(query, texts)
 
     def state(self) -> str:
-        """Name the model and what it searches: changes with either."""
+        """Name the model and what it searches."""
+        return f"{self.index.model}-{self.index.version}"
 
     def __len__(self) -> int:
-        """Return the number of documents."""
+        return len(self.index)
 
 
+@dataclass(frozen=True)
+class Served:
+    """An index that a server serves. Its methods raise ApiError. To write, the client needs the write token."""
+
+    client: Client
+
+    def fields(self) -> Mapping[str, FieldType]:
+        return self.client.index().fields
+
+    def search(
+        self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[list[Document]]:
+        """Find the best k documents of each query, by several requests if the server does not take all at once."""
+        if len(queries) == 1:
+            answers = [self.client.search(queries[0], k, filter=where, **options).results]
+        else:
+            answers = [results for part in self._parts(queries) for results in self._answers(part, k, where, options)]
+        return [
+            [Document(hit.id, hit.title or "", hit.text or "", hit.fields or {}, hit.score) for hit in results]
+            for results in answers
+        ]
+
+    def _answers(self, queries: Any, k: int, where: Mapping[str, Any] | None, options: dict[str, Any]) -> list[Any]:
+        """Return results of each query; ask for half of the queries at a time if all answers are too large."""
+        try:
+            return [answer.results for answer in self.client.search_batch(queries, k, filter=where, **options).answers]
+        except ApiError as error:
+            if error.code != "answer_too_large" or len(queries) == 1:
+                raise
+        half = len(queries) // 2
+        return [each for part in (queries[:half], queries[half:]) for each in self._answers(part, k, where, options)]
+
+    def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Write documents, each thousand (fewer if they are large) as a change of the log.
+
+        If a later change is refused, the ApiError says how many documents are written.
+        """
+        size, begin = PAGE, 0
+        while begin < len(documents):
+            try:
+                self.client.put(documents[begin : begin + size])
+            except ApiError as error:
+                if error.status == 413 and size > 1:
+                    size = max(1, min(size, len(documents) - begin) // 2)
+                    continue
+                if not begin:
+                    raise
+                said = f"the first {begin} documents are written; of those from there on: {error.message}"
+                raise ApiError(error.status, error.code, said) from None
+            begin += size
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Delete documents, each thousand as a change of the log; returns the ids that were there."""
+        there = [document.id for document in self.get(ids)]
+        for begin in range(0, len(there), PAGE):
+            self.client.delete(there[begin : begin + PAGE])
+        return there
+
+    def get(self, ids: Sequence[str]) -> list[Document]:
+        documents = list[Document]()
+        for id_ in dict.fromkeys(ids):
+            try:
+                documents.append(_read(self.client.document(id_)))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+        return documents
+
+    def all(self) -> Iterator[Document]:
+        after: str | None = None
+        while True:
+            page = self.client.documents(after, PAGE)
+            yield from map(_read, page.documents)
+            if (after := page.next) is None:
+                return
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        return np.array([vector for part in self._parts(texts) for vector in self.client.encode(part)], np.float32)
+
+    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+        return self.client.rerank(query, texts)
+
+    def state(self) -> str:
+        index = self.client.index()
+        return f"{index.model}-{index.version}-{index.log}"
+
+    def __len__(self) -> int:
+        return self.client.index().documents
+
+    def _parts(self, queries: Any) -> Iterator[Any]:
+        most = int(self.client.index().limits["max_batch"])
+        return (queries[begin : begin + most] for begin in range(0, len(queries), most))
+
+
+Store = Opened | Served
+"""An index that adapters search, read and change."""
 _SHARED: "WeakValueDictionary[str, Index]" = WeakValueDictionary()
 """Workdir -> the index that was opened for it: every adapter of a workdir sees what another one writes."""
 
@@ -117,186 +238,6 @@ def store_of(index: "str | os.PathLike[str] | Index | Client") -> Store:
     opened = _SHARED.get(place) or Index(index)
     _SHARED[place] = opened
     return Opened(opened)
-
-
-@dataclass(frozen=True)
-class Opened(Store):
-    """An index that is opened in this process."""
-
-    index: Index
-
-    @override
-    def fields(self) -> Mapping[str, FieldType]:
-        return self.index.spec.corpus.field_types
-
-    @override
-    def search(
-        self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
-    ) -> list[list[Document]]:
-        answers = self.index.search_batch(queries, k, filter=where, **options)
-        return [[Document(hit.id, hit.title, hit.text, hit.fields, hit.score) for hit in hits] for hits in answers]
-
-    @override
-    def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        # One version of the index.
-        names = self.index.spec.corpus.row_columns
-        kept = {"id": names.id, "title": names.title, "text": names.text}
-        rows = [
-            {
-                **{kept[name]: value for name, value in document.items() if kept.get(name)},
-                **document.get("fields", {}),
-            }
-            for document in documents
-        ]
-        if rows:
-            self.index.add(rows, upsert=True)
-
-    @override
-    def delete(self, ids: Sequence[str]) -> list[str]:
-        # One version of the index.
-        there = [document.id for document in self.get(ids)]
-        if there:
-            self.index.delete(there)
-        return there
-
-    @override
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        documents = list[Document]()
-        for id_ in dict.fromkeys(ids):
-            try:
-                documents.append(_read(self.index.document(id_)))
-            except InputError:
-                continue
-        return documents
-
-    @override
-    def all(self) -> Iterator[Document]:
-        after: str | None = None
-        while page := self.index.documents(after, PAGE):
-            yield from map(_read, page)
-            after = page[-1].id
-
-    @override
-    def encode(self, texts: Sequence[str]) -> Floats:
-        return self.index.encode(list(texts))
-
-    @override
-    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        return self.index.rerank(query, texts)
-
-    @override
-    def state(self) -> str:
-        return f"{self.index.model}-{self.index.version}"
-
-    @override
-    def __len__(self) -> int:
-        return len(self.index)
-
-
-@dataclass(frozen=True)
-class Served(Store):
-    """An index that a server serves; to write, the client needs the write token."""
-
-    client: Client
-
-    @override
-    def fields(self) -> Mapping[str, FieldType]:
-        return self.client.index().fields
-
-    @override
-    def search(
-        self, queries: Sequence[str] | Floats, k: int, where: Mapping[str, Any] | None = None, **options: Any
-    ) -> list[list[Document]]:
-        # A request, or several where there are more queries than the server takes at once.
-        if len(queries) == 1:
-            answers = [self.client.search(queries[0], k, filter=where, **options).results]
-        else:
-            answers = [results for part in self._parts(queries) for results in self._answers(part, k, where, options)]
-        return [
-            [Document(hit.id, hit.title or "", hit.text or "", hit.fields or {}, hit.score) for hit in results]
-            for results in answers
-        ]
-
-    def _answers(self, queries: Any, k: int, where: Mapping[str, Any] | None, options: dict[str, Any]) -> list[Any]:
-        """Results of each query; half of the queries at a time where all answers together are too large."""
-        try:
-            return [answer.results for answer in self.client.search_batch(queries, k, filter=where, **options).answers]
-        except ApiError as error:
-            if error.code != "answer_too_large" or len(queries) == 1:
-                raise
-        half = len(queries) // 2
-        return [each for part in (queries[:half], queries[half:]) for each in self._answers(part, k, where, options)]
-
-    @override
-    def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """A change of the log for each thousand, or fewer where they are large.
-
-        Where a later change is refused, the ApiError says how many documents are written.
-        """
-        size, begin = PAGE, 0
-        while begin < len(documents):
-            try:
-                self.client.put(documents[begin : begin + size])
-            except ApiError as error:
-                if error.status == 413 and size > 1:
-                    size = max(1, min(size, len(documents) - begin) // 2)
-                    continue
-                if not begin:
-                    raise
-                said = f"the first {begin} documents are written; of those from there on: {error.message}"
-                raise ApiError(error.status, error.code, said) from None
-            begin += size
-
-    @override
-    def delete(self, ids: Sequence[str]) -> list[str]:
-        # A change of the log for each thousand.
-        there = [document.id for document in self.get(ids)]
-        for begin in range(0, len(there), PAGE):
-            self.client.delete(there[begin : begin + PAGE])
-        return there
-
-    @override
-    def get(self, ids: Sequence[str]) -> list[Document]:
-        # A request for each.
-        documents = list[Document]()
-        for id_ in dict.fromkeys(ids):
-            try:
-                documents.append(_read(self.client.document(id_)))
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-        return documents
-
-    @override
-    def all(self) -> Iterator[Document]:
-        after: str | None = None
-        while True:
-            page = self.client.documents(after, PAGE)
-            yield from map(_read, page.documents)
-            if (after := page.next) is None:
-                return
-
-    @override
-    def encode(self, texts: Sequence[str]) -> Floats:
-        # A request, or several where there are more texts than the server takes at once.
-        return np.array([vector for part in self._parts(texts) for vector in self.client.encode(part)], np.float32)
-
-    @override
-    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        return self.client.rerank(query, texts)
-
-    @override
-    def state(self) -> str:
-        index = self.client.index()
-        return f"{index.model}-{index.version}-{index.log}"
-
-    @override
-    def __len__(self) -> int:
-        return self.client.index().documents
-
-    def _parts(self, queries: Any) -> Iterator[Any]:
-        most = int(self.client.index().limits["max_batch"])
-        return (queries[begin : begin + most] for begin in range(0, len(queries), most))
 
 
 def matching(store: Store, where: Mapping[str, Any] | None) -> Iterator[Document]:

@@ -27,7 +27,7 @@ def test_a_text_of_another_type_is_refused_and_nothing_is_written(index):
 
 def test_nothing_is_written_and_nothing_is_read(index):
     chain, stack = langchain.RayhierVectorStore(index), haystack.RayhierDocumentStore(index)
-    llama, terrier = llama_index.RayhierVectorStore(index), pyterrier.RayhierIndexer(index)
+    llama, terrier = llama_index.RayhierLlamaVectorStore(index), pyterrier.RayhierIndexer(index)
     assert chain.add_texts([]) == []
     assert chain.get_by_ids([]) == []
     assert chain.embeddings.embed_documents([]) == []
@@ -46,18 +46,18 @@ def test_a_filter_of_what_is_not_declared_is_refused_by_name(index):
     for write in (
         lambda: langchain.RayhierVectorStore(index).add_documents([LangChainDocument(id="a", page_content="oak")]),
         lambda: haystack.RayhierDocumentStore(index).write_documents([HaystackDocument(id="b", content="oak")]),
-        lambda: llama_index.RayhierVectorStore(index).add([TextNode(id_="c", text="oak")]),
+        lambda: llama_index.RayhierLlamaVectorStore(index).add([TextNode(id_="c", text="oak")]),
     ):
         write()
     red = {"field": "meta.colour", "operator": "==", "value": "red"}
     alike = MetadataFilters(filters=[MetadataFilter(key="colour", value="red", operator=FilterOperator.EQ)])
     chain, stack = langchain.RayhierVectorStore(index), haystack.RayhierDocumentStore(index)
-    llama = llama_index.RayhierVectorStore(index)
+    llama = llama_index.RayhierLlamaVectorStore(index)
     for search in (
         lambda: chain.similarity_search("oak", filter={"colour": "red"}),
-        lambda: haystack.RayhierRetriever(stack, filters=red).run("oak"),
+        lambda: haystack.RayhierTextRetriever(stack, filters=red).run("oak"),
         lambda: llama.query(VectorStoreQuery(query_str="oak", filters=alike)),
-        lambda: pyterrier.RayhierRetriever(index, filter={"colour": "red"}).search("oak"),
+        lambda: pyterrier.RayhierTerrierRetriever(index, filter={"colour": "red"}).search("oak"),
     ):
         with pytest.raises((InputError, ApiError, FilterError), match="colour"):
             search()
@@ -66,9 +66,9 @@ def test_a_filter_of_what_is_not_declared_is_refused_by_name(index):
 @pytest.mark.parametrize("kind", [haystack, langchain, llama_index])
 def test_a_query_that_is_no_text_is_refused(index, kind):
     searches = {
-        haystack: lambda: haystack.RayhierRetriever(haystack.RayhierDocumentStore(index)).run(7),
+        haystack: lambda: haystack.RayhierTextRetriever(haystack.RayhierDocumentStore(index)).run(7),
         langchain: lambda: langchain.RayhierVectorStore(index).similarity_search(7),
-        llama_index: lambda: llama_index.RayhierVectorStore(index).query(VectorStoreQuery(query_str=7)),
+        llama_index: lambda: llama_index.RayhierLlamaVectorStore(index).query(VectorStoreQuery(query_str=7)),
     }
     with pytest.raises((InputError, ApiError, ValueError, TypeError), match=r"question|query|text"):
         searches[kind]()

@@ -18,8 +18,8 @@ from haystack.testing.document_store_async import (
 from rayhier.adapters.haystack import (
     RayhierDocumentStore,
     RayhierEmbeddingRetriever,
-    RayhierRetriever,
     RayhierTextEmbedder,
+    RayhierTextRetriever,
 )
 
 
@@ -76,7 +76,7 @@ def test_a_pipeline_searches_by_vectors_and_by_both(store):
     pipeline = Pipeline()
     pipeline.add_component("encoder", RayhierTextEmbedder(store))
     pipeline.add_component("near", RayhierEmbeddingRetriever(store, top_k=2))
-    pipeline.add_component("both", RayhierRetriever(store, filters=few, mode="hybrid"))
+    pipeline.add_component("both", RayhierTextRetriever(store, filters=few, mode="hybrid"))
     pipeline.connect("encoder.embedding", "near.query_embedding")
     outputs = pipeline.run({"encoder": {"text": "oak leaf 4"}, "both": {"query": "oak leaf 4"}})
     assert len(outputs["near"]["documents"]) == 2

@@ -6,7 +6,7 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
-from rayhier.adapters.llama_index import RayhierEmbedding, RayhierRetriever, RayhierVectorStore
+from rayhier.adapters.llama_index import RayhierEmbedding, RayhierLlamaRetriever, RayhierLlamaVectorStore
 from rayhier.serve.errors import ApiError
 from rayhier.spec import InputError
 
@@ -19,7 +19,7 @@ def node(number):
 
 @pytest.fixture
 def store(index):
-    store = RayhierVectorStore(index)
+    store = RayhierLlamaVectorStore(index)
     store.add([node(number) for number in range(6)])
     return store
 
@@ -29,7 +29,7 @@ def where(operator, value, key="number"):
 
 
 def test_an_index_over_the_store_gives_whole_nodes(index):
-    context = StorageContext.from_defaults(vector_store=RayhierVectorStore(index))
+    context = StorageContext.from_defaults(vector_store=RayhierLlamaVectorStore(index))
     made = VectorStoreIndex([node(n) for n in range(4)], storage_context=context, embed_model=RayhierEmbedding(index))
     nodes = made.as_retriever(similarity_top_k=2, filters=where(FilterOperator.GTE, 2)).retrieve("oak leaf 3")
     assert {each.node.node_id for each in nodes} == {"n2", "n3"}
@@ -72,7 +72,7 @@ def test_a_documents_nodes_are_deleted_together(store):
 
 
 def test_a_retriever_searches_by_both(store, index):
-    nodes = RayhierRetriever(index, similarity_top_k=3, mode="hybrid").retrieve("oak leaf 3")
+    nodes = RayhierLlamaRetriever(index, similarity_top_k=3, mode="hybrid").retrieve("oak leaf 3")
     assert nodes[0].node.node_id == "n3"
     assert len(nodes) == 3
 

@@ -126,10 +126,10 @@ def test_haystack_keeps_the_first_of_a_batch_and_refuses_blobs(index):
 
 
 def test_llama_index_refuses_what_it_cannot_know(tmp_path, tiny_model, index):
-    store = llama_index.RayhierVectorStore(index)
+    store = llama_index.RayhierLlamaVectorStore(index)
     for unsaid in ({"hybrid_top_k": 1}, {"alpha": 0.0}, {"mmr_threshold": 0.5}, {"sparse_top_k": 2}):
         with pytest.raises(InputError, match=f"got {next(iter(unsaid))}"):
             store.query(VectorStoreQuery(query_str="oak", **unsaid))
     work = built(tmp_path, tiny_model, corpus={"type": "jsonl", "documents": str(tmp_path / "corpus.jsonl")})
     with rayhier.open(work) as opened, pytest.raises(InputError, match="does not know nodes' documents"):
-        llama_index.RayhierVectorStore(opened).delete("document-0")
+        llama_index.RayhierLlamaVectorStore(opened).delete("document-0")

@@ -5,7 +5,7 @@ import pytest
 from pyterrier import testing
 
 import rayhier
-from rayhier.adapters.pyterrier import RayhierIndexer, RayhierReranker, RayhierRetriever
+from rayhier.adapters.pyterrier import RayhierIndexer, RayhierReranker, RayhierTerrierRetriever
 
 DRAWS = "PyTerrier's drawing fetches a stylesheet from the network"
 
@@ -25,7 +25,7 @@ def _transformers(opened):
     Standing.index = opened
 
 
-class TestRetriever(testing.transformer_test_class(lambda: RayhierRetriever(Standing.index))):
+class TestRetriever(testing.transformer_test_class(lambda: RayhierTerrierRetriever(Standing.index))):
     test_schematic = pytest.mark.skip(DRAWS)(testing.TransformerTestCase.test_schematic)
 
 
@@ -35,10 +35,10 @@ class TestReranker(testing.transformer_test_class(lambda: RayhierReranker(Standi
 
 def test_it_searches_a_frame_of_queries(opened):
     queries = pd.DataFrame({"qid": ["a", "b"], "query": ["oak", "ash"]})
-    results = RayhierRetriever(opened, num_results=3).transform(queries)
+    results = RayhierTerrierRetriever(opened, num_results=3).transform(queries)
     assert results.groupby("qid").size().to_dict() == {"a": 3, "b": 3}
     assert results["rank"].tolist() == [0, 1, 2] * 2
-    assert (RayhierRetriever(opened) % 2).search("oak").shape[0] == 2
+    assert (RayhierTerrierRetriever(opened) % 2).search("oak").shape[0] == 2
 
 
 def test_it_writes_what_it_then_finds(index):

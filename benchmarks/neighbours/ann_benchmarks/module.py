@@ -1,5 +1,5 @@
 """What ann-benchmarks' runner imports, as ann_benchmarks/algorithms/rayhier/module.py of a checkout."""
 
-from rayhier.adapters.ann_benchmarks import Rayhier
+from rayhier.adapters.ann_benchmarks import RayhierANN
 
-__all__ = ["Rayhier"]
+__all__ = ["RayhierANN"]

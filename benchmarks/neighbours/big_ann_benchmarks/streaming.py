@@ -1,5 +1,5 @@
 """What big-ann-benchmarks' runner imports, as neurips23/streaming/rayhier/streaming.py of a checkout."""
 
-from rayhier.adapters.big_ann import Rayhier
+from rayhier.adapters.big_ann import RayhierStreamingANN
 
-__all__ = ["Rayhier"]
+__all__ = ["RayhierStreamingANN"]

@@ -27,7 +27,7 @@ def adapter(monkeypatch):
 
 
 def test_ann_benchmarks(adapter):
-    rayhier = adapter("ann_benchmarks", "ann_benchmarks.algorithms.base.module.BaseANN").Rayhier
+    rayhier = adapter("ann_benchmarks", "ann_benchmarks.algorithms.base.module.BaseANN").RayhierANN
     vector_NM = np.random.default_rng(0).standard_normal((400, 24)).astype(np.float32)
     index = rayhier("angular", 10, {"router": {"branching": 9}})
     index.fit(vector_NM)
@@ -49,7 +49,7 @@ def test_ann_benchmarks(adapter):
 
 
 def test_big_ann_benchmarks(adapter):
-    rayhier = adapter("big_ann", "neurips23.streaming.base.BaseStreamingANN").Rayhier
+    rayhier = adapter("big_ann", "neurips23.streaming.base.BaseStreamingANN").RayhierStreamingANN
     with pytest.raises(InputError, match="metric: got 'hamming'; allowed: angular, euclidean, ip"):
         rayhier("hamming", 10, {})
     index = rayhier("ip", 2, {})
