@@ -16,12 +16,27 @@ import re
 import time
 import uuid
 import weakref
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Generic, Self, SupportsFloat, SupportsIndex, TypedDict, TypeVar, Unpack
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from inspect import signature
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    SupportsFloat,
+    SupportsIndex,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+)
 from urllib.parse import quote, urlencode
 
 import httpx2
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http.foreign import EmbeddingsResponse, RerankResponse
@@ -54,7 +69,9 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 Question = str | Sequence[SupportsFloat]
 """A query as text, or as its vector: a list, a tuple or an array of numbers."""
-T = TypeVar("T", bound=BaseModel)
+T = TypeVar("T")
+Given = ParamSpec("Given")
+Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = httpx2.Response | httpx2.HTTPError
 """The outcome of a request: the server's answer, or the reason why there is none."""
 Exchange = Generator[httpx2.Request | float, Answer | None, T]
@@ -82,26 +99,21 @@ class SearchOptions(TypedDict, total=False):
     """Fingerprint of the model that made the query's vector: ApiError 409 where another is served."""
 
 
+@dataclass(frozen=True)
 class _Call(Generic[T]):
-    """A request to a path of the server, and the type of its answer."""
+    """A request to a path of the server, and the function that makes a method's value of the answer's body."""
 
-    def __init__(
-        self,
-        response: type[T],
-        path: str,
-        body: dict[str, Any] | None = None,
-        method: str = "POST",
-        key: str | None = None,
-    ) -> None:
-        self.response, self.path, self.method = response, path, "GET" if body is None else method
-        self.content = None if body is None else json.dumps(body).encode()
-        self.headers = {} if key is None else {"Idempotency-Key": key}
+    read: Callable[[bytes], T]
+    path: str
+    body: dict[str, Any] | None = None
+    method: str = "POST"
+    key: str | None = None
 
 
 class _Server:
-    """A server's address and token, and the number of retries."""
+    """A server's address and token, the number of retries, and the requests of the clients' methods."""
 
-    def __init__(self, url: str, token: str | None, retries: int, timeout: float = 0.0) -> None:
+    def __init__(self, url: str, token: str | None, retries: int, timeout: float) -> None:
         self._write_timeout = httpx2.Timeout(max(timeout, WRITE_SECONDS)).as_dict()
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"url: got {url!r}; allowed: http://… or https://…")
@@ -113,11 +125,13 @@ class _Server:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def exchange(self, call: _Call[T]) -> Exchange[T]:
-        """Send a request until it is answered, or no retry is left; ApiError where no answer can be read."""
-        headers = self._headers | call.headers
+        """Send a request until it is answered, or no retry is left; ApiError if no answer can be read."""
+        content = None if call.body is None else json.dumps(call.body).encode()
+        method = "GET" if call.body is None else call.method
+        headers = self._headers | ({} if call.key is None else {"Idempotency-Key": call.key})
         for retry in range(self._retries + 1):
-            request = httpx2.Request(call.method, self.url + call.path, content=call.content, headers=headers)
-            if call.headers:
+            request = httpx2.Request(method, self.url + call.path, content=content, headers=headers)
+            if call.key is not None:
                 request.extensions = {"timeout": self._write_timeout}
             answer = yield request
             try:
@@ -132,81 +146,151 @@ class _Server:
     def search(
         self,
         question: Question,
-        k: SupportsIndex | None,
-        beam: SupportsIndex | None,
-        where: Mapping[str, Any] | None,
-        options: SearchOptions,
+        k: SupportsIndex | None = None,
+        beam: SupportsIndex | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
+        **options: Unpack[SearchOptions],
     ) -> _Call[SearchResponse]:
-        body = {_kind(question, "query", "vector"): _plain(question), **_asked(k, beam, where, options)}
-        return _Call(SearchResponse, "/v1/search", body)
+        """Search the best `k` documents for a query in at most `beam` leaves; None stands for the server's default.
+
+        `filter`, over the declared fields: only documents that meet it are results, from as many leaves as hold
+        enough of them. `SearchOptions` has the other options. ApiError or ValueError where there is no answer.
+        """
+        body = {_kind(question, "query", "vector"): _plain(question), **_asked(k, beam, filter, options)}
+        return _Call(SearchResponse.model_validate_json, "/v1/search", body)
 
     def search_batch(
         self,
         questions: Sequence[Question],
-        k: SupportsIndex | None,
-        beam: SupportsIndex | None,
-        where: Mapping[str, Any] | None,
-        options: SearchOptions,
+        k: SupportsIndex | None = None,
+        beam: SupportsIndex | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
+        **options: Unpack[SearchOptions],
     ) -> _Call[BatchResponse]:
-        return _Call(BatchResponse, "/v1/search:batch", {**_all(questions), **_asked(k, beam, where, options)})
+        """Search for several queries, all texts or all vectors: an answer for each. Arguments as in `search`."""
+        body = {**_all(questions), **_asked(k, beam, filter, options)}
+        return _Call(BatchResponse.model_validate_json, "/v1/search:batch", body)
 
-    def route(self, question: Question, beam: SupportsIndex | None) -> _Call[RouteResponse]:
+    def route(self, question: Question, beam: SupportsIndex | None = None) -> _Call[RouteResponse]:
+        """List the leaves that a query would visit, at most `beam`, in the order of visit; ApiError as in `search`."""
         body = {_kind(question, "query", "vector"): _plain(question), "beam": _count("beam", beam)}
-        return _Call(RouteResponse, "/v1/route", body)
+        return _Call(RouteResponse.model_validate_json, "/v1/route", body)
 
     def index(self) -> _Call[IndexResponse]:
-        return _Call(IndexResponse, "/v1/index")
+        return _Call(IndexResponse.model_validate_json, "/v1/index")
 
-    def encode(self, texts: str | Sequence[str]) -> _Call[EmbeddingsResponse]:
+    def encode(self, texts: str | Sequence[str]) -> _Call[list[list[float]]]:
+        """Encode texts by the trained encoder: a vector for each, as searches and `put` take them."""
         several = [texts] if isinstance(texts, str) else texts
         body = {"input": [_text("texts", text) for text in several], "encoding_format": "base64"}
-        return _Call(EmbeddingsResponse, "/v1/embeddings", body)
+        return _Call(_vectors, "/v1/embeddings", body)
 
-    def rerank(self, query: str, texts: Sequence[str]) -> _Call[RerankResponse]:
-        if isinstance(texts, str):
-            raise ValueError(f"texts: got text {texts!r:.80}; allowed: a list of texts")
-        body = {"query": _text("query", query), "documents": [_text("texts", text) for text in texts]}
-        return _Call(RerankResponse, "/v1/rerank", body)
+    def rerank(self, query: str, texts: Sequence[str]) -> _Call[list[tuple[int, float]]]:
+        """Score texts for a query by the cross-encoder: their places and scores, 0 to 1, best first.
 
-    def put(self, documents: Sequence[Mapping[str, Any]], key: str | None, model: str | None) -> _Call[WrittenResponse]:
+        ApiError 404 where the index has no cross-encoder.
+        """
+        body = {"query": _text("query", query), "documents": _texts("texts", texts)}
+        return _Call(_ranked, "/v1/rerank", body)
+
+    def put(
+        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, model: str | None = None
+    ) -> _Call[WrittenResponse]:
+        """Write documents (`id`, `title`, `text`, `fields`, `vector`), which replace those with the same ids.
+
+        Returns once the change is durable; a search that begins then sees it. A request that is sent again carries the
+        same idempotency key, by default a random one, and changes nothing twice. `model` is the fingerprint of the
+        model that made the vectors. ApiError where one is refused, 409 where another model is served: then nothing is
+        changed.
+        """
         packed = [_packed(document, f"documents[{place}]") for place, document in enumerate(documents)]
         body = {"documents": _json(packed, "documents"), **({} if model is None else {"model": model})}
-        return _Call(WrittenResponse, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
+        return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "PUT", key or uuid.uuid4().hex)
 
-    def delete(self, ids: Sequence[str], key: str | None) -> _Call[WrittenResponse]:
-        if isinstance(ids, str):
-            raise ValueError(f"ids: got text {ids!r:.80}; allowed: a list of ids")
-        body = {"ids": [_text("ids", id_) for id_ in ids]}
-        return _Call(WrittenResponse, "/v1/documents", body, "DELETE", key or uuid.uuid4().hex)
+    def delete(self, ids: Sequence[str], key: str | None = None) -> _Call[WrittenResponse]:
+        """Delete documents by their ids, as `put` writes them; ApiError 404 where one is not there."""
+        body = {"ids": _texts("ids", ids)}
+        return _Call(WrittenResponse.model_validate_json, "/v1/documents", body, "DELETE", key or uuid.uuid4().hex)
 
-    def versions(self, before: SupportsIndex | None, limit: SupportsIndex) -> _Call[VersionsResponse]:
-        page = {"before": _count("before", before), "limit": _count("limit", limit)}
-        named = urlencode({name: value for name, value in page.items() if value is not None})
-        return _Call(VersionsResponse, f"/v1/versions?{named}")
+    def document(self, id: str, min_log: SupportsIndex | None = None) -> _Call[DocumentResponse]:  # noqa: A002
+        """Read the document with an id, as of change `min_log` at least; ApiError 404 where there is none."""
+        if _text("id", id) in ("", ".", ".."):  # dots are parts of a path that say where it goes
+            raise ValueError(f"id: got {id!r}; allowed: the id of a document, but for '.' and '..'")
+        page = _page(min_log=_count("min_log", min_log))
+        return _Call(DocumentResponse.model_validate_json, f"/v1/documents/{quote(id, safe='')}{page}")
 
-    def rollback(self, version: SupportsIndex, key: str | None) -> _Call[RollbackResponse]:
-        body = {"version": _count("version", version)}
-        return _Call(RollbackResponse, "/v1/versions/rollback", body, key=key or uuid.uuid4().hex)
+    def documents(
+        self, after: str | None = None, limit: SupportsIndex = 100, min_log: SupportsIndex | None = None
+    ) -> _Call[ListResponse]:
+        """List at most `limit` documents, up to 1,000, in the order of ids, after the one with the id `after`, if any.
 
-    def document(self, id_: str, min_log: SupportsIndex | None) -> _Call[DocumentResponse]:
-        if _text("id", id_) in ("", ".", ".."):  # dots are parts of a path that say where it goes
-            raise ValueError(f"id: got {id_!r}; allowed: the id of a document, but for '.' and '..'")
-        seen = "" if min_log is None else f"?min_log={_count('min_log', min_log)}"
-        return _Call(DocumentResponse, f"/v1/documents/{quote(id_, safe='')}{seen}")
+        `next` of the answer is `after` of the next page, None after the last.
+        """
+        begins = _text("after", "" if after is None else after)
+        page = _page(after=begins, limit=_count("limit", limit), min_log=_count("min_log", min_log))
+        return _Call(ListResponse.model_validate_json, f"/v1/documents{page}")
 
-    def documents(self, after: str | None, limit: SupportsIndex, min_log: SupportsIndex | None) -> _Call[ListResponse]:
-        page = {"after": _text("after", "" if after is None else after), "limit": _count("limit", limit)}
-        page |= {} if min_log is None else {"min_log": _count("min_log", min_log)}
-        return _Call(ListResponse, f"/v1/documents?{urlencode(page)}")
+    def nodes(
+        self, leaves: Sequence[SupportsIndex] | None = None, below: str = "0:0", limit: SupportsIndex = 100
+    ) -> _Call[NodesResponse]:
+        """Describe leaves by their numbers, at most 1,000: sizes, keywords, documents that most probably lie there.
 
-    def nodes(self, leaves: Sequence[SupportsIndex] | None, below: str, limit: SupportsIndex) -> _Call[NodesResponse]:
+        Without `leaves`, list the children of the node `below`, LEVEL:NUMBER, the largest first, at most `limit`; the
+        root is 0:0.
+        """
         if leaves is None:
-            page = urlencode({"below": _text("below", below), "limit": _count("limit", limit)})
+            page = _page(below=_text("below", below), limit=_count("limit", limit))
         else:
-            page = urlencode([("leaf", _count("leaves", leaf)) for leaf in leaves])
+            page = _page(leaf=[_count("leaves", leaf) for leaf in leaves])
             if not page:
                 raise ValueError("leaves: got none; allowed: at least one")
-        return _Call(NodesResponse, f"/v1/nodes?{page}")
+        return _Call(NodesResponse.model_validate_json, f"/v1/nodes{page}")
+
+    def versions(self, before: SupportsIndex | None = None, limit: SupportsIndex = 20) -> _Call[VersionsResponse]:
+        """List at most `limit` versions of the index, up to 100, the newest first, before number `before`, if any.
+
+        `next` of the answer is `before` of the next page, None after the last.
+        """
+        page = _page(before=_count("before", before), limit=_count("limit", limit))
+        return _Call(VersionsResponse.model_validate_json, f"/v1/versions{page}")
+
+    def rollback(self, version: SupportsIndex, key: str | None = None) -> _Call[RollbackResponse]:
+        """Publish the content of an older version as the newest one; a search that begins after the answer reads it.
+
+        Changes that are not in a version's files are left behind. The request carries an idempotency key as `put` does.
+        ApiError 404 where there is no such version.
+        """
+        body, key = {"version": _count("version", version)}, key or uuid.uuid4().hex
+        return _Call(RollbackResponse.model_validate_json, "/v1/versions/rollback", body, key=key)
+
+
+def _sent(make: Callable[Concatenate[_Server, Given], _Call[T]]) -> Callable[Concatenate["Client", Given], T]:
+    """Make the method of a client that sends the request which `make` makes, and returns what its answer is read as."""
+
+    def method(client: "Client", /, *args: Given.args, **kwargs: Given.kwargs) -> T:
+        return client._send(make(client._server, *args, **kwargs))  # noqa: SLF001
+
+    return _described(method, make)
+
+
+def _awaited(
+    make: Callable[Concatenate[_Server, Given], _Call[T]],
+) -> Callable[Concatenate["AsyncClient", Given], Coroutine[Any, Any, T]]:
+    """Make the coroutine of a client that does what `_sent` says."""
+
+    async def method(client: "AsyncClient", /, *args: Given.args, **kwargs: Given.kwargs) -> T:
+        return await client._send(make(client._server, *args, **kwargs))  # noqa: SLF001
+
+    return _described(method, make)
+
+
+def _described(method: Method, make: Callable[..., _Call[Any]]) -> Method:
+    """Give a method the name, description and signature of `make`, but for the type that it returns."""
+    wraps(make)(method)
+    (returned,) = get_args(make.__annotations__["return"])
+    method.__annotations__ = {**make.__annotations__, "return": returned}
+    method.__dict__["__signature__"] = signature(make).replace(return_annotation=returned)
+    return method
 
 
 class Client:
@@ -230,103 +314,19 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def search(
-        self,
-        question: Question,
-        k: SupportsIndex | None = None,
-        beam: SupportsIndex | None = None,
-        filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
-        **options: Unpack[SearchOptions],
-    ) -> SearchResponse:
-        """Search the best `k` documents for a query in at most `beam` leaves; None stands for the server's default.
-
-        `filter`, over the declared fields: only documents that meet it are results, from as many leaves as hold
-        enough of them. `SearchOptions` has the other options. ApiError or ValueError where there is no answer.
-        """
-        return self._send(self._server.search(question, k, beam, filter, options))
-
-    def search_batch(
-        self,
-        questions: Sequence[Question],
-        k: SupportsIndex | None = None,
-        beam: SupportsIndex | None = None,
-        filter: Mapping[str, Any] | None = None,  # noqa: A002
-        **options: Unpack[SearchOptions],
-    ) -> BatchResponse:
-        """Search for several queries, all texts or all vectors: an answer for each. Arguments as in `search`."""
-        return self._send(self._server.search_batch(questions, k, beam, filter, options))
-
-    def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
-        """List the leaves that a query would visit, at most `beam`, in the order of visit; ApiError as in `search`."""
-        return self._send(self._server.route(question, beam))
-
-    def index(self) -> IndexResponse:
-        return self._send(self._server.index())
-
-    def encode(self, texts: str | Sequence[str]) -> list[list[float]]:
-        """Encode texts by the trained encoder: a vector for each, as searches and `put` take them."""
-        return _vectors(self._send(self._server.encode(texts)))
-
-    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        """Score texts for a query by the cross-encoder: their places and scores, 0 to 1, best first.
-
-        ApiError 404 where the index has no cross-encoder.
-        """
-        return _ranked(self._send(self._server.rerank(query, texts)))
-
-    def put(
-        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, model: str | None = None
-    ) -> WrittenResponse:
-        """Write documents (`id`, `title`, `text`, `fields`, `vector`), which replace those with the same ids.
-
-        Returns once the change is durable; a search that begins then sees it. A request that is sent again carries the
-        same idempotency key, by default a random one, and changes nothing twice. `model` is the fingerprint of the
-        model that made the vectors. ApiError where one is refused, 409 where another model is served: then nothing is
-        changed.
-        """
-        return self._send(self._server.put(documents, key, model))
-
-    def delete(self, ids: Sequence[str], key: str | None = None) -> WrittenResponse:
-        """Delete documents by their ids, as `put` writes them; ApiError 404 where one is not there."""
-        return self._send(self._server.delete(ids, key))
-
-    def document(self, id: str, min_log: SupportsIndex | None = None) -> DocumentResponse:  # noqa: A002 as everywhere
-        """Read the document with an id, as of change `min_log` at least; ApiError 404 where there is none."""
-        return self._send(self._server.document(id, min_log))
-
-    def documents(
-        self, after: str | None = None, limit: SupportsIndex = 100, min_log: SupportsIndex | None = None
-    ) -> ListResponse:
-        """List at most `limit` documents, up to 1,000, in the order of ids, after the one with the id `after`, if any.
-
-        `next` of the answer is `after` of the next page, None after the last.
-        """
-        return self._send(self._server.documents(after, limit, min_log))
-
-    def nodes(
-        self, leaves: Sequence[SupportsIndex] | None = None, below: str = "0:0", limit: SupportsIndex = 100
-    ) -> NodesResponse:
-        """Describe leaves by their numbers, at most 1,000: sizes, keywords, documents that most probably lie there.
-
-        Without `leaves`, list the children of the node `below`, LEVEL:NUMBER, the largest first, at most `limit`; the
-        root is 0:0.
-        """
-        return self._send(self._server.nodes(leaves, below, limit))
-
-    def versions(self, before: SupportsIndex | None = None, limit: SupportsIndex = 20) -> VersionsResponse:
-        """List at most `limit` versions of the index, up to 100, the newest first, before number `before`, if any.
-
-        `next` of the answer is `before` of the next page, None after the last.
-        """
-        return self._send(self._server.versions(before, limit))
-
-    def rollback(self, version: SupportsIndex, key: str | None = None) -> RollbackResponse:
-        """Publish the content of an older version as the newest one; a search that begins after the answer reads it.
-
-        Changes that are not in a version's files are left behind. The request carries an idempotency key as `put` does.
-        ApiError 404 where there is no such version.
-        """
-        return self._send(self._server.rollback(version, key))
+    search = _sent(_Server.search)
+    search_batch = _sent(_Server.search_batch)
+    route = _sent(_Server.route)
+    index = _sent(_Server.index)
+    encode = _sent(_Server.encode)
+    rerank = _sent(_Server.rerank)
+    put = _sent(_Server.put)
+    delete = _sent(_Server.delete)
+    document = _sent(_Server.document)
+    documents = _sent(_Server.documents)
+    nodes = _sent(_Server.nodes)
+    versions = _sent(_Server.versions)
+    rollback = _sent(_Server.rollback)
 
     def _send(self, call: _Call[T]) -> T:
         exchange = self._server.exchange(call)
@@ -356,11 +356,8 @@ class AsyncClient:
         self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2, connections: int = 16
     ) -> None:
         self._server = _Server(url, token, retries, timeout)
-        limits = httpx2.Limits(max_connections=connections)
-        self.url, self._http = (
-            self._server.url,
-            httpx2.AsyncClient(timeout=httpx2.Timeout(timeout, pool=None), limits=limits),
-        )
+        self.url, limits = self._server.url, httpx2.Limits(max_connections=connections)
+        self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(timeout, pool=None), limits=limits)
 
     async def __aenter__(self) -> Self:
         return self
@@ -371,69 +368,19 @@ class AsyncClient:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def search(
-        self,
-        question: Question,
-        k: SupportsIndex | None = None,
-        beam: SupportsIndex | None = None,
-        filter: Mapping[str, Any] | None = None,  # noqa: A002
-        **options: Unpack[SearchOptions],
-    ) -> SearchResponse:
-        """Search the best `k` documents for a query in at most `beam` leaves; arguments and errors as in `Client`."""
-        return await self._send(self._server.search(question, k, beam, filter, options))
-
-    async def search_batch(
-        self,
-        questions: Sequence[Question],
-        k: SupportsIndex | None = None,
-        beam: SupportsIndex | None = None,
-        filter: Mapping[str, Any] | None = None,  # noqa: A002
-        **options: Unpack[SearchOptions],
-    ) -> BatchResponse:
-        """Search for several queries, all texts or all vectors, like `Client.search_batch`."""
-        return await self._send(self._server.search_batch(questions, k, beam, filter, options))
-
-    async def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
-        """List the leaves that a query would visit, at most `beam`, in the order of visit."""
-        return await self._send(self._server.route(question, beam))
-
-    async def index(self) -> IndexResponse:
-        return await self._send(self._server.index())
-
-    async def encode(self, texts: str | Sequence[str]) -> list[list[float]]:
-        return _vectors(await self._send(self._server.encode(texts)))
-
-    async def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-        return _ranked(await self._send(self._server.rerank(query, texts)))
-
-    async def put(
-        self, documents: Sequence[Mapping[str, Any]], key: str | None = None, model: str | None = None
-    ) -> WrittenResponse:
-        return await self._send(self._server.put(documents, key, model))
-
-    async def delete(self, ids: Sequence[str], key: str | None = None) -> WrittenResponse:
-        return await self._send(self._server.delete(ids, key))
-
-    async def document(self, id: str, min_log: SupportsIndex | None = None) -> DocumentResponse:  # noqa: A002
-        """Read the document with an id; ApiError 404 where there is none."""
-        return await self._send(self._server.document(id, min_log))
-
-    async def documents(
-        self, after: str | None = None, limit: SupportsIndex = 100, min_log: SupportsIndex | None = None
-    ) -> ListResponse:
-        return await self._send(self._server.documents(after, limit, min_log))
-
-    async def nodes(
-        self, leaves: Sequence[SupportsIndex] | None = None, below: str = "0:0", limit: SupportsIndex = 100
-    ) -> NodesResponse:
-        return await self._send(self._server.nodes(leaves, below, limit))
-
-    async def versions(self, before: SupportsIndex | None = None, limit: SupportsIndex = 20) -> VersionsResponse:
-        """List versions of the index, like `Client.versions`."""
-        return await self._send(self._server.versions(before, limit))
-
-    async def rollback(self, version: SupportsIndex, key: str | None = None) -> RollbackResponse:
-        return await self._send(self._server.rollback(version, key))
+    search = _awaited(_Server.search)
+    search_batch = _awaited(_Server.search_batch)
+    route = _awaited(_Server.route)
+    index = _awaited(_Server.index)
+    encode = _awaited(_Server.encode)
+    rerank = _awaited(_Server.rerank)
+    put = _awaited(_Server.put)
+    delete = _awaited(_Server.delete)
+    document = _awaited(_Server.document)
+    documents = _awaited(_Server.documents)
+    nodes = _awaited(_Server.nodes)
+    versions = _awaited(_Server.versions)
+    rollback = _awaited(_Server.rollback)
 
     async def _send(self, call: _Call[T]) -> T:
         exchange = self._server.exchange(call)
@@ -456,14 +403,19 @@ class AsyncClient:
             return error
 
 
-def _vectors(answer: EmbeddingsResponse) -> list[list[float]]:
-    return [
-        unpack(each.embedding).tolist() if isinstance(each.embedding, str) else each.embedding for each in answer.data
-    ]
+def _vectors(content: bytes) -> list[list[float]]:
+    vectors = [each.embedding for each in EmbeddingsResponse.model_validate_json(content).data]
+    return [unpack(vector).tolist() if isinstance(vector, str) else vector for vector in vectors]
 
 
-def _ranked(answer: RerankResponse) -> list[tuple[int, float]]:
-    return [(result.index, result.relevance_score) for result in answer.results]
+def _ranked(content: bytes) -> list[tuple[int, float]]:
+    return [(result.index, result.relevance_score) for result in RerankResponse.model_validate_json(content).results]
+
+
+def _page(**parameters: Any) -> str:
+    """Make the part of an address that has parameters, without those that are None."""
+    given = urlencode({name: value for name, value in parameters.items() if value is not None}, doseq=True)
+    return given and f"?{given}"
 
 
 def _all(questions: Sequence[Question]) -> dict[str, Any]:
@@ -514,6 +466,12 @@ def _text(name: str, value: str) -> str:
     except (AttributeError, UnicodeEncodeError):
         raise ValueError(f"{name}: got {_shown(value)}; allowed: text in UTF-8") from None
     return value
+
+
+def _texts(name: str, values: Sequence[str]) -> list[str]:
+    if isinstance(values, str):
+        raise ValueError(f"{name}: got text {values!r:.80}; allowed: a list of {name}")
+    return [_text(name, value) for value in values]
 
 
 def _kind(question: Question, text: str, vector: str) -> str:
@@ -611,7 +569,7 @@ def _read(call: _Call[T], url: str, answer: Answer | None) -> T:
         if not answer.is_success:
             raise _refusal(answer)
         try:
-            return call.response.model_validate_json(answer.content)
+            return call.read(answer.content)
         except ValidationError as error:
             raise ApiError(answer.status_code, "misfit", _misfit(call.path, error, answer.content)) from None
     reason = f"{answer}" or type(answer).__name__

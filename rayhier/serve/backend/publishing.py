@@ -1,31 +1,35 @@
 """Publishes versions of an index, and lets requests see them: folds, split leaves, packed files, rollbacks."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rayhier.index import change
 from rayhier.index.compact import compact_here
+from rayhier.index.due import Due
+from rayhier.index.maintain import can_maintain, leaves_at_once, maintain
 from rayhier.index.pack import pack
 from rayhier.index.stats import Stats
 from rayhier.index.vacuum import vacuum
+from rayhier.model.router import Router
 from rayhier.search.segment.memory import give_back
 from rayhier.search.snapshot import Seen
 from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.changes import REUSED, ChangeQueue
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.lease import WriteLease
-from rayhier.serve.backend.maintenance import Maintenance
 from rayhier.serve.backend.placement import Placement
 from rayhier.serve.errors import RETRY, ApiError, LostError
 from rayhier.serve.tasks import Tasks
 from rayhier.serve.threads import run_in, yield_to_others
-from rayhier.spec import InputError
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current, leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest, Rollback
-from rayhier.storage.paths import locate
+from rayhier.storage.paths import Location, locate
 
 VOID = 0.5
 """Share of rows of removed documents above which all files are written anew."""
@@ -33,6 +37,11 @@ AGAIN_SECONDS = 1.0
 """Seconds between two looks at whether the tail is to be folded."""
 LONGEST_SECONDS = 60.0
 """Longest time, in seconds, to which that doubles with each fold that fails: what it wrote stays until a vacuum."""
+SETTLED = 0.05
+"""Share of rows that must come or go before leaves are tried again whose splitting did not pay."""
+MAINTAINED, BUSY = 5_000, 0.25
+"""Documents, about, that a step reads, so that the log's tail waits for seconds only; and the share of the time that
+steps may take."""
 log = logging.getLogger("ray.serve")
 
 
@@ -42,6 +51,41 @@ class RolledBack:
 
     seen: Seen
     documents: int
+
+
+class Maintenance:
+    """Says what is to be done next for an index's leaves, and when."""
+
+    def __init__(self, root: Location) -> None:
+        """Begin with nothing due: an index is maintained once something was folded into it."""
+        self._root = root
+        self.may_be_due = False
+        """True where leaves may be due; to be set once rows came or went."""
+        self._unpaid, self._skipped, self._rests = 0, 0, 0.0
+
+    def next(self, manifest: Manifest, router: Router, spec: JobSpec) -> Callable[[], None] | None:
+        """Return the next step, which publishes a version where it pays; None where none is due, or it rests."""
+        if time.monotonic() < self._rests:
+            return None
+        due, can_be = Due.of(manifest, spec), can_maintain(router, spec)
+        self.may_be_due = can_be and bool(due.advice()) and abs(manifest.rows - self._unpaid) > SETTLED * manifest.rows
+        return (lambda: self._step(manifest, router, spec, due)) if self.may_be_due else None
+
+    def _step(self, manifest: Manifest, router: Router, spec: JobSpec, due: Due) -> None:
+        if maintain(self._root, router, spec, MAINTAINED, self._skipped, manifest) is None:
+            self._skipped += leaves_at_once(due, MAINTAINED)  # others may pay
+        if self._skipped >= len(due.grown) + len(due.shrunk):
+            self._unpaid, self._skipped = manifest.rows, 0
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Rest after the block in proportion to its time."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            now = time.monotonic()
+            self._rests = now + (now - began) * (1 / BUSY - 1)
 
 
 class Publisher:

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import contextvars
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Protocol
@@ -36,9 +38,8 @@ from rayhier.serve.backend.following import Following
 from rayhier.serve.backend.publishing import RolledBack
 from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
-from rayhier.serve.http.cors import cross_origin
 from rayhier.serve.http.error_handlers import install
-from rayhier.serve.http.guard import READING_POSTS, ROLLBACK, WITHOUT_SLOT, Guard, authorization
+from rayhier.serve.http.guard import READING_POSTS, ROLLBACK, WITHOUT_SLOT, Guard, authorization, cross_origin
 from rayhier.serve.http.inference import install_models
 from rayhier.serve.http.models import (
     MOST,
@@ -77,7 +78,6 @@ from rayhier.serve.http.models import (
     WrittenResponse,
 )
 from rayhier.serve.http.page import install_page
-from rayhier.serve.http.ready import Readiness
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import run_in_thread
@@ -93,6 +93,8 @@ KEY_LENGTH = 200
 WAITED, LOOK_SECONDS = 2.0, 0.1
 """Most seconds that a request waits for a change of the log, and seconds between two looks at storage meanwhile. The
 server that made a change sees it at once. If a request waits longer, it names a change that does not exist."""
+READY_SECONDS = 1.0
+"""Seconds for which the result of a check of readiness is given again without another check."""
 Key = Annotated[str | None, Header(description="Key by which a request that is sent again changes nothing twice.")]
 DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
@@ -303,6 +305,21 @@ class _Asked:
         for vector in vectors:
             self._rules.check_dimension(name, len(vector))
         return np.array(vectors, dtype=np.float32)
+
+
+class Readiness:
+    """Checks which shard groups do not answer, once a second at most. Callers at the same time share one check."""
+
+    def __init__(self, unavailable: Callable[[], Coroutine[Any, Any, list[str]]]) -> None:
+        self._unavailable, self._begun = unavailable, -READY_SECONDS
+        self._answer: asyncio.Task[list[str]] | None = None
+
+    async def __call__(self) -> list[str]:
+        if self._answer is None or time.monotonic() - self._begun >= READY_SECONDS:
+            # In a separate context, since other callers wait for it even if the first caller leaves.
+            self._answer = asyncio.create_task(self._unavailable(), context=contextvars.Context())
+            self._begun = time.monotonic()
+        return await asyncio.shield(self._answer)
 
 
 def _health(app: FastAPI, engine: Engine, following: Following | None) -> None:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rayhier.serve.args import RequestLimits
@@ -239,3 +242,30 @@ def _counted(path: str) -> str:
     if path in PAGE:
         return "/"
     return path if path in PATHS else "other"
+
+
+class Cors(CORSMiddleware):
+    """Middleware that answers browsers' preflight requests. A refusal has the JSON body that all errors have."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        answer = super().preflight_response(request_headers)
+        if answer.status_code < 400:
+            return answer
+        origin = request_headers["origin"][:NAME_SHOWN]
+        message = f"origin: got {origin!r}; allowed: the config's cors_origins, with GET or POST"
+        return respond(ApiError(answer.status_code, "origin", message))
+
+
+def cross_origin(origins: Sequence[str]) -> list[Middleware]:
+    """Return the middleware that lets pages of some origins send requests; none if no origin is named."""
+    if not origins:
+        return []
+    return [
+        Middleware(
+            Cors,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Retry-After"],
+        )
+    ]

@@ -343,7 +343,7 @@ def test_documents(server, client):
 
 def test_a_write_and_a_search_name_the_model_of_their_vectors(server, client):
     documents = [{"id": "a", "text": "x", "vector": [1.0]}]
-    bodies = [json.loads(client._server.put(documents, None, model).content) for model in (None, "m")]
+    bodies = [client._server.put(documents, None, model).body for model in (None, "m")]
     assert [body.get("model") for body in bodies] == [None, "m"]
     assert "model" not in bodies[0], "an older server knows no such key"
     server.answer = (200, {}, b"{}")

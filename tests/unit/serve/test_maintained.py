@@ -40,7 +40,7 @@ def grow(server, work):
 
 def fold_alone(server):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayhier.serve.backend.maintenance.maintain", lambda *_: None)
+        patch.setattr("rayhier.serve.backend.publishing.maintain", lambda *_: None)
         server.fold()
 
 

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from rayhier.serve.http import ready
-from rayhier.serve.http.ready import Readiness
+from rayhier.serve.http import api
+from rayhier.serve.http.api import Readiness
 
 
 def test_those_who_ask_together_share_a_search(monkeypatch):
     now, asked = [0.0], []
-    monkeypatch.setattr(ready.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(api.time, "monotonic", lambda: now[0])
 
     async def unavailable():
         asked.append(now[0])
