@@ -1,11 +1,10 @@
-"""An index opened to be served: the engine over its shard groups, and the HTTP application."""
+"""The HTTP application over an index that is opened to be served: its engine, its Writer, and what it tells."""
 
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import fields, replace
 
-import numpy as np
 import torch
 from fastapi import FastAPI
 
@@ -14,14 +13,13 @@ from rayhier.index.stats import Stats
 from rayhier.progress import say
 from rayhier.search.request.calibration import calibration_of
 from rayhier.search.request.request import Limits, rules_of
-from rayhier.search.snapshot import Seen
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.audit import Audit
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.following import Following
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
-from rayhier.serve.backend.reranker import PairScores, Reranking, open_versions_reranker
+from rayhier.serve.backend.reranker import PairScores, Reranking
 from rayhier.serve.backend.version import Version, split
 from rayhier.serve.backend.writer import Writer
 from rayhier.serve.errors import without_folders
@@ -29,7 +27,7 @@ from rayhier.serve.http.api import Writes, api
 from rayhier.serve.http.models import Drift, IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Instruments, Metrics
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap, Manifest, newest_first
 from rayhier.storage.paths import locate
@@ -52,53 +50,8 @@ def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, M
     return version, manifest, groups
 
 
-class OpenedIndex:
-    """A version of an index, opened with its model and its shard groups; vacuum keeps it until `close`."""
-
-    def __init__(
-        self,
-        args: ServeArgs,
-        version: Version,
-        shards: Sequence[tuple[ShardRange, Shards]],
-        scores: PairScores | None,
-        metrics: Metrics,
-    ) -> None:
-        """Open the model, and take the shard groups, and the cross-encoder where the spec has one.
-
-        InputError where a file is not as published.
-        """
-        self.pins, self.version = contextlib.ExitStack(), version
-        with contextlib.ExitStack() as pins:
-            leaf_map = pins.enter_context(version.reading())
-            manifest = leaf_map.manifest
-            model = version.model(args.encoder_precision).load()
-            at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
-            groups = [Group(part, opened, args.together, at_once, metrics) for part, opened in shards]
-            self.view = View(
-                model,
-                groups,
-                replace(
-                    rules_of(version.now.spec, manifest, model.calibration), groups=len(groups), limits=_limits(args)
-                ),
-                manifest.documents,
-                np.array(manifest.counts, dtype=np.int64),
-                None if scores is None else open_versions_reranker(version),
-                None if scores is None else Reranking(scores, args.reranker_seconds),
-                Seen(manifest.model, version.number, manifest.log),
-                version=version,
-                leaf_map=leaf_map,
-            )
-            """The version as it was opened, without a tail."""
-            self.shards = [opened for _, opened in shards]
-            self.pins = pins.pop_all()
-
-    def close(self) -> None:
-        """Release the version, which vacuum may then remove."""
-        self.pins.close()
-
-
-class ServedIndex:
-    """An opened index that is served: the engine, and the HTTP application; another index may take its place."""
+class Application:
+    """Answers requests to an index over HTTP, by an engine; another index may take its place."""
 
     def __init__(
         self,
@@ -108,17 +61,17 @@ class ServedIndex:
         scores: PairScores | None,
         instruments: Instruments,
     ) -> None:
-        """Open the model, and take the shard groups, and the cross-encoder where the spec has one.
+        """Open a version's model, with its shard groups, and the cross-encoder if the spec has one.
 
-        InputError where a file is not as published, or the token's file holds none.
+        InputError if a file is not as published, or the token's file holds none.
         """
         torch.set_num_threads(args.encoder_threads)
         self._args, self.metrics = args, Metrics(instruments)
         self._tokens = Tokens(args.token_file, args.write_token_file)
-        self.opened = OpenedIndex(args, version, shards, scores, self.metrics)
-        self.engine = Engine(self.opened.view, self.metrics, args.limits.queue_seconds, args.together)
-        self.follower = Follower(self.engine, self.opened.shards, self.metrics, self.opened.pins)
+        self.follower = self.open(version, shards, scores)
         """Keeps the engine's view new; `see_tail`, or the Writer's `begin`, comes before the first request."""
+        self.engine = Engine(self.follower.engine.view, self.metrics, args.limits.queue_seconds, args.together)
+        self.follower.show_to(self.engine)
         self._audit = Audit(self.engine, args.recall, self.metrics)
         self._read: tuple[LeafMap, NodeTable] | None = None
         self.refused: str | None = None
@@ -128,11 +81,23 @@ class ServedIndex:
     def close(self) -> None:
         """Release the version, which vacuum may then remove."""
         self.follower.close()
-        self.opened.close()
 
-    def follow(self, opened: OpenedIndex) -> Follower:
-        """Follow another opened index, which no request sees until it is `shown`."""
-        return Follower(Engine(opened.view), opened.shards, self.metrics, opened.pins)
+    def open(
+        self, version: Version, shards: Sequence[tuple[ShardRange, Shards]], scores: PairScores | None
+    ) -> Follower:
+        """Open a version to be followed, which no request sees until it is shown; vacuum keeps it until `close`.
+
+        InputError if a file is not as published.
+        """
+        args = self._args
+        at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
+        groups = [Group(part, opened, args.together, at_once, self.metrics) for part, opened in shards]
+        reranking = None if scores is None else Reranking(scores, args.reranker_seconds)
+        with contextlib.ExitStack() as pins:
+            leaf_map = pins.enter_context(version.reading())
+            model = version.model(args.encoder_precision).load()
+            view = View.of(version, leaf_map, model, groups, _limits(args), reranking)
+            return Follower(Engine(view), [opened for _, opened in shards], self.metrics, pins.pop_all())
 
     def writer(self, follower: Follower | None = None) -> Writer:
         """Make the Writer of an index that is followed, by default the served one; the caller closes it.
@@ -148,17 +113,13 @@ class ServedIndex:
         if follower.damage is not None:
             say(f"warning: {follower.damage}; what came before it is served")
 
-    def show(self, opened: OpenedIndex, follower: Follower) -> OpenedIndex:
-        """Let requests that begin from now on see another index; returns the one before.
-
-        The one before is to be closed once all requests that began with it have ended.
-        """
+    def show(self, follower: Follower) -> None:
+        """Let requests that begin from now on see another index, or the same one with another spec."""
         if follower is not self.follower:
             self.follower.leave()
             follower.show_to(self.engine)
-        before, self.opened, self.follower, self.refused = self.opened, opened, follower, None
+        self.follower, self.refused = follower, None
         self.metrics.serves(follower.version.number)
-        return before
 
     def app(
         self,
@@ -173,20 +134,14 @@ class ServedIndex:
         Requests begin once `following` says so; `lifespan` runs beside the application. With `follows` the index is
         followed without a Writer too, so that requests may wait for changes that another server makes.
         """
-        args = self._args
         return api(
+            self._args,
             self.engine,
             self._describe,
-            self.engine.rules,
-            args.limits,
             self._nodes,
             self._tokens,
-            origins=args.cors_origins,
-            hosts=args.allowed_hosts,
-            log_queries=args.log_queries,
             metrics=self.metrics,
             writer=writer,
-            write_limits=args.writes,
             recall=lambda: self._audit.recall,
             versions=lambda before, count: newest_first(self.follower.root, before, count),
             following=following,
@@ -201,8 +156,6 @@ class ServedIndex:
     def _nodes(self) -> tuple[NodeTable, int]:
         """The nodes of the tree, read when a request first needs those of a version, and the version's number."""
         leaf_map = self.engine.view.leaf_map
-        if leaf_map is None:
-            raise AssertionError("opened with its files")
         if self._read is None or self._read[0] is not leaf_map:
             self._read = leaf_map, NodeTable.of(leaf_map)
         return self._read[1], leaf_map.manifest.version
@@ -215,16 +168,13 @@ def _limits(args: ServeArgs) -> Limits:
 
 def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexResponse:
     """Make the answer to `GET /v1/index`; `refused` says why another index, which current.json names, is not served."""
-    if view.version is None or view.leaf_map is None:
-        raise AssertionError("opened with its files")
-    version, manifest, model = view.version, view.leaf_map.manifest, view.model
-    chosen = model.chosen
-    spec, reranking = version.now.spec, version.now.spec.search.reranking
-    rules = rules_of(spec, manifest, model.calibration)
+    version, manifest, model, rules = view.version, view.leaf_map.manifest, view.model, view.rules
+    chosen, spec, reranking = model.chosen, version.now.spec, version.now.spec.search.reranking
+    stats = Stats.of(manifest, spec)
     return IndexResponse(
         name=spec.name,
         version=version.number,
-        log=manifest.log if view.seen is None else view.seen.log,
+        log=view.seen.log,
         index=version.now.artifacts["index"],
         model=manifest.model,
         refused=refused,
@@ -248,20 +198,14 @@ def describe(view: View, args: ServeArgs, refused: str | None = None) -> IndexRe
         weight=spec.search.hybrid.chosen if rules.words and spec.search.hybrid.fuse == "sum" else None,
         beam=spec.search.leaves_visited(manifest.leaves, manifest.rows) if chosen is None else chosen.beam,
         recall=None if chosen is None else chosen.recall,
-        drift=drift(manifest, spec),
+        drift=Drift(
+            imbalance=stats.imbalance,
+            void=stats.void,
+            added=stats.added,
+            log_prob=stats.log_prob,
+            added_log_prob=stats.added_log_prob,
+            advice=stats.advice(),
+        ),
         recall_served=None,
         limits=args.limits.model_dump(),
-    )
-
-
-def drift(manifest: Manifest, spec: JobSpec) -> Drift:
-    """Return how far a version has drifted."""
-    stats = Stats.of(manifest, spec)
-    return Drift(
-        imbalance=stats.imbalance,
-        void=stats.void,
-        added=stats.added,
-        log_prob=stats.log_prob,
-        added_log_prob=stats.added_log_prob,
-        advice=stats.advice(),
     )

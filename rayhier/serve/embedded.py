@@ -21,9 +21,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from rayhier.progress import say
 from rayhier.search.rerank import KINDS
 from rayhier.search.segment.memory import settle
-from rayhier.serve.application import OpenedIndex, ServedIndex, check_index
+from rayhier.serve.application import Application, check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.cross_encoder import LocalScorer
+from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.backend.version import Version
@@ -134,7 +135,7 @@ class Embedded:
         scorer = _open_scorer(version, args)
         say("loading encoder")
         parts = _named(self._shards, ranges)
-        self._served = ServedIndex(args, version, parts, scorer, self._prometheus)
+        self._served = Application(args, version, parts, scorer, self._prometheus)
         self._writers = None if args.write_token_file is None else Writers(self._served.writer())
         if self._writers is None:
             self._served.see_tail()
@@ -230,51 +231,49 @@ class Embedded:
         said = "model {model}, index {index}".format(**now.artifacts)
         say(f"opening {said}")
         with contextlib.ExitStack() as opening:
-            opened, shards = await asyncio.to_thread(self._opened, opening, now)
-            follower = self._served.follow(opened)
-            opening.callback(follower.close)
+            follower, shards = await asyncio.to_thread(self._opened, opening, now)
             if self._writers is None:
                 await asyncio.to_thread(self._served.see_tail, follower)
-                before = self._served.show(opened, follower)
+                self._served.show(follower)
             elif now.artifacts["index"] == self._now.artifacts["index"]:
-                await self._served.follower.reopen(opened.view, shards)
-                opened.pins.close()  # the follower keeps what it serves
-                before = self._served.show(opened, self._served.follower)
+                await self._served.follower.reopen(follower.engine.view, shards)
+                follower.close()  # the other follower keeps what it serves
+                self._served.show(self._served.follower)
             else:
                 writer = self._served.writer(follower)
                 opening.callback(writer.close)
                 await writer.begin(self._writers.now)
                 async with self._writers.now.handing_over(writer) as old:
-                    before, self._writers.now = self._served.show(opened, follower), writer
+                    self._served.show(follower)
+                    self._writers.now = writer
                 old.close()
             opening.pop_all()
         drained, self._shards, self._now = self._shards, shards, now
         say(f"serving {said}")
-        draining = asyncio.create_task(self._drain(before, drained))
+        draining = asyncio.create_task(self._drain(drained))
         self._draining.add(draining)
         draining.add_done_callback(self._draining.discard)
 
-    def _opened(self, opening: contextlib.ExitStack, now: Current) -> tuple[OpenedIndex, list[LocalShards]]:
+    def _opened(self, opening: contextlib.ExitStack, now: Current) -> tuple[Follower, list[LocalShards]]:
         _check_fits(self._now, now)
         version, manifest, ranges = check_index(self._args, now)
-        served = self._served.opened.view.rules
+        served = self._served.engine.view.rules
         if manifest.dimension != served.dimension:
             raise InputError(f"index: got dimension {manifest.dimension}; allowed: {served.dimension}, {RESTART}")
         shards = _open_shards(version, ranges, self._args)
         for group in shards:
             opening.callback(group.release)
         scorer, parts = _open_scorer(version, self._args), _named(shards, ranges)
-        opened = OpenedIndex(self._args, version, parts, scorer, self._served.metrics)
-        opening.callback(opened.close)
-        return opened, shards
+        follower = self._served.open(version, parts, scorer)
+        opening.callback(follower.close)
+        return follower, shards
 
-    async def _drain(self, before: OpenedIndex, shards: list[LocalShards]) -> None:
-        """Release an index once every request that may have begun with it has ended."""
+    async def _drain(self, shards: list[LocalShards]) -> None:
+        """Release shard groups once every request that may have begun with them has ended."""
         await asyncio.sleep(self._args.limits.seconds + 1)
         for group in shards:
             group.release()
-        before.close()
-        del before, shards  # the two hold what is to be freed
+        del group, shards  # they hold what is to be freed
         settle()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from ray.util import metrics
 
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.segment.memory import settle
-from rayhier.serve.application import ServedIndex
+from rayhier.serve.application import Application
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.following import WRITER, Following
 from rayhier.serve.backend.groups import ShardRange
@@ -69,7 +69,7 @@ class Ingress:
             scorer = ScorerHandle(DeploymentClient(RERANKER, reranker, RERANKER_PING, RERANKER_PING))
         if writer is not None:
             version, _ = Version.newest(version.workdir)
-        self._served = ServedIndex(args, version, list(zip(parts, shards, strict=True)), scorer, RayInstruments())
+        self._served = Application(args, version, list(zip(parts, shards, strict=True)), scorer, RayInstruments())
         self._served.see_tail()
         self._writer: WriterHandle | None = None
         if writer is not None:

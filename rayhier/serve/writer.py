@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ray.serve.handle import DeploymentHandle
 
 from rayhier.search.snapshot import Seen
-from rayhier.serve.application import ServedIndex
+from rayhier.serve.application import Application
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.follower import Newest
@@ -34,7 +34,7 @@ class WriterReplica:
 
     def __init__(self, args: ServeArgs, version: Version, parts: list[ShardRange], *handles: DeploymentHandle) -> None:
         shards = list(zip(parts, shard_handles(args, parts, handles), strict=True))
-        self._served = ServedIndex(args, Version.newest(version.workdir)[0], shards, None, RayInstruments())
+        self._served = Application(args, Version.newest(version.workdir)[0], shards, None, RayInstruments())
         self._begun: tuple[Writer, Readers] | None = None
         self._work: asyncio.Task[None] | None = None
 

@@ -24,13 +24,14 @@ from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
 from rayhier.search.request.model import Model
 from rayhier.search.retrieve import Flat, Reading, Words
-from rayhier.search.snapshot import Snapshot
+from rayhier.search.snapshot import Seen, Snapshot
 from rayhier.serve.application import check_index, describe
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
+from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError
 from rayhier.storage import current, files
 from rayhier.storage.leaf_map import LeafMap
@@ -147,11 +148,11 @@ class Near:
     shards: ShardGroup
     gone: bool = False
 
-    async def read(self, work: Reading) -> Any:
+    async def read(self, work: Reading, seen: Seen) -> Any:
         assert isinstance(work, Flat | Words), "a level is searched, no leaves"
         if self.gone:
             raise LostError(self.name)
-        return await self.shards.read(work)
+        return await self.shards.read(work, seen)
 
     async def answers(self) -> bool:
         return not self.gone
@@ -163,10 +164,11 @@ def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Near], TestClie
     groups = [Near(f"shards-{number}", one, ShardGroup(version, one)) for number, one in enumerate(ranges)]
     rules = replace(searcher.rules, groups=len(groups), limits=args.limits)
     counts, leaf_map = np.array(manifest.counts), leaf_map_of(work)
-    engine = Engine(View(searcher.model, groups, rules, manifest.documents, counts, version=version, leaf_map=leaf_map))
+    seen = Seen(manifest.model, manifest.version, manifest.log)
+    engine = Engine(View(searcher.model, groups, rules, manifest.documents, counts, seen, version, leaf_map))
     nodes = NodeTable.of(leaf_map), manifest.version
     described = partial(describe, engine.view, args)
-    app = api(engine, described, rules, args.limits, lambda: nodes, versions=lambda *_: [manifest])
+    app = api(args, engine, described, lambda: nodes, Tokens(None), versions=lambda *_: [manifest])
     return engine, groups, TestClient(app)
 
 

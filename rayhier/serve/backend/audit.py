@@ -62,7 +62,7 @@ class Audit:
     @property
     def recall(self) -> ServedRecall | None:
         """Recall of the newest audited queries of the served model, of whatever version; None: none was audited."""
-        if not self._window or self._model != _model(self._engine.view):
+        if not self._window or self._model != self._engine.view.seen.model:
             return None
         return ServedRecall.of([share for _, share in self._window], self._window[0][0])
 
@@ -103,9 +103,9 @@ class Audit:
         share = share_found(near_K, best.score_QK[0])
         if share is None:
             return None
-        if self._model != _model(view):
+        if self._model != view.seen.model:
             self._window.clear()
-            self._model = _model(view)
+            self._model = view.seen.model
         self._window.append((time.time(), share))
         if self._metrics is not None and (recall := self.recall) is not None:
             self._metrics.audited(recall.mean, recall.low, recall.high)
@@ -118,7 +118,7 @@ class Audit:
         parts = max(1, math.ceil(rows * work.query_QM.shape[1] / PART))
         for group in groups:
             for part in range(parts):
-                if _version(self._engine.view) != _version(view):
+                if self._engine.view.seen.version != view.seen.version:
                     return None
                 try:
                     ranking, seconds = await group.read(replace(work, part=part, parts=parts), view.seen)
@@ -143,11 +143,3 @@ def share_found(near_K: Floats, best_K: Floats) -> float | None:
     if not len(best_K):
         return None
     return float((near_K[: len(best_K)] >= best_K[-1] - WITHIN).sum() / len(best_K))
-
-
-def _model(view: View) -> str | None:
-    return None if view.seen is None else view.seen.model
-
-
-def _version(view: View) -> int | None:
-    return None if view.seen is None else view.seen.version

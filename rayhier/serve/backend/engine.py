@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import ID
 from rayhier.search.request.answer import Answer, answers
 from rayhier.search.request.model import Model
-from rayhier.search.request.request import NO_CROSS_ENCODER, Queries, Request, Rules
+from rayhier.search.request.request import NO_CROSS_ENCODER, Limits, Queries, Request, Rules, rules_of
 from rayhier.search.request.routes import Routes, find_routes
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import (
@@ -41,7 +41,7 @@ from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.groups import Group
-from rayhier.serve.backend.reranker import Reranking
+from rayhier.serve.backend.reranker import Reranking, open_versions_reranker
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import RETRY, ApiError, LostError
 from rayhier.serve.metrics import Metrics
@@ -67,12 +67,12 @@ class Answers:
     answers: list[Answer]
     lost: list[list[str]]
     ms: dict[str, float]
-    routes: Routes | None = None
+    routes: Routes
     """Leaves that the router chose for the queries, before any query visited more."""
-    rows: Sequence[int] = ()
+    rows: Sequence[int]
     """Number of rows in the leaves that each query visited, whether they match the filter or not."""
-    seen: Seen | None = None
-    """Version and change of the log that were read; None: the version that the server opened, without a tail."""
+    seen: Seen
+    """Version and change of the log that were read."""
 
 
 @dataclass(frozen=True)
@@ -91,26 +91,47 @@ class View:
     """Number of documents."""
     count_L: Ints
     """Rows of each leaf, in leaf files."""
+    seen: Seen
+    """Version and change of the log that requests read."""
+    version: Version
+    leaf_map: LeafMap
     reranker: Reranker | None = None
     reranking: Reranking | None = None
-    """The cross-encoder; None where the spec has none."""
-    seen: Seen | None = None
-    """Version and change of the log that requests read; None: the version that the groups opened, without a tail."""
-    version: Version | None = None
-    """The version in its workdir, and its files: what descriptions of the index read; None: there are none."""
-    leaf_map: LeafMap | None = None
+    """The cross-encoder; None if the spec has none."""
+
+    @classmethod
+    def of(
+        cls,
+        version: Version,
+        leaf_map: LeafMap,
+        model: Model,
+        groups: Sequence[Group],
+        limits: Limits,
+        reranking: Reranking | None,
+    ) -> Self:
+        """Open what requests read of a version besides its rows, without a tail.
+
+        InputError if a file is not as published.
+        """
+        manifest = leaf_map.manifest
+        rules = rules_of(version.now.spec, manifest, model.calibration)
+        return cls(
+            model,
+            groups,
+            replace(rules, groups=len(groups), limits=limits),
+            manifest.documents,
+            np.array(manifest.counts, dtype=np.int64),
+            Seen(manifest.model, manifest.version, manifest.log),
+            version,
+            leaf_map,
+            None if reranking is None else open_versions_reranker(version),
+            reranking,
+        )
 
     @property
     def has_tail(self) -> bool:
-        """True where the log goes beyond the version's files."""
-        return self.seen is not None and self.leaf_map is not None and self.seen.log > self.leaf_map.manifest.log
-
-    @property
-    def opened(self) -> tuple[Version, LeafMap]:
-        """The version and its files; RuntimeError where there are none."""
-        if self.version is None or self.leaf_map is None:
-            raise RuntimeError("view: was made without files")
-        return self.version, self.leaf_map
+        """True if the log goes beyond the version's files."""
+        return self.seen.log > self.leaf_map.manifest.log
 
 
 class Engine:
@@ -154,11 +175,6 @@ class Engine:
     async def changed(self) -> None:
         """Return once the view was replaced."""
         await self._changed.wait()
-
-    @property
-    def rules(self) -> Rules:
-        """Rules for requests that begin now."""
-        return self.view.rules
 
     async def search(self, request: Request) -> Answers:
         """Answer each query of a request; an answer names the groups, or the cross-encoder, that did not answer.
@@ -351,9 +367,9 @@ def _held(view: View, leaves_QB: Ints) -> Ints:
     return np.asarray(np.where(leaves_QB >= 0, view.count_L[leaves_QB], 0).sum(axis=1))
 
 
-async def _or_lost(group: Group, work: Reading, seen: Seen | None = None) -> Any:
-    """Return a group's answer; None where the group does not answer."""
+async def _or_lost(group: Group, work: Reading, seen: Seen) -> Any:
+    """Return a group's answer; None if the group does not answer."""
     try:
-        return await (group.read(work) if seen is None else group.read(work, seen))
+        return await group.read(work, seen)
     except LostError:
         return None

@@ -14,18 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.index.change import last_rows
 from rayhier.index.find import find
 from rayhier.search.request.model import Model
-from rayhier.search.request.request import rules_of
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.engine import Engine, View
 from rayhier.serve.backend.groups import Shards
-from rayhier.serve.backend.reranker import open_versions_reranker
 from rayhier.serve.backend.version import Version
 from rayhier.serve.metrics import Metrics
 from rayhier.spec import InputError, JobSpec
@@ -67,7 +64,7 @@ class Follower:
 
         `pins` keep that version from vacuum until another is served.
         """
-        self.root, self.engine = engine.view.opened[1].root, engine
+        self.root, self.engine = engine.view.leaf_map.root, engine
         self.log, self.lock = ChangeLog(self.root), asyncio.Lock()
         self.damage: str | None = None
         """Message that names the first change of the log that cannot be read; None: all can be read."""
@@ -88,7 +85,7 @@ class Follower:
 
     @property
     def version(self) -> Version:
-        return self.engine.view.opened[0]
+        return self.engine.view.version
 
     @property
     def spec(self) -> JobSpec:
@@ -102,20 +99,17 @@ class Follower:
     @property
     def manifest(self) -> Manifest:
         """Manifest of the version that requests read."""
-        return self.engine.view.opened[1].manifest
+        return self.engine.view.leaf_map.manifest
 
     @property
     def seen(self) -> Seen:
         """Version and change of the log that a request reads which begins now."""
-        return self.newest.seen
+        return self.engine.view.seen
 
     @property
     def newest(self) -> Newest:
         """The state of the index that a request reads which begins now."""
-        view = self.engine.view
-        if view.seen is None:
-            raise RuntimeError("follower: got a request before it began")
-        return Newest(view.seen, view.documents)
+        return Newest(self.seen, self.engine.view.documents)
 
     @property
     def tail(self) -> TailSize:
@@ -140,7 +134,7 @@ class Follower:
                 f"{self.root}: its change log has a tail, which search.how level does not read; allowed: rayhier index "
                 "fold WORKDIR first"
             )
-        stored = find(self.engine.view.opened[1], _ids(changes)) if changes else None
+        stored = find(self.engine.view.leaf_map, _ids(changes)) if changes else None
         hidden = 0 if stored is None else int(pc.sum(pc.equal(stored["rank"], 0)).as_py() or 0)
         seen = Seen(manifest.model, manifest.version, changes[-1].number if changes else manifest.log)
         documents = manifest.documents + _written(changes) - hidden
@@ -189,7 +183,7 @@ class Follower:
                         return
 
     async def _move(self, opened: View, pins: contextlib.ExitStack) -> None:
-        manifest = opened.opened[1].manifest
+        manifest = opened.leaf_map.manifest
         await self.catch_up()
         changes: list[Change]
         changes, self.damage = await self._in(self._after, manifest.log)
@@ -265,26 +259,13 @@ class Follower:
         self.changed()
 
     def _opened(self, number: int, view: View) -> tuple[View, contextlib.ExitStack]:
-        """Open what an engine needs of a version, by the model and settings of a view: as a view without a tail."""
-        version, before = view.opened
-        version = version.at(number)
+        """Open what an engine needs of a version, by the model and settings of a view."""
+        version = view.version.at(number)
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(version.reading())
-            manifest, rules = leaf_map.manifest, view.rules
-            is_same = manifest.revision == before.manifest.revision
-            opened = replace(
-                view,
-                model=view.model if is_same else view.model.with_router(version.router(leaf_map)),
-                rules=replace(
-                    rules_of(version.now.spec, manifest, rules.calibration), groups=rules.groups, limits=rules.limits
-                ),
-                documents=manifest.documents,
-                count_L=np.array(manifest.counts, dtype=np.int64),
-                reranker=None if view.reranker is None else open_versions_reranker(version),
-                seen=Seen(manifest.model, number, manifest.log),
-                version=version,
-                leaf_map=leaf_map,
-            )
+            is_same = leaf_map.manifest.revision == view.leaf_map.manifest.revision
+            model = view.model if is_same else view.model.with_router(version.router(leaf_map))
+            opened = View.of(version, leaf_map, model, view.groups, view.rules.limits, view.reranking)
             return opened, pins.pop_all()
 
     def _after(self, number: int) -> tuple[list[Change], str | None]:

@@ -23,7 +23,7 @@ class ShardRange:
 
 
 class Shards(Protocol):
-    async def read(self, work: Reading, seen: Seen | None = None) -> Any:
+    async def read(self, work: Reading, seen: Seen) -> Any:
         """Do a piece of a search's work, such as a scan, of what is seen; LostError where no answer comes in time."""
 
     async def open(self, number: int) -> None:
@@ -46,18 +46,16 @@ class Group:
     ) -> None:
         """Scan for at most `together` queries at once, with at most `at_once` such scans at a time."""
         self.name, self.leaves, self._shards = part.name, part.leaves, shards
-        self._batches: Batches[tuple[Scan, Seen | None], Ranking] = Batches(
-            self._scanned, together, "scan", metrics, at_once
-        )
+        self._batches: Batches[tuple[Scan, Seen], Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
 
-    async def read(self, work: Reading, seen: Seen | None = None) -> Any:
+    async def read(self, work: Reading, seen: Seen) -> Any:
         """Do a piece of a search's work, such as a scan, in the group's leaves; LostError where no answer comes.
 
         Scans that arrive while others are at work are made together, where their `k`, their beam and what they see are
         equal.
         """
         if not isinstance(work, Scan):
-            return await self._read(work, seen)
+            return await self._shards.read(work, seen)
         # A scan with a filter is made alone: two with equal filters seldom arrive together.
         key = work.k, work.leaves_QB.shape[1], work.needs, seen, None if work.where is None else object()
         ranking, _ = await self._batches((work, seen), len(work.query_QM), key)
@@ -66,14 +64,11 @@ class Group:
     async def answers(self) -> bool:
         return await self._shards.answers()
 
-    async def _read(self, work: Reading, seen: Seen | None) -> Any:
-        return await (self._shards.read(work) if seen is None else self._shards.read(work, seen))
-
-    async def _scanned(self, pieces: Sequence[tuple[Scan, Seen | None]]) -> list[Ranking]:
+    async def _scanned(self, pieces: Sequence[tuple[Scan, Seen]]) -> list[Ranking]:
         """Scan for the queries of several requests at once."""
         scans, seen = [scan for scan, _ in pieces], pieces[0][1]
         query_QM, leaves_QB = (
             np.concatenate([getattr(scan, name) for scan in scans]) for name in ("query_QM", "leaves_QB")
         )
-        ranking: Ranking = await self._read(replace(scans[0], query_QM=query_QM, leaves_QB=leaves_QB), seen)
+        ranking: Ranking = await self._shards.read(replace(scans[0], query_QM=query_QM, leaves_QB=leaves_QB), seen)
         return split(ranking, [len(scan.query_QM) for scan in scans])

@@ -146,10 +146,8 @@ class ShardHandle:
     client: DeploymentClient
     seconds: float
 
-    async def read(self, work: Reading, seen: Seen | None = None) -> Any:
+    async def read(self, work: Reading, seen: Seen) -> Any:
         """Do a piece of a search's work, such as a scan, in the group; LostError where no answer comes in time."""
-        if seen is None:
-            return await self.client.ask(lambda handle: handle.read.remote(work), self.seconds)
         return await self.client.ask(lambda handle: handle.read.remote(work, seen), self.seconds)
 
     async def open(self, number: int) -> None:

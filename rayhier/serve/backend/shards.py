@@ -66,15 +66,14 @@ class ShardGroup:
             opened.close()
         self.__dict__.pop("_newest", None)
 
-    async def read(self, work: Reading, seen: Seen | None = None) -> Any:
-        """Do a piece of work, such as a scan, in the leaves of this group: of its first version, or of what is `seen`.
+    async def read(self, work: Reading, seen: Seen) -> Any:
+        """Do a piece of work, such as a scan, in the leaves of this group, of what is `seen`.
 
         Documents are read by their ids, and parts of exact searches done, in threads of their own, so that no search
         waits for them; such a part comes with the seconds of CPU that it took. InputError where an object of the log
         that is seen cannot be read.
         """
-        opened = self._newest if seen is None else await self._at(seen)
-        number = opened.manifest.log if seen is None else seen.log
+        opened, number = await self._at(seen), seen.log
         loop = asyncio.get_running_loop()
         if isinstance(work, Exact):
             return await loop.run_in_executor(self._exact, _timed, opened.read, work, number)
@@ -224,7 +223,7 @@ class LocalShards:
         """
         self.name, self._group = name, ShardGroup(version, leaves, seconds)
 
-    async def read(self, work: Reading, seen: Seen | None = None) -> Any:
+    async def read(self, work: Reading, seen: Seen) -> Any:
         """Do a piece of a search's work, such as a scan, of what is seen; LostError where it fails."""
         try:
             return await self._group.read(work, seen)

@@ -31,7 +31,7 @@ from rayhier.search.request.request import Queries, Request, Rules
 from rayhier.search.request.routes import Routes
 from rayhier.search.segment.stored import Listing, Lookup, Stored
 from rayhier.search.snapshot import Seen
-from rayhier.serve.args import RequestLimits, WriteLimits
+from rayhier.serve.args import ServeArgs, WriteLimits
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine
 from rayhier.serve.backend.following import Following
@@ -129,59 +129,51 @@ class Writes(Protocol):
 
 
 def api(
+    args: ServeArgs,
     engine: Engine,
     index: Callable[[], IndexResponse],
-    rules: Rules,
-    limits: RequestLimits,
     nodes: Callable[[], tuple[NodeTable, int]],
-    tokens: Tokens | None = None,
+    tokens: Tokens,
     *,
-    origins: Sequence[str] = (),
-    hosts: Sequence[str] = (),
-    log_queries: bool = False,
+    versions: Callable[[int | None, int], list[Manifest]],
     metrics: Metrics | None = None,
     writer: Writes | None = None,
-    write_limits: WriteLimits | None = None,
-    versions: Callable[[int | None, int], list[Manifest]],
     following: Following | None = None,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     recall: Callable[[], ServedRecall | None] = lambda: None,
     follows: bool = False,
 ) -> FastAPI:
-    """Make the HTTP application: `engine` answers, `index` describes what is served, `rules` check requests.
+    """Make the HTTP application: `engine` answers, `index` describes what is served.
 
     `nodes` returns the nodes of the tree and the version with their sizes, and `versions` some versions before a number
     (None: all), the newest first; both may read storage. Requests begin once `following` says so; `lifespan` runs
-    with the application. `origins` are those whose pages may send requests too. Requests may name only `hosts`, by
-    default any. With `log_queries` the texts of queries are logged. Without a `writer` no request may write.
-    `recall` returns recall as served. With `follows` requests see changes that another server makes, without a Writer
-    here too.
+    with the application. Without a `writer` no request may write. `recall` returns recall as served. With `follows`
+    requests see changes that another server makes, without a Writer here too.
     """
-    write_limits = write_limits or WriteLimits()
-    tokens = tokens or Tokens(None)
-    seconds = None if writer is None else write_limits.seconds
-    guard = Middleware(Guard, tokens, limits, engine.admission, metrics, seconds, hosts)
+    limits, dimension = args.limits, index().dimension
+    seconds = None if writer is None else args.writes.seconds
+    guard = Middleware(Guard, tokens, limits, engine.admission, metrics, seconds, args.allowed_hosts)
     app = FastAPI(
         title="rayhier",
         version="1",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        middleware=[*cross_origin(origins), guard],
+        middleware=[*cross_origin(args.cors_origins), guard],
         lifespan=lifespan,
         responses={status: {"model": ErrorBody, "description": text} for status, text in DESCRIPTIONS.items()},
     )
     app.router.route_class = json_route(
-        most_values(limits.max_batch, index().dimension),
-        most_values(0 if writer is None else write_limits.max_documents, index().dimension),
+        most_values(limits.max_batch, dimension),
+        most_values(0 if writer is None else args.writes.max_documents, dimension),
         lambda scope, path: tokens.check(authorization(scope), writes=path not in READING_POSTS),
     )
     install(app)
     sight = _Sight(engine, index, limits.seconds, following, recall, follows=follows or writer is not None)
     _health(app, engine, following)
-    _searches(app, engine, _Asked(engine, rules, log_queries=log_queries), sight, limits.max_answer_bytes, metrics)
+    _searches(app, engine, _Asked(engine, log_queries=args.log_queries), sight, limits.max_answer_bytes, metrics)
     _documents(app, engine, sight, limits.max_answer_bytes)
-    _writes(app, writer, write_limits, sight)
+    _writes(app, writer, args.writes, sight)
     _versions(app, versions, sight, writer)
     _nodes(app, nodes, sight, limits.max_answer_bytes)
     install_models(app, engine, sight.index, limits)
@@ -216,17 +208,13 @@ class _Sight:
         shown, drift = RecallServed(**asdict(served)), index.drift.model_copy(update={"advice": advice})
         return index.model_copy(update={"recall_served": shown, "drift": drift})
 
-    def of(self, seen: Seen | None = None) -> Seen:
-        """Return what an answer saw; without an argument what one that begins now sees."""
-        seen = seen or self._engine.view.seen
-        if seen is None:
-            index = self.index()
-            return Seen(index.model, index.version, index.log)
-        return seen
+    def now(self) -> Seen:
+        """Return what an answer that begins now sees."""
+        return self._engine.view.seen
 
     def check_model(self, named: str | None) -> None:
         """Raise ApiError 409 where requests that begin now see another model than the one that is named."""
-        if named is not None and named != (served := self.of().model):
+        if named is not None and named != (served := self.now().model):
             message = f"model: got {named!r:.{NAME_SHOWN}}; allowed: {served}, which is served now"
             raise ApiError(409, "other_model", message)
 
@@ -237,22 +225,22 @@ class _Sight:
         """
         if self._following is not None:
             await self._following()
-        if number is None or self.of().log >= number:
+        if number is None or self.now().log >= number:
             return
         if not self._follows:
-            last = self.of().log
+            last = self.now().log
             raise invalid(f"min_log: got {number}; allowed: {last} or less, as this server reads no later changes")
         try:
             with WITHOUT_SLOT.get()():
                 async with asyncio.timeout(min(WAITED, 0.9 * self._seconds)):
                     await self._wait(number)
         except TimeoutError:
-            message = f"min_log: got {number}, but the log is at {self.of().log}; allowed: the number of a change"
+            message = f"min_log: got {number}, but the log is at {self.now().log}; allowed: the number of a change"
             raise ApiError(504, "timeout", message) from None
 
     async def _wait(self, number: int) -> None:
         look = None if self._following is None else LOOK_SECONDS
-        while self.of().log < number:
+        while self.now().log < number:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(look):
                     await self._engine.changed()
@@ -263,14 +251,12 @@ class _Sight:
 class _Asked:
     """Converts bodies to requests; InputError, answered 422, where a request is not allowed."""
 
-    def __init__(self, engine: Engine, rules: Rules, *, log_queries: bool) -> None:
-        self._engine, self._opened, self._log_queries = engine, rules, log_queries
+    def __init__(self, engine: Engine, *, log_queries: bool) -> None:
+        self._engine, self._log_queries = engine, log_queries
 
     @property
     def _rules(self) -> Rules:
-        """Rules of the version that requests see."""
-        view = self._engine.view
-        return self._opened if view.seen is None else view.rules
+        return self._engine.view.rules
 
     def search(self, body: SearchRequest | BatchRequest) -> Request:
         name, queries = self._queries(body)
@@ -362,7 +348,7 @@ def _searches(
     @app.post("/v1/search", summary="Find documents", tags=["search"], response_model=SearchResponse)
     async def search(body: SearchRequest) -> Response:
         request, outcome, (answer,) = await answered(body)
-        seen = asdict(sight.of(outcome.seen))
+        seen = asdict(outcome.seen)
         return _sent(SearchResponse(**dict(answer), mode=request.mode, **seen, ms=outcome.ms))
 
     @app.post(
@@ -373,7 +359,7 @@ def _searches(
     )
     async def batch(body: BatchRequest) -> Response:
         request, outcome, answers = await answered(body)
-        seen = asdict(sight.of(outcome.seen))
+        seen = asdict(outcome.seen)
         return _sent(BatchResponse(answers=answers, mode=request.mode, **seen, ms=outcome.ms))
 
     @app.post(
@@ -382,7 +368,7 @@ def _searches(
     async def route(body: RouteRequest) -> RouteResponse:
         await sight.reach()
         sight.check_model(body.model)
-        seen, request = sight.of(), converter.route(body)  # as of what the next line begins with
+        seen, request = sight.now(), converter.route(body)  # as of what the next line begins with
         return _routed(await engine.route(request), seen)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
@@ -398,7 +384,7 @@ def _documents(app: FastAPI, engine: Engine, sight: _Sight, most_bytes: int) -> 
         _check_utf_8(request)
         piece = work()
         await sight.reach(min_log)
-        seen = asdict(sight.of())  # what the next line begins with
+        seen = asdict(sight.now())  # what the next line begins with
         documents, lost = await engine.documents(piece)
         # Passages of one document may lie in several groups.
         whole = isinstance(piece, Lookup) and bool(documents) and documents[0].passages is None
@@ -484,7 +470,7 @@ def _versions(
     async def listed(page: Annotated[VersionsRequest, Query()]) -> Response:
         await sight.reach()
         manifests = await asyncio.to_thread(versions, page.before, page.limit + 1)  # one more says whether any follows
-        served, shown = sight.of().version, manifests[: page.limit]
+        served, shown = sight.now().version, manifests[: page.limit]
         bodies = [VersionBody(**_about(manifest), served=manifest.version == served) for manifest in shown]
         return _sent(VersionsResponse(versions=bodies, next=shown[-1].version if len(manifests) > len(shown) else None))
 
@@ -518,7 +504,7 @@ def _key(key: str | None) -> str | None:
 
 def _nodes(app: FastAPI, nodes: Callable[[], tuple[NodeTable, int]], sight: _Sight, most_bytes: int) -> None:
     def read(wanted: NodesRequest) -> NodesResponse:
-        (table, version), seen = nodes(), sight.of()
+        (table, version), seen = nodes(), sight.now()
         if wanted.leaf:
             chosen, total = table.leaves(wanted.leaf), len(wanted.leaf)
         else:
@@ -654,10 +640,10 @@ def _all(outcome: Answers, writer: ResultWriter, *, explain: bool) -> list[Answe
 
 
 def _explained(answer: Answer, outcome: Answers, row: int, writer: ResultWriter) -> Explanation:
-    routed = [] if outcome.routes is None else _leaves(outcome.routes, row)
+    routed = _leaves(outcome.routes, row)
     writer.spend(ROUTED_BYTES * len(routed))
-    widened, rows = max(0, len(answer.leaves) - len(routed)), outcome.rows[row] if outcome.rows else 0
-    return Explanation(leaves=routed, scanned=answer.scored, widened=widened, rows=rows)
+    widened = max(0, len(answer.leaves) - len(routed))
+    return Explanation(leaves=routed, scanned=answer.scored, widened=widened, rows=outcome.rows[row])
 
 
 def _one(answer: Answer, lost: list[str], writer: ResultWriter, explain: Explanation | None) -> AnswerBody:

@@ -26,6 +26,7 @@ from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
 from rayhier.serve.http.models import Drift, IndexResponse
+from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.search import SearchSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import Manifest
@@ -67,6 +68,7 @@ RULES = Rules(SearchSpec(k=7, beam=2), 9, 10, {"year": "int"}, 3, groups=2)
 HIT = Hit("d1", 0.5, 3, "a title", "a text", {"year": 1999})
 
 
+SEEN = Seen("0123456789ab", 4, 0)
 STORED = Stored("d1", "a title", "a text", None, {"year": 1999}, [3])
 
 
@@ -77,7 +79,10 @@ class Canned:
         self.asked, self.filters, self.modes, self.budgets = [], [], [], []
         self.gone, self.error, self.enough, self.hit, self.stored = [], None, True, HIT, [STORED]
         self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
-        self.admission, self.view = Admission(math.inf), View(None, [], RULES, 10, np.zeros(9, np.int64))
+        self.admission, self.view = (
+            Admission(math.inf),
+            View(None, [], RULES, 10, np.zeros(9, np.int64), SEEN, None, None),
+        )
 
     async def search(self, request):
         self.asked.append((request.queries, request.k, request.beam))
@@ -87,10 +92,14 @@ class Canned:
         if self.error is not None:
             raise self.error
         q = len(request.queries)
-        return Answers([Answer([self.hit], [3, 1], 4, 0.4, enough=self.enough)] * q, [self.gone] * q, {"total": 1.0})
+        found = [Answer([self.hit], [3, 1], 4, 0.4, enough=self.enough)] * q
+        return Answers(found, [self.gone] * q, {"total": 1.0}, self.routes(), [0] * q, SEEN)
 
     async def route(self, request):
         self.asked.append((request.queries, None, request.beam))
+        return self.routes()
+
+    def routes(self):
         encoded = Encoded.of(np.zeros((1, 3)))
         return Routes(encoded, np.array([self.leaves]), np.array([self.log_prob]), self.log_density)
 
@@ -175,11 +184,12 @@ NODES = NodeTable(
 
 
 def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, nodes=NODES, **options):
-    """The HTTP application over an engine, an index and its rules, within some limits."""
+    """The HTTP application over an engine, an index and its rules, within some limits; `options` may be `ServeArgs`."""
+    engine.view = replace(engine.view, rules=replace(rules, limits=limits))
     options.setdefault("versions", lambda before, count: VERSIONS[before is not None :][:count])
-    return api(
-        engine, lambda: index, replace(rules, limits=limits), limits, lambda: (nodes, index.version), tokens, **options
-    )
+    named = {name: options.pop(name) for name in ServeArgs.model_fields if name in options}
+    args = ServeArgs(workdir="none", limits=limits, **named)
+    return api(args, engine, lambda: index, lambda: (nodes, index.version), tokens or Tokens(None), **options)
 
 
 def ruled(rules=RULES, **search):
@@ -207,11 +217,11 @@ class Near:
     gone: bool = False
     works: list = field(default_factory=list)
 
-    async def read(self, work):
+    async def read(self, work, seen):
         if self.gone:
             raise LostError(self.name)
         self.works.append(work)
-        return await self.shards.read(work)
+        return await self.shards.read(work, seen)
 
     async def answers(self):
         return not self.gone
@@ -223,7 +233,7 @@ class Here:
     def __init__(self, reader):
         self._reader = reader
 
-    async def read(self, work):
+    async def read(self, work, seen):
         return self._reader.read(work)
 
 
@@ -238,12 +248,15 @@ def engine_of(searcher, groups, reranker=None, reranking=None, rules=None):
     manifest = searcher.manifest
     rules = replace(rules or searcher.rules, groups=len(groups))
     counts = np.array(manifest.counts, dtype=np.int64)
-    return Engine(View(searcher.model, groups, rules, manifest.documents, counts, reranker, reranking))
+    seen, leaf_map = Seen(manifest.model, manifest.version, manifest.log), searcher.leaf_map
+    return Engine(
+        View(searcher.model, groups, rules, manifest.documents, counts, seen, None, leaf_map, reranker, reranking)
+    )
 
 
 async def ask(engine, queries, k=None, beam=None, where=None, budget=0, mode=None):
     """Have an engine answer queries, as its rules allow; without a budget they are not re-ranked."""
-    return await engine.search(engine.rules.request(queries, k, beam, where, mode, budget=budget))
+    return await engine.search(engine.view.rules.request(queries, k, beam, where, mode, budget=budget))
 
 
 class Scores:

@@ -19,7 +19,7 @@ from rayhier.serve.errors import overloaded
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
-from .stand_ins import HIT, LIMITS, STORED, Canned, CannedWriter, app_of, error, ruled
+from .stand_ins import HIT, LIMITS, SEEN, STORED, Canned, CannedWriter, app_of, error, ruled
 
 TOKEN = "sesame-1"
 JSON = {"content-type": "application/json"}
@@ -369,9 +369,12 @@ def test_answers_show_what_is_included(client, parts):
 
 def test_an_answer_has_a_limit_of_bytes(engine):
     hits = [Hit(f"d{n}", 0.5, 3, "title", "é" * 1_000, {"year": 1999}) for n in range(40)]
-    engine.search = lambda request: asyncio.sleep(
-        0, Answers([Answer(hits, [3], 40, 0.4)] * len(request.queries), [[]] * len(request.queries), {})
-    )
+
+    async def search(request):
+        q = len(request.queries)
+        return Answers([Answer(hits, [3], 40, 0.4)] * q, [[]] * q, {}, engine.routes(), [0] * q, SEEN)
+
+    engine.search = search
     client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 100_000})))
     one = client.post("/v1/search", json={"query": "oak"})
     assert one.status_code == 200
@@ -390,7 +393,7 @@ def test_leaves_count_as_bytes_of_an_answer(engine):
 
     def given(leaves):
         answer = Answer([HIT], list(range(leaves)), 4, 0.4, scored=7)
-        engine.search = lambda *_: asyncio.sleep(0, Answers([answer], [[]], {}, routes, rows=[40]))
+        engine.search = lambda *_: asyncio.sleep(0, Answers([answer], [[]], {}, routes, [40], SEEN))
 
     client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 50_000})))
     given(leaves=5_000)

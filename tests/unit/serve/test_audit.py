@@ -50,18 +50,7 @@ def searcher(published):
 
 @pytest.fixture(params=[1, 3])
 def engine(request, searcher, published):
-    """An engine over groups that read what is seen."""
-    groups = near_groups(published, request.param)
-    for group in groups:
-        group.read = reads(group, group.read)
-    return engine_of(searcher, groups)
-
-
-def reads(group, read):
-    async def of_seen(work, seen=None):
-        return await read(work)
-
-    return of_seen
+    return engine_of(searcher, near_groups(published, request.param))
 
 
 def audited(engine, texts, k=7, beam=1, settings=ALL, **more):
@@ -115,7 +104,7 @@ def test_it_rests_in_proportion_to_its_work(engine, clock, monkeypatch):
 def taking(seconds, read):
     """A group whose parts of exact searches take so many seconds of CPU."""
 
-    async def of_seen(work, seen=None):
+    async def of_seen(work, seen):
         outcome = await read(work, seen)
         return (outcome[0], seconds) if isinstance(work, Exact) else outcome
 

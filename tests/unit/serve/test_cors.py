@@ -32,7 +32,7 @@ def test_off_unless_named(tokens):
 
 
 def test_a_named_origin(tokens):
-    client = TestClient(app_of(Canned(), RequestLimits(), tokens, origins=[HERE]))
+    client = TestClient(app_of(Canned(), RequestLimits(), tokens, cors_origins=[HERE]))
     before, answer = ask(client, HERE, Authorization="Bearer sesame-1")
     assert (before.status_code, answer.status_code) == (200, 200)
     assert before.headers["access-control-allow-origin"] == answer.headers["access-control-allow-origin"] == HERE
@@ -42,7 +42,7 @@ def test_a_named_origin(tokens):
 
 
 def test_another_origin_is_refused_in_the_form_of_every_error(tokens):
-    client = TestClient(app_of(Canned(), RequestLimits(), tokens, origins=[HERE]))
+    client = TestClient(app_of(Canned(), RequestLimits(), tokens, cors_origins=[HERE]))
     before, answer = ask(client, OTHER, Authorization="Bearer sesame-1")
     assert error(before) == (
         400,

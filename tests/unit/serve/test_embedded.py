@@ -61,7 +61,7 @@ def test_shards_that_fail_are_lost_until_they_answer(published):
 
         group.read, group.ping = fails, fails
         with pytest.raises(LostError, match="shards-0"):
-            await shards.read(None)
+            await shards.read(None, None)
         assert not await shards.answers()
         del group.read, group.ping
         assert await shards.answers()

@@ -12,6 +12,7 @@ from rayhier.serve.backend.groups import Group, ShardRange
 from rayhier.serve.errors import LostError
 from rayhier.spec.filter import Bound
 
+from .stand_ins import SEEN
 from .virtual_time import run
 
 WHERE = Bound("year", "gte", 2019)
@@ -23,7 +24,7 @@ class Shards:
     def __init__(self):
         self.works, self.let_go, self.there, self.error = [], asyncio.Event(), True, None
 
-    async def read(self, work):
+    async def read(self, work, seen):
         self.works.append(work)
         await self.let_go.wait()
         if self.error is not None:
@@ -51,10 +52,10 @@ def read_at_once(*works, **options):
     async def main():
         shards = Shards()
         group = Group(ShardRange("shards-0", range(3)), shards, at_once=1, **options)
-        busy = asyncio.create_task(group.read(scan_of(99)))
+        busy = asyncio.create_task(group.read(scan_of(99), SEEN))
         while not shards.works:
             await asyncio.sleep(0)
-        asked = [asyncio.create_task(group.read(work)) for work in works]
+        asked = [asyncio.create_task(group.read(work, SEEN)) for work in works]
         for _ in range(5):
             await asyncio.sleep(0)
         shards.let_go.set()
@@ -99,7 +100,7 @@ def test_all_whose_scans_are_read_together_learn_that_the_shards_are_lost():
         shards = Shards()
         shards.error = LostError("shards-0")
         group = Group(ShardRange("shards-0", range(3)), shards, at_once=1)
-        asked = [asyncio.create_task(group.read(scan_of(n))) for n in range(3)]
+        asked = [asyncio.create_task(group.read(scan_of(n), SEEN)) for n in range(3)]
         shards.let_go.set()
         return await asyncio.gather(*asked, return_exceptions=True)
 

@@ -15,7 +15,7 @@ OTHERS = ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localh
 
 @pytest.fixture
 def app():
-    return app_of(Canned(), hosts=allowed_hosts(ServeArgs(workdir="/w"), "127.0.0.1"))
+    return app_of(Canned(), allowed_hosts=allowed_hosts(ServeArgs(workdir="/w"), "127.0.0.1"))
 
 
 @pytest.mark.parametrize("host", OURS)
@@ -48,5 +48,5 @@ def test_elsewhere_the_names_are_those_of_the_arguments(tmp_path):
     ):
         assert allowed_hosts(ServeArgs(workdir="/w", **given), address) == names
     assert TestClient(app_of(Canned()), headers={"Host": "10.1.2.3"}).get("/v1/index").status_code == 200
-    client = TestClient(app_of(Canned(), hosts=["Mine.example"]), headers={"Host": "mine.EXAMPLE:80"})
+    client = TestClient(app_of(Canned(), allowed_hosts=["Mine.example"]), headers={"Host": "mine.EXAMPLE:80"})
     assert client.get("/v1/index").status_code == 200

@@ -12,6 +12,7 @@ from rayhier.serve.backend import handles as module
 from rayhier.serve.backend.handles import DeploymentClient, ShardHandle
 from rayhier.serve.errors import ApiError, LostError
 
+from .stand_ins import SEEN
 from .virtual_time import run
 
 SCAN = Scan(np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64), 1)
@@ -75,16 +76,16 @@ def group_of(handle, seconds=1.0):
 def test_lost_until_a_ping_comes_back(handle, failing):
     async def main():
         group = group_of(handle, seconds=0.01)
-        assert await group.read(SCAN) == []
+        assert await group.read(SCAN, SEEN) == []
         handle.read.outcome, handle.ping.outcome = getattr(handle, failing), handle.die
         for _ in range(4):
             with pytest.raises(LostError, match="shards-0"):
-                await group.read(SCAN)
+                await group.read(SCAN, SEEN)
         assert handle.read.calls == (3 if failing == "die" else 2)  # once lost it is not asked
         assert not await group.answers()
         handle.read.outcome = handle.ping.outcome = handle.answer
         await group.client._back
-        assert await group.read(SCAN) == []
+        assert await group.read(SCAN, SEEN) == []
         assert await group.answers()
 
     run(main())
@@ -97,7 +98,7 @@ def test_what_a_lost_group_was_asked_ends_at_once(handle):
         group = group_of(handle, seconds=60.0)
         group.client.another_seconds = 0.05
         handle.read.outcome = handle.ping.outcome = handle.hang
-        asked = [asyncio.create_task(group.read(LEVEL)) for _ in range(3)]
+        asked = [asyncio.create_task(group.read(LEVEL, SEEN)) for _ in range(3)]
         await asyncio.sleep(0.01)
 
         async def dies_then_hangs():
@@ -106,7 +107,7 @@ def test_what_a_lost_group_was_asked_ends_at_once(handle):
 
         handle.read.outcome = dies_then_hangs
         with pytest.raises(LostError, match="shards-0"):
-            await group.read(SCAN)
+            await group.read(SCAN, SEEN)
         async with asyncio.timeout(1.0):
             ended = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in ended] == [LostError] * 3
@@ -122,7 +123,7 @@ def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
     async def main():
         group = ShardHandle(DeploymentClient("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), 60.0)
         handle.read.outcome = handle.alive.outcome = handle.ping.outcome = handle.hang
-        asked = [asyncio.create_task(group.read(SCAN)) for _ in range(100)]
+        asked = [asyncio.create_task(group.read(SCAN, SEEN)) for _ in range(100)]
         async with asyncio.timeout(1.0):
             ended = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in ended] == [LostError] * 100
@@ -130,7 +131,7 @@ def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
         assert group.client.lost
         handle.read.outcome = handle.ping.outcome = handle.answer
         await group.client._back
-        assert await group.read(SCAN) == []
+        assert await group.read(SCAN, SEEN) == []
 
     run(main())
 
@@ -145,7 +146,7 @@ def test_a_late_group_that_is_alive_has_all_its_time(handle):
             return []
 
         handle.read.outcome = at_last
-        asked = [asyncio.create_task(group.read(LEVEL)) for _ in range(3)]
+        asked = [asyncio.create_task(group.read(LEVEL, SEEN)) for _ in range(3)]
         await asyncio.sleep(0.2)
         assert (handle.alive.calls, handle.ping.calls, group.client.lost) == (1, 0, False)
         ends.set()
@@ -163,7 +164,7 @@ def test_what_a_dying_replica_was_asked_another_answers(handle):
             raise RayActorError
 
         handle.read.outcome = die_once
-        assert await group.read(SCAN) == []
+        assert await group.read(SCAN, SEEN) == []
         assert handle.read.calls == 2
         assert group.client._back is None
 
@@ -175,11 +176,11 @@ def test_a_full_group_is_not_lost(handle):
         group = group_of(handle)
         handle.read.outcome = handle.refuse
         with pytest.raises(ApiError, match="shards-0 has too many requests waiting") as caught:
-            await group.read(SCAN)
+            await group.read(SCAN, SEEN)
         assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
         handle.ping.outcome = handle.refuse
         assert await group.answers()
         handle.read.outcome = handle.answer
-        assert await group.read(SCAN) == []
+        assert await group.read(SCAN, SEEN) == []
 
     run(main())

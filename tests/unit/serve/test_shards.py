@@ -31,13 +31,15 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def group(home, published):
-    version, _, (leaves,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
-    return ShardGroup(version, leaves)
+    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
+    group = ShardGroup(version, leaves)
+    group.seen = Seen(manifest.model, 1, 0)
+    return group
 
 
 def ids(group):
     """What a search finds."""
-    found = asyncio.run(group.read(Scan(QUERY, LEAVES, 5)))
+    found = asyncio.run(group.read(Scan(QUERY, LEAVES, 5), group.seen))
     return [[found.documents["id"][row].as_py() for row in rows] for rows in found.row_QK.tolist()]
 
 

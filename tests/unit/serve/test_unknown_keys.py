@@ -49,7 +49,7 @@ def test_of_many_unknown_keys_one_is_an_error(monkeypatch, method, path, body):
     ],
 )
 def test_a_body_that_does_not_write_has_fewer_values(method, path, writer, status):
-    client = TestClient(app_of(Canned(), RequestLimits(), writer=writer, write_limits=WriteLimits()))
+    client = TestClient(app_of(Canned(), RequestLimits(), writer=writer, writes=WriteLimits()))
     body = json.dumps({"query": "oak", "documents": [1] * 21_000})
     assert (
         client.request(method, path, content=body, headers={"Content-Type": "application/json"}).status_code == status
