@@ -123,7 +123,7 @@ class Application:
 
     def app(
         self,
-        writer: Writes | None = None,
+        writer: "Writes | None" = None,
         following: Following | None = None,
         lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
         *,

@@ -8,10 +8,10 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
@@ -23,11 +23,10 @@ from pydantic import BaseModel
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.middleware import Middleware
 
-from rayhier.arrays import Floats
 from rayhier.index.nodes import Node, NodeTable
 from rayhier.index.stats import ServedRecall, recall_advice
 from rayhier.search.request.answer import Answer, Hit
-from rayhier.search.request.request import Queries, Request, Rules
+from rayhier.search.request.request import Queries, Request
 from rayhier.search.request.routes import Routes
 from rayhier.search.segment.stored import Listing, Lookup, Stored
 from rayhier.search.snapshot import Seen
@@ -35,7 +34,7 @@ from rayhier.serve.args import ServeArgs, WriteLimits
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine
 from rayhier.serve.backend.following import Following
-from rayhier.serve.backend.publishing import RolledBack
+from rayhier.serve.backend.writer import Writers
 from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.error_handlers import install
@@ -83,6 +82,10 @@ from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import run_in_thread
 from rayhier.storage.leaf_map import BUILT, Manifest
 
+if TYPE_CHECKING:  # imports Ray
+    from rayhier.serve.backend.handles import WriterHandle
+
+Writes: TypeAlias = "Writers | WriterHandle"
 log = logging.getLogger("ray.serve")
 NUMBERS = 100
 """Approximate bytes of a result besides its id and the parts included."""
@@ -115,19 +118,6 @@ DESCRIPTIONS = {
 }
 
 
-class Writes(Protocol):
-    """Interface of the Writer."""
-
-    def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Awaitable[Written]:
-        """Write documents, which replace those with the same ids."""
-
-    def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Awaitable[Written]:
-        """Delete documents by their ids."""
-
-    def rollback(self, number: int, key: str | None = None) -> Awaitable[RolledBack]:
-        """Publish an older version again as the newest one, and serve it."""
-
-
 def api(
     args: ServeArgs,
     engine: Engine,
@@ -137,7 +127,7 @@ def api(
     *,
     versions: Callable[[int | None, int], list[Manifest]],
     metrics: Metrics | None = None,
-    writer: Writes | None = None,
+    writer: "Writes | None" = None,
     following: Following | None = None,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     recall: Callable[[], ServedRecall | None] = lambda: None,
@@ -209,7 +199,6 @@ class _Sight:
         return index.model_copy(update={"recall_served": shown, "drift": drift})
 
     def now(self) -> Seen:
-        """Return what an answer that begins now sees."""
         return self._engine.view.seen
 
     def check_model(self, named: str | None) -> None:
@@ -225,10 +214,9 @@ class _Sight:
         """
         if self._following is not None:
             await self._following()
-        if number is None or self.now().log >= number:
+        if number is None or (last := self.now().log) >= number:
             return
         if not self._follows:
-            last = self.now().log
             raise invalid(f"min_log: got {number}; allowed: {last} or less, as this server reads no later changes")
         try:
             with WITHOUT_SLOT.get()():
@@ -249,48 +237,38 @@ class _Sight:
 
 
 class _Asked:
-    """Converts bodies to requests; InputError, answered 422, where a request is not allowed."""
+    """Converts bodies to requests by the rules of what is seen; InputError, answered 422, if one is not allowed."""
 
     def __init__(self, engine: Engine, *, log_queries: bool) -> None:
         self._engine, self._log_queries = engine, log_queries
 
-    @property
-    def _rules(self) -> Rules:
-        return self._engine.view.rules
-
     def search(self, body: SearchRequest | BatchRequest) -> Request:
         name, queries = self._queries(body)
-        request = self._rules.request(
-            queries, body.k, body.beam, body.filter, body.mode, body.rerank, body.budget, name=name
-        )
+        rules = self._engine.view.rules
+        request = rules.request(queries, body.k, body.beam, body.filter, body.mode, body.rerank, body.budget, name=name)
         return self._logged(name, request)
 
     def route(self, body: RouteRequest) -> Request:
         name, queries = self._queries(body)
-        return self._logged(name, self._rules.route(queries, body.beam, name))
+        return self._logged(name, self._engine.view.rules.route(queries, body.beam, name))
 
     def _logged(self, name: str, request: Request) -> Request:
-        """Return the request; its texts are logged where the config says so. Refused requests are not logged."""
+        """Return the request; its texts are logged if the config says so. Refused requests are not logged."""
         if self._log_queries and not isinstance(request.queries, np.ndarray):
             for text in request.queries:
                 log.info("%s: %r", name, text)
         return request
 
     def _queries(self, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
-        if isinstance(body, BatchRequest):
-            name, values = ("queries", body.queries) if body.queries is not None else ("vectors", body.vectors)
-            queries: Sequence[object] = values or []
-        else:
-            name, query = ("query", body.query) if body.query is not None else ("vector", body.vector)
-            queries = [query]
-        if name in ("vector", "vectors"):
-            return name, self._matrix(name, queries)
-        return name, [str(text) for text in queries]
-
-    def _matrix(self, name: str, vectors: Sequence[Any]) -> Floats:
-        for vector in vectors:
-            self._rules.check_dimension(name, len(vector))
-        return np.array(vectors, dtype=np.float32)
+        """Return the queries of a body, and the name of the body's key that has them."""
+        name = next(name for name in type(body).query_keys() if getattr(body, name) is not None)
+        given = getattr(body, name)
+        queries = given if isinstance(body, BatchRequest) else [given]
+        if name not in ("vector", "vectors"):
+            return name, queries
+        for vector in queries:
+            self._engine.view.rules.check_dimension(name, len(vector))
+        return name, np.array(queries, dtype=np.float32)
 
 
 class Readiness:
@@ -342,8 +320,12 @@ def _searches(
         if metrics is not None:
             calls = sum(answer.calls or 0 for answer in outcome.answers)
             metrics.searched(outcome.ms, [answer.documents for answer in outcome.answers], outcome.lost, calls)
-        writer = ResultWriter(body.include, most_bytes)
-        return request, outcome, await _bodies(outcome, writer, strict=body.strict, explain=body.explain)
+        names = sorted({name for lost in outcome.lost for name in lost})
+        if body.strict and names:
+            raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
+        writer = _AnswerWriter(outcome, body.include, most_bytes, explain=body.explain)
+        parts = sum(len(answer.hits) + len(answer.leaves) for answer in outcome.answers)
+        return request, outcome, await run_in_thread(parts, writer.answers)
 
     @app.post("/v1/search", summary="Find documents", tags=["search"], response_model=SearchResponse)
     async def search(body: SearchRequest) -> Response:
@@ -369,7 +351,9 @@ def _searches(
         await sight.reach()
         sight.check_model(body.model)
         seen, request = sight.now(), converter.route(body)  # as of what the next line begins with
-        return _routed(await engine.route(request), seen)
+        routes = await engine.route(request)
+        order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
+        return RouteResponse(leaves=_leaves(routes, 0), order=order, **asdict(seen))
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
@@ -422,7 +406,7 @@ def _documents(app: FastAPI, engine: Engine, sight: _Sight, most_bytes: int) -> 
         return _sent(DocumentResponse(**dict(body), **seen))
 
 
-def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits, sight: _Sight) -> None:
+def _writes(app: FastAPI, writer: "Writes | None", limits: WriteLimits, sight: _Sight) -> None:
     def allowed(name: str, count: int) -> Writes:
         writes = _writing(writer)
         if count > limits.max_documents:
@@ -451,7 +435,7 @@ def _writes(app: FastAPI, writer: Writes | None, limits: WriteLimits, sight: _Si
         return _told(await writes.delete(body.ids, _key(idempotency_key), digest))
 
 
-def _writing(writer: Writes | None) -> Writes:
+def _writing(writer: "Writes | None") -> Writes:
     """Return the Writer; ApiError 403 where there is none."""
     if writer is None:
         raise ApiError(403, "forbidden", "this server does not write; allowed: a server that has a write_token_file")
@@ -459,7 +443,7 @@ def _writing(writer: Writes | None) -> Writes:
 
 
 def _versions(
-    app: FastAPI, versions: Callable[[int | None, int], list[Manifest]], sight: _Sight, writer: Writes | None
+    app: FastAPI, versions: Callable[[int | None, int], list[Manifest]], sight: _Sight, writer: "Writes | None"
 ) -> None:
     @app.get(
         "/v1/versions",
@@ -471,7 +455,8 @@ def _versions(
         await sight.reach()
         manifests = await asyncio.to_thread(versions, page.before, page.limit + 1)  # one more says whether any follows
         served, shown = sight.now().version, manifests[: page.limit]
-        bodies = [VersionBody(**_about(manifest), served=manifest.version == served) for manifest in shown]
+        known = set(VersionBody.model_fields) - {"served"}
+        bodies = [VersionBody(**each.model_dump(include=known), served=each.version == served) for each in shown]
         return _sent(VersionsResponse(versions=bodies, next=shown[-1].version if len(manifests) > len(shown) else None))
 
     @app.post(
@@ -483,10 +468,6 @@ def _versions(
     async def rollback(body: RollbackRequest, idempotency_key: Key = None) -> Response:
         outcome = await _writing(writer).rollback(body.version, _key(idempotency_key))
         return _sent(RollbackResponse(documents=outcome.documents, **asdict(outcome.seen)))
-
-
-def _about(manifest: Manifest) -> dict[str, Any]:
-    return manifest.model_dump(include=set(VersionBody.model_fields) - {"served"})
 
 
 def _told(written: Written) -> Response:
@@ -512,8 +493,8 @@ def _nodes(app: FastAPI, nodes: Callable[[], tuple[NodeTable, int]], sight: _Sig
         bodies = [_node(node, table) for node in chosen]
         size = sum(len(text.encode()) for body in bodies for text in (*body.keywords, *body.documents))
         if size + NUMBERS * len(bodies) > most_bytes:
-            message = f"answer: got more than {most_bytes} bytes, limits.max_answer_bytes; allowed: ask for fewer nodes"
-            raise ApiError(422, "answer_too_large", message)
+            what = f"answer: got more than {most_bytes} bytes, limits.max_answer_bytes"
+            raise _answer_too_large(f"{what}; allowed: ask for fewer nodes")
         about = {**asdict(seen), "version": version}
         return NodesResponse(nodes=bodies, total=total, levels=table.levels, described=BUILT, **about)
 
@@ -555,10 +536,8 @@ def _within(documents: Sequence[Stored], most: int) -> list[DocumentBody]:
         texts = [stored.id, stored.title, stored.text or "", *(stored.passages or [])]
         size += NUMBERS + sum(len(part.encode()) for part in texts) + len(json.dumps(stored.fields, default=str))
         if size > most and not bodies:
-            message = (
-                f"{stored.id[:NAME_SHOWN]}: got a document of {size} bytes; allowed: {most}, limits.max_answer_bytes"
-            )
-            raise ApiError(422, "answer_too_large", message)
+            what = f"{stored.id[:NAME_SHOWN]}: got a document of {size} bytes"
+            raise _answer_too_large(f"{what}; allowed: {most}, limits.max_answer_bytes")
         if size > most:
             break
         bodies.append(DocumentBody(**asdict(stored)))
@@ -566,7 +545,7 @@ def _within(documents: Sequence[Stored], most: int) -> list[DocumentBody]:
 
 
 class _AnyText(PathConvertor):
-    """A part of a path that is any text: slashes and ends of lines too."""
+    """A part of a path that is any text, also with slashes and ends of lines."""
 
     regex = r"[\s\S]+"
 
@@ -577,11 +556,6 @@ register_url_convertor("any_text", _AnyText())
 def _sent(body: BaseModel) -> Response:
     """Make a response from a checked model, so that FastAPI does not check it again."""
     return Response(body.model_dump_json(), media_type="application/json")
-
-
-def _routed(routes: Routes, seen: Seen) -> RouteResponse:
-    order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
-    return RouteResponse(leaves=_leaves(routes, 0), order=order, **asdict(seen))
 
 
 def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
@@ -595,64 +569,55 @@ def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
     ]
 
 
-class ResultWriter:
-    """Makes the results of a response; ApiError 422 where it exceeds its limit of bytes."""
+class _AnswerWriter:
+    """Makes the body of a response of at most `most` bytes, about, with some parts of documents (None: all)."""
 
-    def __init__(self, include: Sequence[Part] | None, most: int) -> None:
-        """Include some parts of documents, by default all; the response may have about `most` bytes."""
-        self._include = PARTS if include is None else include
+    def __init__(self, outcome: Answers, include: Sequence[Part] | None, most: int, *, explain: bool) -> None:
+        self._outcome, self._include, self._explain = outcome, PARTS if include is None else include, explain
         self._most, self._left = most, most
 
-    def spend(self, size: int) -> None:
-        """Count bytes of the response; ApiError 422 where these exceed the limit."""
-        self._left -= size
-        if self._left < 0:
-            allowed = "ask for fewer results, fewer leaves, fewer questions at once, or less of each by include"
-            message = f"answer: got more than {self._most} bytes, limits.max_answer_bytes; allowed: {allowed}"
-            raise ApiError(422, "answer_too_large", message)
+    def answers(self) -> list[AnswerBody]:
+        """Make the bodies of all answers; ApiError 422 if they exceed the limit."""
+        return [self._answer(row, answer) for row, answer in enumerate(self._outcome.answers)]
 
-    def __call__(self, hit: Hit) -> Result:
-        """Make a result from a found document; parts that are not included are None."""
-        title = hit.title if "title" in self._include else None
-        text = hit.text if "text" in self._include else None
-        fields = hit.fields if "fields" in self._include else None
+    def _answer(self, row: int, answer: Answer) -> AnswerBody:
+        self._spend(LEAF_BYTES * len(answer.leaves))
+        lost = self._outcome.lost[row]
+        return AnswerBody(
+            results=[self._result(hit) for hit in answer.hits],
+            visited=Visits(
+                leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction, enough=answer.enough
+            ),
+            partial=bool(lost),
+            lost=lost,
+            calls=answer.calls,
+            explain=self._explanation(row, answer) if self._explain else None,
+        )
+
+    def _explanation(self, row: int, answer: Answer) -> Explanation:
+        routed = _leaves(self._outcome.routes, row)
+        self._spend(ROUTED_BYTES * len(routed))
+        widened = max(0, len(answer.leaves) - len(routed))
+        return Explanation(leaves=routed, scanned=answer.scored, widened=widened, rows=self._outcome.rows[row])
+
+    def _result(self, hit: Hit) -> Result:
+        title, text, fields = (getattr(hit, part) if part in self._include else None for part in PARTS)
         size = NUMBERS + sum(len(part.encode()) for part in (hit.id, title or "", text or ""))
-        self.spend(size + (len(json.dumps(fields, default=str)) if fields else 0))
+        self._spend(size + (len(json.dumps(fields, default=str)) if fields else 0))
         return Result(
             id=hit.id, score=hit.score, leaf=hit.leaf, title=title, text=text, fields=fields, estimated=hit.estimated
         )
 
-
-async def _bodies(outcome: Answers, writer: ResultWriter, *, strict: bool, explain: bool) -> list[AnswerBody]:
-    """Make the response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
-    names = sorted({name for lost in outcome.lost for name in lost})
-    if strict and names:
-        raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
-    parts = sum(len(answer.hits) + len(answer.leaves) for answer in outcome.answers)
-    return await run_in_thread(parts, _all, outcome, writer, explain=explain)
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            allowed = "ask for fewer results, fewer leaves, fewer questions at once, or less of each by include"
+            what = f"answer: got more than {self._most} bytes, limits.max_answer_bytes"
+            raise _answer_too_large(f"{what}; allowed: {allowed}")
 
 
-def _all(outcome: Answers, writer: ResultWriter, *, explain: bool) -> list[AnswerBody]:
-    return [
-        _one(answer, lost, writer, _explained(answer, outcome, row, writer) if explain else None)
-        for row, (answer, lost) in enumerate(zip(outcome.answers, outcome.lost, strict=True))
-    ]
-
-
-def _explained(answer: Answer, outcome: Answers, row: int, writer: ResultWriter) -> Explanation:
-    routed = _leaves(outcome.routes, row)
-    writer.spend(ROUTED_BYTES * len(routed))
-    widened = max(0, len(answer.leaves) - len(routed))
-    return Explanation(leaves=routed, scanned=answer.scored, widened=widened, rows=outcome.rows[row])
-
-
-def _one(answer: Answer, lost: list[str], writer: ResultWriter, explain: Explanation | None) -> AnswerBody:
-    writer.spend(LEAF_BYTES * len(answer.leaves))
-    results = [writer(hit) for hit in answer.hits]
-    visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction, enough=answer.enough)
-    return AnswerBody(
-        results=results, visited=visited, partial=bool(lost), lost=lost, calls=answer.calls, explain=explain
-    )
+def _answer_too_large(message: str) -> ApiError:
+    return ApiError(422, "answer_too_large", message)
 
 
 def _say_token(app: FastAPI) -> None:

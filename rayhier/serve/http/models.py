@@ -104,10 +104,14 @@ class RequestBody(_Page):
 
 
 class _Request(RequestBody):
+    @classmethod
+    def query_keys(cls) -> list[str]:
+        """Return the names of the first two fields, texts and vectors, of which exactly one is given."""
+        return list(cls.model_fields)[:2]
+
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
-        """Raise ValueError unless exactly one of the first two fields, text and vector, is given."""
-        first, second = list(type(self).model_fields)[:2]
+        first, second = self.query_keys()
         names = [name for name in (first, second) if getattr(self, name) is not None]
         if len(names) != 1:
             raise ValueError(f"got {' and '.join(names) or 'neither'}; allowed: exactly one of {first}, {second}")
@@ -117,7 +121,7 @@ class _Request(RequestBody):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Add to the schema that exactly one of text and vector is given; the other may be null."""
         schema = handler.resolve_ref_schema(handler(core))
-        first, second = list(cls.model_fields)[:2]
+        first, second = cls.query_keys()
         null, given = {"type": "null"}, {"not": {"type": "null"}}
         schema["oneOf"] = [
             {"required": [name], "properties": {name: given, other: null}}
