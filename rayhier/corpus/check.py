@@ -50,7 +50,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True)
-class Rules:
+class RowSchema:
     """Limits, column names and declared fields by which a row becomes a document or a query."""
 
     limits: Limits
@@ -156,7 +156,7 @@ def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ..
     return accepted
 
 
-def document(row: Mapping[str, Any], rules: Rules) -> Entry:
+def document(row: Mapping[str, Any], rules: RowSchema) -> Entry:
     """Make a document from a row, by the columns and declared fields that `rules` names.
 
     Title or text may be missing or null. RowError where both are blank, or the id or a value is not allowed.
@@ -167,7 +167,7 @@ def document(row: Mapping[str, Any], rules: Rules) -> Entry:
     return entry(_key(row, names.id, rules.limits), title, text, rules.limits, values)
 
 
-def query(row: Mapping[str, Any], rules: Rules) -> Entry:
+def query(row: Mapping[str, Any], rules: RowSchema) -> Entry:
     """Make a query from a row's id and text; RowError where the text is blank, or the id or text is not allowed."""
     names = rules.of_queries
     key = _key(row, names.id, rules.limits)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rayhier.corpus import check, lines, parquet
-from rayhier.corpus.check import Entry, Rejection, Rules
+from rayhier.corpus.check import Entry, Rejection, RowSchema
 from rayhier.corpus.rows import checked
 from rayhier.spec import InputError
 from rayhier.storage.source import PARQUET
@@ -27,7 +27,7 @@ class Read:
     vectors: pa.ChunkedArray | None
 
 
-def read(path: Path, rules: Rules, size: int, *, vectors: bool = True) -> Iterator[Read]:
+def read(path: Path, rules: RowSchema, size: int, *, vectors: bool = True) -> Iterator[Read]:
     """Yield the rows of a file, `size` at a time, with the vectors of a parquet file unless `vectors` is False.
 
     InputError where the file cannot be read, or a parquet file lacks the column of ids.

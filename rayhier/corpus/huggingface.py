@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.corpus import check
-from rayhier.corpus.check import Entry, Judgement, Rules
+from rayhier.corpus.check import Entry, Judgement, RowSchema
 from rayhier.corpus.rows import Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import HuggingFace
@@ -77,7 +77,7 @@ class HubReader:
 
     texts: Repository
     qrels: Repository
-    rules: Rules
+    rules: RowSchema
 
     def documents(self) -> Stream[Entry]:
         named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
@@ -115,4 +115,4 @@ def reader(spec: HuggingFace) -> HubReader:
     """Make the reader of the data sets that a spec names; InputError where one is missing or the hub is silent."""
     texts = Repository.find("corpus.path", spec.path, spec.revision)
     qrels = Repository.find("corpus.judgements", spec.qrels, spec.judgements_revision)
-    return HubReader(texts, qrels, Rules(spec.limits, spec.row_columns, spec.fields))
+    return HubReader(texts, qrels, RowSchema(spec.limits, spec.row_columns, spec.fields))

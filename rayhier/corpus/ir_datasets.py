@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rayhier.corpus import check
-from rayhier.corpus.check import Entry, Judgement, Rules
+from rayhier.corpus.check import Entry, Judgement, RowSchema
 from rayhier.corpus.rows import Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, IrDatasets
@@ -22,7 +22,7 @@ class IrReader:
 
     dataset: tuple[str, Any]
     splits: dict[str, tuple[str, Any]]
-    rules: Rules
+    rules: RowSchema
 
     def documents(self) -> Stream[Entry]:
         """Stream all documents; a document without a field `text` has the text of ir_datasets' `default_text()`."""
@@ -57,7 +57,7 @@ def reader(spec: IrDatasets) -> IrReader:
     for split, (name, opened) in splits.items():
         if not opened.has_queries() or not opened.has_qrels():
             raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id with both")
-    rules = Rules(spec.limits, Columns(), {})
+    rules = RowSchema(spec.limits, Columns(), {})
     return IrReader((spec.dataset, dataset), splits or _splits(spec.dataset, dataset), rules)
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from rayhier.corpus import check
-from rayhier.corpus.check import LONGEST_LINE, Entry, Judgement, RowError, Rules
+from rayhier.corpus.check import LONGEST_LINE, Entry, Judgement, RowError, RowSchema
 from rayhier.corpus.rows import Range, Rows, Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, Limits
-from rayhier.storage.listing import Listing, NamedFile
+from rayhier.storage.listing import CorpusFiles, NamedFile
 
 SMALLEST_RANGE = 1 << 20
 MOST_RANGES = 1024
@@ -37,7 +37,7 @@ class Format(Generic[T]):
 class LinesReader:
     """Reader of a source whose documents, queries and judgements lie in files of lines."""
 
-    listing: Listing
+    listing: CorpusFiles
     document: Format[Entry]
     query: Format[Entry]
     judgement: Format[Judgement]
@@ -85,7 +85,7 @@ JUDGEMENTS = table(3, ", ".join(check.HEADER), lambda row: check.judgement(*row)
 """Format of judgements in BEIR's layout: query id, document id and grade, separated by tabs; the header is optional."""
 
 
-def json_lines(listing: Listing, rules: Rules) -> LinesReader:
+def json_lines(listing: CorpusFiles, rules: RowSchema) -> LinesReader:
     """Make a reader of documents and queries as JSON objects, and of judgements in BEIR's layout."""
     keys = rules.columns
     return LinesReader(
@@ -159,9 +159,9 @@ def _skip(readline: Callable[[int], bytes], most: int) -> int:
     return skipped
 
 
-def ms_marco(listing: Listing, limits: Limits) -> LinesReader:
+def ms_marco(listing: CorpusFiles, limits: Limits) -> LinesReader:
     """Make a reader of MS MARCO's passages in the tab-separated files they were published in."""
-    rules = Rules(limits, Columns(), {})
+    rules = RowSchema(limits, Columns(), {})
 
     def document(row: list[str]) -> Entry:
         return check.document({"id": row[0], "text": row[1]}, rules)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayhier.corpus import check, lines
-from rayhier.corpus.check import HEADER, Entry, Judgement, Rules
+from rayhier.corpus.check import HEADER, Entry, Judgement, RowSchema
 from rayhier.corpus.rows import Range, Rows, Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import OwnFiles
 from rayhier.storage import listing
-from rayhier.storage.listing import Listing, NamedFile
+from rayhier.storage.listing import CorpusFiles, NamedFile
 from rayhier.storage.source import PARQUET, unreadable
 
 RANGE_BYTES = 16 << 20
@@ -28,8 +28,8 @@ BUFFER_BYTES = 1 << 20
 class ParquetReader:
     """Reader of a source whose documents and queries lie in parquet files."""
 
-    listing: Listing
-    rules: Rules
+    listing: CorpusFiles
+    rules: RowSchema
 
     def ranges(self) -> list[Range]:
         """Cut the files of documents into ranges of row groups, of 16 MiB; InputError where a file lacks a column."""
@@ -77,7 +77,7 @@ class ParquetReader:
 
 def reader(spec: OwnFiles) -> ParquetReader:
     """Make the reader of the files that a spec names; InputError where a file is missing."""
-    return ParquetReader(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
+    return ParquetReader(listing.find(spec), RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayhier.corpus import check, huggingface, ir_datasets, parquet, python_docs
-from rayhier.corpus.check import Entry, Judgement, Reason, RowError, Rules
+from rayhier.corpus.check import Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.corpus.lines import json_lines, ms_marco
 from rayhier.corpus.rows import RangeReader, Reader, Stream, StreamReader, checked
 from rayhier.spec import InputError
@@ -41,9 +41,9 @@ def ranged(spec: FileCorpus) -> RangeReader:
     """Make the reader of a source of files, which is read range by range; InputError where a file is missing."""
     match spec:
         case Beir():
-            return json_lines(listing.find(spec), Rules(spec.limits, Columns(id="_id"), spec.fields))
+            return json_lines(listing.find(spec), RowSchema(spec.limits, Columns(id="_id"), spec.fields))
         case OwnFiles(type="jsonl"):
-            rules = Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
+            rules = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
             return json_lines(listing.find(spec), rules)
         case OwnFiles():
             return parquet.reader(spec)
@@ -90,7 +90,7 @@ class TextReader:
         title, text = titled(check.decode(content), file.path)
         if not text:
             raise RowError(Reason.EMPTY_TEXT)
-        return check.document({"id": file.name, "title": title, "text": text}, Rules(self.limits, Columns(), {}))
+        return check.document({"id": file.name, "title": title, "text": text}, RowSchema(self.limits, Columns(), {}))
 
 
 def titled(text: str, path: Path) -> tuple[str, str]:

@@ -26,9 +26,10 @@ from rayhier.model.router import Router
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.change_log import Change, ChangeLog
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, key_of
+from rayhier.storage.leaf_map import LeafMap, Manifest, key_of
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
+from rayhier.storage.shard import Removal, Shard
 from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]

@@ -7,9 +7,10 @@ from rayhier.index.shards import shard_count, write_shard
 from rayhier.spec import JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
-from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, Shard, check_kept, ranges
+from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, check_kept, ranges
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
+from rayhier.storage.shard import Shard
 
 
 def compact_here(spec: JobSpec, root: Location) -> LeafMap:

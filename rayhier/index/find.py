@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from rayhier.dataset.words import word_hashes
 from rayhier.storage import cache
 from rayhier.storage.cache import Lease
-from rayhier.storage.leaf_map import LeafMap, Shard
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.shard import Shard
 
 FORMAT = 1
 FEWEST = 1_000

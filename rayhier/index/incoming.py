@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Floats
 from rayhier.corpus import check, parquet
-from rayhier.corpus.check import Entry, RowError, Rules, beginning
+from rayhier.corpus.check import Entry, RowError, RowSchema, beginning
 from rayhier.corpus.document_file import VECTOR, Read, check_rows, read
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.dataset.documents import document_texts
@@ -44,7 +44,7 @@ def batches(
     """
     layout = DocumentLayout.of(corpus)
     columns = corpus.row_columns
-    rules = Rules(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
+    rules = RowSchema(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     is_small = _is_small(path)
@@ -124,7 +124,7 @@ def given_documents(
     names the document that is refused, and the reason.
     """
     layout, names = DocumentLayout.of(corpus), corpus.row_columns
-    rules = Rules(corpus.limits, names, layout.fields)
+    rules = RowSchema(corpus.limits, names, layout.fields)
     entries, places = list[Entry](), dict[str, int]()
     for place, document in enumerate(documents):
         entry = _entry(document, rules, place)
@@ -147,7 +147,7 @@ def given_documents(
     return GivenDocuments(layout.table(entries), list(places), vector_NM)
 
 
-def _entry(document: Mapping[str, Any], rules: Rules, place: int) -> Entry:
+def _entry(document: Mapping[str, Any], rules: RowSchema, place: int) -> Entry:
     names, fields = rules.columns, document.get("fields") or {}
     for name in fields:
         if name not in rules.fields:

@@ -20,9 +20,10 @@ from rayhier.index.shards import SHARD_BYTES, write_rows
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.files import File
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, check_kept
+from rayhier.storage.leaf_map import LeafMap, Manifest, check_kept
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
+from rayhier.storage.shard import Removal, Shard
 
 WIDTH = 16
 """Number of files of about the same size that become one file, and the factor between two sizes."""

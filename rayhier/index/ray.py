@@ -32,11 +32,12 @@ from rayhier.spec.cluster import Workers
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Shard, ranges
+from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, ranges
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location, locate
 from rayhier.storage.pins import pinned, reading
 from rayhier.storage.schemas import Language
+from rayhier.storage.shard import Shard
 
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024

@@ -12,9 +12,9 @@ from rayhier.dataset.words import postings
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.files import File
-from rayhier.storage.leaf_map import Shard, Sidecar
 from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
+from rayhier.storage.shard import Shard, Sidecar
 
 GROUP_ROWS = 4096
 SHARD_BYTES = 256 << 20

@@ -11,7 +11,8 @@ import numpy as np
 from rayhier.dataset.balance import balance
 from rayhier.index.due import Due
 from rayhier.spec import JobSpec
-from rayhier.storage.leaf_map import Manifest, Shard
+from rayhier.storage.leaf_map import Manifest
+from rayhier.storage.shard import Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
 """Limits above which to compact: share of removed rows (TOMBSTONES), share of added rows (ADDED), number of files of

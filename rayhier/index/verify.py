@@ -10,10 +10,11 @@ from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
 from rayhier.storage.change_log import ChangeLog
-from rayhier.storage.leaf_map import MEND, LeafMap, Shard
+from rayhier.storage.leaf_map import MEND, LeafMap
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import reading
 from rayhier.storage.schemas import NODES
+from rayhier.storage.shard import Shard
 
 
 def verify(root: Location, version: int | None = None) -> list[int]:

@@ -20,33 +20,28 @@ from typing import Any, Self
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import RECORD, Artifact, Kind, Place, Record, versions
-from rayhier.storage.files import File
+from rayhier.storage.files import File, seal
 from rayhier.storage.paths import Location
-from rayhier.storage.seal import seal
 
 OWNER = "owner.json"
 CLAIMS = "claims"
 SCRATCH = "scratch"
 HEARTBEAT_SECONDS = 5.0
-"""Seconds between two heartbeats, which an attempt's owner writes to owner.json."""
 SILENT_SECONDS = 60.0
 """Seconds without a heartbeat after which the owner of an attempt counts as dead."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """Counts and files of a stage's finished work, for record.json."""
-
     counts: dict[str, Any]
-    """Counts that record.json shows, name -> JSON value."""
     files: tuple[File, ...] = ()
-    """Files whose SHA-256 is known from writing them; `publish` reads and hashes all other files."""
+    """Files whose SHA-256 is known from writing them. `publish` reads and hashes all other files."""
 
 
 class Attempt:
     """A folder for a stage's files, owned by this process until it is published or released.
 
-    Use as a context manager; leaving the block without `publish` releases the folder for the next run.
+    Use it as a context manager. Without `publish`, the block releases the folder for the next run.
     """
 
     def __init__(self, place: Place, root: Location, claim: int) -> None:
@@ -60,7 +55,7 @@ class Attempt:
 
     @classmethod
     def start(cls, place: Place, clock: Callable[[], float] = time.time) -> Self:
-        """Take over an unpublished attempt of the artifact at `place` whose owner is dead, else begin a new attempt."""
+        """Take over an unpublished attempt whose owner is dead, else begin a new attempt."""
         for root in _attempts(place.folder):
             claim = _claim(root, clock)
             if claim is not None and not _is_published(place, root):
@@ -84,13 +79,12 @@ class Attempt:
 
     @property
     def is_new(self) -> bool:
-        """Return True if this process began the attempt; False if it took over another's work."""
         return self._claim == 0
 
     def publish(self, kind: Kind, inputs: dict[str, str], output: Output) -> Artifact:
-        """Publish all files below `root` except scratch, and return the artifact; of several runs the first one wins.
+        """Publish all files below `root` except scratch. Of several runs the first one wins.
 
-        InputError where another run took this attempt over or removed it.
+        InputError if another run took this attempt over or removed it.
         """
         self._check_mine()
         files.remove(self.scratch)
@@ -140,7 +134,6 @@ class Attempt:
                     self._write_owner(os.getpid())
 
     def _mine(self) -> bool:
-        """Return True if this process still owns the folder: not claimed by another run, not removed."""
         claims = self.root / CLAIMS
         return (claims / str(self._claim)).exists() and not (claims / str(self._claim + 1)).exists()
 
@@ -160,13 +153,12 @@ def _attempts(folder: Location) -> list[Location]:
 
 
 def _is_published(place: Place, root: Location) -> bool:
-    """Return True if this attempt is the published one. Call after the claim: the owner may just have published."""
     artifact = place.published()
     return artifact is not None and artifact.root == root
 
 
 def _claim(root: Location, clock: Callable[[], float]) -> int | None:
-    """Claim a dead run's attempt and return the claim's number; None where its owner lives or another run won."""
+    """Claim a dead run's attempt and return the claim's number. None if its owner lives or another run won."""
     try:
         newest = max((path for path in (root / CLAIMS).iterdir()), key=lambda path: int(path.name))
         heard, is_dead = newest.stat().st_mtime, False
@@ -186,7 +178,6 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
 
 
 def _take(root: Location, claim: int) -> bool:
-    """Write a claim, of bytes that no other run writes (as `files.create` needs); False where one was faster."""
     return files.create(root / CLAIMS / str(claim), uuid.uuid4().bytes)
 
 

@@ -8,29 +8,25 @@ from rayhier.spec.cross_encoder import CrossEncoderSpec
 from rayhier.storage import current, files, model_folder, paths
 
 KEY = "cross_encoder.model"
-"""Key of the spec that names the cross-encoder's folder, for error messages."""
 LAYERS = ("num_hidden_layers", "n_layers")
-"""Keys that hold the number of layers in transformers' configurations."""
 SCALE = "scale.safetensors"
 """File of an `emb` head: the number that the cosine is multiplied by."""
 
 
 @dataclass(frozen=True)
 class CrossEncoderFolder:
-    """A checked folder of a cross-encoder, before or after training."""
-
     path: Path
     layers: int
-    """Number of layers of its transformer; 1 where the configuration does not tell."""
+    """Number of layers of its transformer. 1 if the configuration does not tell."""
     files: str
-    """SHA-256 over the names and digests of all files that change scores: weights, configuration, tokenizer, scale."""
+    """SHA-256 over the names and digests of all files that change scores."""
 
 
 def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
     """Find the cross-encoder's folder that a spec names and check its files.
 
-    Raises InputError where there is no such folder, package or hub id, and where the folder has pickled weights,
-    another SHA-256 than the spec's, or custom code.
+    InputError if there is no such folder, package or hub id, or the folder has pickled weights, another SHA-256 than
+    the spec's, or custom code.
     """
     path = model_folder.find(spec.model, KEY, _is_whole)
     config = path / "config.json"
@@ -56,7 +52,7 @@ def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
 
 
 def published_pairs(place: str) -> list[str]:
-    """Return the fingerprints of the corpus and the vectors in a run's workdir; InputError where either is missing."""
+    """Return the fingerprints of the corpus and the vectors in a run's workdir. InputError if one is missing."""
     now = current.read(paths.locate(place))
     missing = [kind for kind in ("corpus", "vectors") if kind not in now.artifacts]
     if missing:
@@ -65,7 +61,6 @@ def published_pairs(place: str) -> list[str]:
 
 
 def _is_whole(path: Path) -> bool:
-    """Return True if a cached snapshot has a configuration, a tokenizer and weights."""
     try:
         complete = bool(model_folder.weight_files(path, KEY) and model_folder.meaning(path))
     except InputError:

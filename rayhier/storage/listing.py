@@ -10,7 +10,6 @@ from rayhier.spec.corpus import Beir, FileCorpus, Judgements, MsMarco, OwnFiles,
 from rayhier.storage import paths
 
 SUFFIXES = (".txt", ".md", ".rst")
-"""Endings of text files; capitals do not count."""
 SPLITS = ("train", "dev", "test")
 BEIR = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
 ALONE = "documents alone are a corpus of type jsonl, as in specs/unsupervised.yaml"
@@ -29,21 +28,19 @@ class NamedFile:
 
 
 @dataclass(frozen=True)
-class Listing:
-    """All files of a corpus: of documents, of queries, and of the judgements of each split."""
-
+class CorpusFiles:
     documents: tuple[NamedFile, ...]
     queries: tuple[NamedFile, ...]
     judgements: dict[str, NamedFile]
-    """Split (train, dev or test) -> file of its judgements; only splits that have judgements."""
+    """Split (train, dev or test) -> file of its judgements, for splits that have judgements."""
 
     @property
     def all(self) -> tuple[NamedFile, ...]:
         return (*self.documents, *self.queries, *self.judgements.values())
 
 
-def find(spec: FileCorpus) -> Listing:
-    """Find the files of the corpus that a spec names; InputError where a file is missing."""
+def find(spec: FileCorpus) -> CorpusFiles:
+    """Find the files of the corpus that a spec names. InputError if a file is missing."""
     match spec:
         case Beir():
             return _beir(paths.resolve("corpus.path", spec.path))
@@ -54,9 +51,9 @@ def find(spec: FileCorpus) -> Listing:
 
 
 def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
-    """Find the text files below a folder, and links with such names, sorted; InputError where there is no file.
+    """Find the text files below a folder, and links with such names, sorted. InputError if there is no file.
 
-    Capitals of an ending do not count. Links are not followed.
+    Links are not followed.
     """
     folder = paths.resolve("corpus.path", spec.path)
     _check_folder(folder, "a folder of text files")
@@ -78,7 +75,7 @@ def _unreadable(error: OSError) -> NoReturn:
     raise InputError(f"corpus.path: {error.filename} cannot be read: {error.strerror}; allowed: folders that can")
 
 
-def _beir(folder: Path) -> Listing:
+def _beir(folder: Path) -> CorpusFiles:
     _check_folder(folder, BEIR)
     judged = {split: NamedFile(f"qrels/{split}.tsv", folder / "qrels" / f"{split}.tsv") for split in SPLITS}
     judged = {split: file for split, file in judged.items() if file.path.is_file()}
@@ -91,10 +88,10 @@ def _beir(folder: Path) -> Listing:
         raise InputError(
             f"corpus.path: {folder / 'qrels'} holds none of train.tsv, dev.tsv, test.tsv; allowed: one of them; {ALONE}"
         )
-    return Listing((corpus,), (queries,), judged)
+    return CorpusFiles((corpus,), (queries,), judged)
 
 
-def _msmarco(folder: Path) -> Listing:
+def _msmarco(folder: Path) -> CorpusFiles:
     _check_folder(folder, MSMARCO)
     collection = NamedFile("collection.tsv", folder / "collection.tsv")
     if not collection.path.is_file():
@@ -111,7 +108,7 @@ def _msmarco(folder: Path) -> Listing:
         if not file.path.is_file():
             raise InputError(f"corpus.path: {file.path} is missing; allowed: {MSMARCO}")
     judged = {s: NamedFile(f"qrels.{name}.tsv", folder / f"qrels.{name}.tsv") for s, name in published.items()}
-    return Listing((collection,), tuple(queries), judged)
+    return CorpusFiles((collection,), tuple(queries), judged)
 
 
 def _check_folder(folder: Path, allowed: str) -> None:
@@ -119,13 +116,13 @@ def _check_folder(folder: Path, allowed: str) -> None:
         raise InputError(f"corpus.path: got {str(folder)!r}, no such folder; allowed: {allowed}")
 
 
-def _listed(spec: OwnFiles, suffix: str) -> Listing:
+def _listed(spec: OwnFiles, suffix: str) -> CorpusFiles:
     documents = _files("documents", spec.documents, suffix)
     queries = _files("queries", spec.queries, suffix) if spec.queries is not None else ()
     both = {file.path for file in documents} & {file.path for file in queries}
     if both:
         raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files")
-    return Listing(documents, queries, _judged(spec.judgements))
+    return CorpusFiles(documents, queries, _judged(spec.judgements))
 
 
 def _judged(judgements: Judgements) -> dict[str, NamedFile]:
@@ -142,7 +139,7 @@ def _judged(judgements: Judgements) -> dict[str, NamedFile]:
 
 
 def _files(key: str, text: str, suffix: str) -> tuple[NamedFile, ...]:
-    """A file, a folder's files that end in `suffix`, or the files a pattern matches, sorted; names begin with `key`."""
+    """List a file, a folder's files that end in `suffix`, or the files that a pattern matches, sorted."""
     path = paths.resolve(f"corpus.{key}", text)
     if path.is_file():
         return (NamedFile(f"{key}/{path.name}", path),)

@@ -16,7 +16,6 @@ from rayhier.storage.hub_data import HUB_SECONDS
 from rayhier.storage.model_layout import DenseStep, read_layout
 
 KEY = "encoder.model"
-"""Key of the spec that names the encoder's folder, for error messages."""
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 PACKAGE = "package:"
@@ -26,30 +25,27 @@ MEANING = ("tokenizer*", "vocab*", "merges.txt", "*_tokens*.json", "*.model", "s
 """Patterns of files, besides weights and configurations, that change a text's vector."""
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
-"""Patterns of files to download: configurations, tokenizers and safetensors; no pickles, no code."""
+"""Patterns of files to download: no pickles, no code."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
 """Patterns of files that are not downloaded: weights in formats that are not read."""
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A checked folder of an encoder."""
-
     path: Path
     sha256: str
-    """SHA-256 of the file of weights; where weights are in several files, of these files' digests in order of name."""
+    """SHA-256 of the file of weights, or of the digests of several such files in order of name."""
     dimension: int
     """Size of the encoder's vectors, m."""
     files: str
-    """SHA-256 over the names and digests of all files that change vectors: weights, configurations, tokenizer,
-    modules."""
+    """SHA-256 over the names and digests of all files that change vectors."""
 
 
 def open_model(spec: EncoderSpec) -> ModelFolder:
     """Find the encoder's folder that a spec names and check its files.
 
-    Raises InputError where there is no such folder, package or hub id, and where the folder has pickled weights,
-    another SHA-256 than the spec's, custom code, or a module or pooling that rayhier lacks.
+    InputError if there is no such folder, package or hub id, or the folder has pickled weights, another SHA-256 than
+    the spec's, custom code, or a module or pooling that rayhier lacks.
     """
     path = find(spec.model)
     layout = read_layout(path)
@@ -82,7 +78,7 @@ def digest_by_name(folder: Path, digests: Mapping[Path, str]) -> str:
 def weight_files(folder: Path, key: str = KEY) -> list[Path]:
     """List the files of a model's weights: `model.safetensors`, or those that its index names, in order of name.
 
-    InputError, which names the spec's `key`, where the folder has neither.
+    InputError if the folder has neither.
     """
     single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
@@ -95,7 +91,7 @@ def weight_files(folder: Path, key: str = KEY) -> list[Path]:
 
 
 def matrices(folder: Path) -> int:
-    """Count the numbers in the matrices of a transformer's folder, without embeddings: multiply-adds of one token."""
+    """Count the numbers in a transformer's matrices, without embeddings: multiply-adds of one token."""
     count = 0
     for file in weight_files(folder):
         with file.open("rb") as opened:
@@ -125,15 +121,14 @@ def meaning(folder: Path) -> list[Path]:
 
 
 def digest_of(parts: Iterable[str]) -> str:
-    """Compute the SHA-256 of texts joined without anything between, as 64 hex digits."""
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def find(model: str, key: str = KEY, is_whole: Callable[[Path], bool] | None = None) -> Path:
-    """Return the folder that `package:NAME`, a path, or (where no such path exists) a Hugging Face hub id names.
+    """Return the folder that `package:NAME`, a path, or else a Hugging Face hub id names.
 
-    `is_whole` returns True for a complete snapshot of a hub id in the local cache; None: the test for encoders. Raises
-    InputError, which names the spec's `key`, where there is no such folder.
+    `is_whole` tests a snapshot in the hub's local cache. None: the test for encoders. InputError, which names the
+    spec's `key`, if there is no such folder.
     """
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE), key)
@@ -148,16 +143,14 @@ def find(model: str, key: str = KEY, is_whole: Callable[[Path], bool] | None = N
 
 
 def is_hub_id(model: str) -> bool:
-    """Return True if a text has the form `ORG/NAME` or `ORG/NAME@REVISION` of a hub id."""
     return HUB_ID.fullmatch(model) is not None
 
 
 def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
-    """Return the folder of a hub model's snapshot; download it where the local cache has no complete snapshot.
+    """Return the folder of a hub model's snapshot. Download it if the local cache has no complete snapshot.
 
-    `is_whole` returns True for a complete folder: other programs may have cached only some files, and without
-    modules.json a folder would be read as another encoder. Raises InputError, which names the spec's `key`, where
-    neither the cache nor the hub has the model.
+    Other programs may have cached only some files, and without modules.json a folder would be read as another encoder.
+    InputError if neither the cache nor the hub has the model.
     """
     # Imported here: an encoder from a folder or package does not need the hub's client.
     from huggingface_hub import HfApi, snapshot_download
@@ -197,7 +190,6 @@ def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    """Return True if a cached snapshot has modules.json, its modules' configurations and the transformer's weights."""
     try:
         return (path / "modules.json").is_file() and bool(weight_files(read_layout(path).transformer))
     except InputError:
@@ -226,7 +218,7 @@ def _in_package(name: str, key: str) -> Path:
 
 
 def check_whole(weights: Path, key: str = KEY) -> None:
-    """Raise InputError unless a safetensors file is as long as its header says; a shorter file was cut off.
+    """Raise InputError unless a safetensors file is as long as its header says: a shorter file was cut off.
 
     The file has 8 bytes with the header's length, a JSON header, and data.
     """

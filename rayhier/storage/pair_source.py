@@ -9,28 +9,26 @@ from rayhier.storage import files, model_folder, paths
 from rayhier.storage.source import scan_lines
 
 FILE, MODEL = "train.generated.path", "train.generated.model"
-"""Keys of the spec that name the file of pairs and the model's folder, for error messages."""
 ALLOWED = 'UTF-8, one JSON object per line, {"query": "…", "doc_id": "…"}'
 CONFIGS = ("config.json", "generation_config.json")
 
 
 @dataclass(frozen=True)
 class PairSource:
-    """The source of generated pairs, as far as a plan needs it: its path, its content's hash, and its size."""
+    """The source of generated pairs, as far as a plan needs it."""
 
     path: Path
     """File of pairs, or folder of the model that writes queries."""
     identity: str
     """SHA-256 of the file, or over all files of the folder that change the model's output."""
     lines: int = 0
-    """Number of lines of the file; 0 for a model."""
+    """Number of lines of the file."""
 
 
 def describe(spec: GeneratedSpec) -> PairSource:
     """Find and check the file of pairs, or the folder of the model, that a spec names.
 
-    Raises InputError where the file or folder is missing, the file is empty, or the model has pickled weights or custom
-    code, or is not an encoder with a decoder.
+    InputError if it is missing, the file is empty, or the model has pickled weights or custom code, or no decoder.
     """
     match spec:
         case PairFile():
@@ -61,7 +59,6 @@ def _model(spec: QueryModel) -> PairSource:
 
 
 def _is_whole(path: Path) -> bool:
-    """Return True if a cached snapshot has a configuration, a tokenizer and weights."""
     try:
         complete = bool(model_folder.weight_files(path, MODEL) and model_folder.meaning(path))
     except InputError:
@@ -70,7 +67,6 @@ def _is_whole(path: Path) -> bool:
 
 
 def _check_config(path: Path) -> None:
-    """InputError where a model runs its own code, or is no encoder with a decoder."""
     try:
         config = dict(files.read_json(path))
     except (OSError, ValueError, TypeError):

@@ -28,7 +28,7 @@ from rayhier.spec.corpus import (
     TextFiles,
 )
 from rayhier.storage import files, hub_data, listing
-from rayhier.storage.listing import SPLITS, Listing
+from rayhier.storage.listing import SPLITS, CorpusFiles
 
 PARQUET = ".parquet"
 BATCH_ROWS = 10_000
@@ -42,33 +42,30 @@ IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 @dataclass(frozen=True)
 class Source:
-    """The source of a corpus, as far as it is known before the corpus stage reads it: identity and sizes."""
+    """The source of a corpus, as far as it is known before the corpus stage reads it."""
 
     identity: dict[str, str]
-    """Content that training may read: name of a file of documents, or of judgements of train and dev -> SHA-256, and
-    one SHA-256 of the queries that these judge; for sources without files, names and versions that stand for all."""
+    """Content that training may read: name of a file -> SHA-256. One SHA-256 stands for the judged queries. For sources
+    without files, names and versions stand for all."""
     test_identity: dict[str, str]
-    """Content that only evaluation reads: the files of queries and of test judgements -> SHA-256; else as above."""
+    """Content that only evaluation reads, as above."""
     documents: int | None
-    """Upper bound of the number of documents; None where it is unknown until the source is read."""
+    """Upper bound of the number of documents. None if it is unknown until the source is read."""
     bytes: int
-    """Size in bytes of all files that will be read; 0 where unknown."""
+    """Size in bytes of all files that will be read. 0 if unknown."""
     judged: frozenset[str]
-    """Splits that have judgements; all splits where they are unknown until the source is read."""
+    """Splits that have judgements. All splits if they are unknown until the source is read."""
     rows: int | None
-    """Number of rows of the corpus: its documents, or an estimate of its passages; None where unknown."""
+    """Number of rows of the corpus: its documents, or an estimate of its passages."""
     document_bytes: int = 0
-    """Size in bytes of the documents' files; 0 where unknown."""
     queries: int = 0
-    """Number of queries; 0 where unknown."""
     query_bytes: int = 0
-    """Size in bytes of the queries' files; 0 where unknown."""
     judgements: dict[str, int] = field(default_factory=dict)
-    """Split -> number of judgements (lines or parquet rows); empty where unknown."""
+    """Split -> number of judgements."""
 
 
 def describe(spec: CorpusSpec) -> Source:
-    """Describe the source of a corpus that a spec names; InputError where a file is missing or empty."""
+    """Describe the source of a corpus that a spec names. InputError if a file is missing or empty."""
     match spec:
         case PythonDocs():
             return _unread({"python": platform.python_version()}, SPLITS)
@@ -94,12 +91,10 @@ def _texts(spec: TextFiles) -> Source:
 
 
 def _unread(identity: dict[str, str], judged: Iterable[str]) -> Source:
-    """Describe a source that cannot be looked into before it is read: only its version is known."""
     return Source(identity, identity, None, 0, frozenset(judged), None)
 
 
 def unreadable(path: Path, error: Exception) -> InputError:
-    """Make the InputError about a parquet file that is damaged, cut short, or not parquet."""
     message = str(error).splitlines()[0][:200]
     return InputError(f"{path}: cannot be read as parquet ({message}); allowed: a whole parquet file")
 
@@ -156,7 +151,7 @@ def _files(spec: FileCorpus) -> Source:
 
 
 def _check_keys(key: str, path: Path, names: Sequence[str], section: str) -> None:
-    """InputError where a key of `names` is in none of a file's first rows; rows that are no objects are left out."""
+    """Raise InputError if a key of `names` is in none of a file's first rows."""
     rows: list[dict[str, object]] = []
     with path.open("rb") as opened:
         for line in islice(opened, PEEKED):
@@ -186,7 +181,7 @@ def _ir_datasets(spec: IrDatasets) -> Source:
 
 
 def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
-    """Identity of a hub data set: SHA-256 of each file of a folder, or the commit on the hub."""
+    """Identify a hub data set by the SHA-256 of each file of a folder, or by the commit on the hub."""
     folder = hub_data.folder(key, path)
     if folder is None:
         return {path: hub_data.commit(key, path, revision)}
@@ -196,7 +191,6 @@ def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
 
 
 def _scan_parquet(path: Path) -> tuple[str, int, int]:
-    """SHA-256, bytes and rows of a parquet file; the number of rows is read from its footer."""
     try:
         rows = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError) as error:
@@ -205,7 +199,7 @@ def _scan_parquet(path: Path) -> tuple[str, int, int]:
 
 
 def scan_lines(path: Path) -> tuple[str, int, int]:
-    """Return a file's SHA-256, its size in bytes, and its number of non-blank lines; reads it in chunks."""
+    """Return a file's SHA-256, its size in bytes, and its number of non-blank lines."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True
@@ -222,12 +216,11 @@ def scan_lines(path: Path) -> tuple[str, int, int]:
     return hashed.hexdigest(), size, rows
 
 
-def _judged_queries(spec: FileCorpus, listing: Listing) -> str:
-    """Return the SHA-256 of the rows of all queries that train or dev judgements name, in the order of the files.
+def _judged_queries(spec: FileCorpus, listing: CorpusFiles) -> str:
+    """Return the SHA-256 of the rows of all queries that train or dev judgements name.
 
-    Fingerprints cover this hash, not the whole file, so that adding other queries makes no trained artifact anew.
-
-    A row without a readable id counts as named by none. A damaged parquet file ends early: reading it reports that.
+    Fingerprints cover this hash, so other queries may be added without a new training. A damaged parquet file ends
+    early: reading it reports that.
     """
     named = {name for split in ("train", "dev") for name in _judged_by(spec, listing, split)}
     hashed = hashlib.sha256()
@@ -238,8 +231,8 @@ def _judged_queries(spec: FileCorpus, listing: Listing) -> str:
     return hashed.hexdigest()
 
 
-def _judged_by(spec: FileCorpus, listing: Listing, split: str) -> Iterator[str]:
-    """Yield the query id of each line of a split's judgements; a header counts as an id that no query has."""
+def _judged_by(spec: FileCorpus, listing: CorpusFiles, split: str) -> Iterator[str]:
+    """Yield the query id of each line of a split's judgements. A header counts as an id that no query has."""
     file = listing.judgements.get(split)
     if file is None:
         return
@@ -273,7 +266,6 @@ def _query_rows(spec: FileCorpus, path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _parquet_rows(path: Path, names: list[str]) -> Iterator[dict[str, object]]:
-    """Yield rows of a parquet file, of some columns where the file has them, in bounded memory."""
     with suppress(pa.ArrowException, OSError):
         file = pq.ParquetFile(path, pre_buffer=False)
         columns = [name for name in names if name in file.schema_arrow.names]
@@ -282,11 +274,7 @@ def _parquet_rows(path: Path, names: list[str]) -> Iterator[dict[str, object]]:
 
 
 def passages_a_document(spec: FileCorpus, passages: Passages, path: Path) -> float:
-    """Estimate the mean number of passages of a document, from the first thousand rows of a file, at most 4 MiB.
-
-    A row without a readable text counts as no passage, because it will be rejected. Returns 1 where no row has a
-    passage.
-    """
+    """Estimate the mean number of passages of a document from a file's first rows, or 1 if no row has a passage."""
     texts = list(islice(_sample_texts(spec, path), SAMPLE))
     passage_count = sum(_passages(text, spec.limits, passages) for text in texts if text is not None)
     return passage_count / len(texts) if passage_count else 1
@@ -297,7 +285,7 @@ def _passages(text: str, limits: Limits, passages: Passages) -> int:
 
 
 def _sample_texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
-    """The text of each row; "" where it is missing, None where the row cannot be read."""
+    """Yield the text of each row: "" if it is missing, None if the row cannot be read."""
     name = spec.row_columns.text
     match spec:
         case OwnFiles(type="parquet"):
@@ -336,7 +324,7 @@ def _of_table(line: bytes) -> str | None:
 
 
 def _of_parquet(path: Path, name: str) -> Iterator[str | None]:
-    """Texts of a parquet file, read in batches to save memory. Read errors end it: the corpus stage reports them."""
+    """Yield texts of a parquet file. Read errors end it: the corpus stage reports them."""
     size = 0
     with suppress(pa.ArrowException, OSError):
         file = pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)

@@ -23,9 +23,7 @@ from rayhier.storage.leaf_map import now
 from rayhier.storage.paths import Location
 
 SECONDS = 15.0
-"""Seconds for which a lease holds after it was taken or renewed."""
 RENEWALS = 5
-"""Times that a lease is renewed in these seconds."""
 PROC = Path("/proc")
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Clock that goes on while the machine is suspended, if it has one."""
@@ -54,9 +52,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Lease:
-    """Who writes, and until when by the wall clock."""
-
+class LeaseRecord:
     number: int
     process: Process
     until: float
@@ -72,7 +68,7 @@ class Lease:
 
 @dataclass
 class Held:
-    """The lease of this process. A call returns True if no other Writer can have taken over."""
+    """The lease of this process."""
 
     epoch: int
     seconds: float
@@ -89,35 +85,32 @@ class WrittenError(InputError):
 
 
 def refuse_while_written(root: Location) -> None:
-    """Raise InputError if a Writer's lease on the index below `root` holds."""
     _refuse(root, newest(root))
 
 
 def fence(root: Location) -> None:
-    """End the epochs of all Writers that the index below `root` had: none of them answers a change any more.
+    """End the epochs of all earlier Writers of the index: none of them answers a change any more.
 
-    Raises:
-        WrittenError: the lease of a Writer holds.
+    WrittenError if the lease of a Writer holds.
     """
     with leased(root):
         pass
 
 
 def newest_epoch(root: Location) -> int:
-    """Return the epoch of the newest lease, or 0 if nobody ever wrote."""
     return max((number for number, _ in _leases(root)), default=0)
 
 
-def newest(root: Location) -> Lease | None:
+def newest(root: Location) -> LeaseRecord | None:
     """Read the lease that counts, or None if nobody ever wrote. An unreadable lease counts from its last change."""
     for number, path in sorted(_leases(root), reverse=True):
         try:
             saved: dict[str, Any] = files.read_json(path)
-            return Lease(number, Process(**saved["process"]), float(saved["until"]))
+            return LeaseRecord(number, Process(**saved["process"]), float(saved["until"]))
         except FileNotFoundError:
             continue
         except (ValueError, KeyError, TypeError):
-            return Lease(number, Process(0, "unknown", None, None), path.stat().st_mtime + SECONDS)
+            return LeaseRecord(number, Process(0, "unknown", None, None), path.stat().st_mtime + SECONDS)
     return None
 
 
@@ -129,8 +122,7 @@ def _leases(root: Location) -> list[tuple[int, Location]]:
 def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
     """Take the lease during the block, for `seconds` at a time. A thread renews it.
 
-    Raises:
-        InputError: the lease of another Writer holds.
+    InputError if the lease of another Writer holds.
     """
     before = newest(root)
     _refuse(root, before)
@@ -165,7 +157,7 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
                 files.rewrite(path, _bytes(0.0))
 
 
-def _refuse(root: Location, lease: Lease | None) -> None:
+def _refuse(root: Location, lease: LeaseRecord | None) -> None:
     if lease is not None and lease.holds:
         raise WrittenError(
             f"{root}: a server writes to this index (process {lease.process.pid} of {lease.process.host}); allowed: "
@@ -178,12 +170,10 @@ def _bytes(seconds: float) -> bytes:
 
 
 def clock() -> float:
-    """Return seconds that go on while the machine is suspended, if its system has such a clock."""
     return time.clock_gettime(CLOCK)
 
 
 def _machine() -> str | None:
-    """Name the boot of this machine and the namespace of process ids, or None if the system does not tell."""
     with contextlib.suppress(OSError):
         boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {(PROC / 'self/ns/pid').readlink()}"
@@ -191,7 +181,6 @@ def _machine() -> str | None:
 
 
 def _started(pid: int) -> str | None:
-    """Read when a process started, or None if there is no such process."""
     with contextlib.suppress(OSError):
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
     return None

@@ -33,8 +33,8 @@ from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
 from rayhier.spec import InputError
 from rayhier.storage import current, files
+from rayhier.storage.files import seal
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.seal import seal
 
 from ..conftest import leaf_map_of, write_spec
 from .in_process import make

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.corpus import check, lines, rows
-from rayhier.corpus.check import Judgement, Reason, Rejection, Rules
+from rayhier.corpus.check import Judgement, Reason, Rejection, RowSchema
 from rayhier.spec.corpus import Columns, Limits
 
-RULES = Rules(Limits(), Columns(), {})
+RULES = RowSchema(Limits(), Columns(), {})
 VALID = st.builds(
     lambda key, text: json.dumps({"id": key, "text": text}).encode(), st.sampled_from("abc"), st.text(max_size=5)
 )

@@ -6,7 +6,7 @@ from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.seal import seal, unseal
+from rayhier.storage.files import seal, unseal
 
 
 @pytest.fixture

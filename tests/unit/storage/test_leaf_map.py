@@ -8,8 +8,9 @@ import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, schemas
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, check_built, publish, republish, versions
-from rayhier.storage.seal import seal
+from rayhier.storage.files import seal
+from rayhier.storage.leaf_map import LeafMap, Manifest, check_built, publish, republish, versions
+from rayhier.storage.shard import Removal, Shard
 
 ROWS = {
     "doc_id": ["a", "b", "c"],
