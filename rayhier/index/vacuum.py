@@ -1,5 +1,6 @@
 """Vacuum: remove old versions of an index, and the files that no version needs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,8 +40,9 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
     numbers = leaf_map.versions(root)
     older = set(numbers[:-keep])
     manifests = _manifests(root, numbers, older)
-    last = pins.oldest_written(root)
-    doomed = {version for version in older - pins.held(root) if version < last}
+    # Later numbers must not be free again, so that a writer learns if the number that it wants was taken.
+    oldest = min(pins.written(root), default=math.inf)
+    doomed = {version for version in older - pins.held(root) if version < oldest}
     for version in doomed:
         leaf_map.remove_version(root, version)
     # A version that was pinned between the two readings of pins is published again.
@@ -48,7 +50,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
         leaf_map.publish(root, manifests[version])
         doomed.remove(version)
     # Read files, then writers, then manifests: the writer of a listed file still has a pin, or has published it.
-    listed, writing = files.below(root), pins.writing(root)
+    listed, writing = files.below(root), pins.written(root)
     needed = _needed(root, manifests)
     named = {file.name for manifest in manifests.values() for file in manifest.files}
     removed = size = 0
@@ -62,8 +64,8 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
         if name in named or (not writing and leaf_map.now() - status.st_mtime > 3600 * hours):
             (root / name).unlink(missing_ok=True)
             removed, size = removed + 1, size + status.st_size
-    oldest = _oldest_log(root) - KEPT
-    logged = ChangeLog(root).forget(oldest if taken is None else min(oldest, taken))
+    last = _oldest_log(root) - KEPT
+    logged = ChangeLog(root).forget(last if taken is None else min(last, taken))
     removed, size = removed + len(logged), size + sum(logged)
     pins.sweep(root)
     return Swept(sorted(doomed), sorted(older - doomed), removed, size)

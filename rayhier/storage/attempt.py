@@ -8,12 +8,10 @@ checkpoints) lie in `scratch/`, which is removed before the record is published.
 import contextlib
 import os
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +19,7 @@ from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import RECORD, Artifact, Kind, Place, Record, versions
 from rayhier.storage.files import File, seal
+from rayhier.storage.liveness import repeating, started
 from rayhier.storage.paths import Location
 
 OWNER = "owner.json"
@@ -49,8 +48,7 @@ class Attempt:
         self.root = root
         self.scratch = root / SCRATCH
         self._claim = claim
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._heart = contextlib.ExitStack()
         self._began = time.monotonic()
 
     @classmethod
@@ -67,13 +65,13 @@ class Attempt:
     def __enter__(self) -> Self:
         self.scratch.mkdir(parents=True, exist_ok=True)
         self._write_owner(os.getpid())
-        self._thread.start()
+        self._heart.enter_context(repeating(self._beat, HEARTBEAT_SECONDS))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._rest()
+        self._heart.close()
         if self._mine():
             self._write_owner(0)
 
@@ -105,7 +103,7 @@ class Attempt:
         )
         self._check_mine()
         files.create(self.place.folder / RECORD, seal(record.model_dump(mode="json")))
-        self._rest()
+        self._heart.close()  # a further heartbeat would bring the removed folder back
         artifact = Artifact.open(self.place.folder)
         self._sweep(artifact)
         return artifact
@@ -122,16 +120,9 @@ class Attempt:
                 f"{self.root}: another run took this attempt over or removed it; this run published nothing from it"
             )
 
-    def _rest(self) -> None:
-        """Stop the heartbeat: a further one would create the removed folder again."""
-        self._stop.set()
-        self._thread.join()
-
     def _beat(self) -> None:
-        while not self._stop.wait(HEARTBEAT_SECONDS):
-            with contextlib.suppress(OSError):
-                if self._mine():
-                    self._write_owner(os.getpid())
+        if self._mine():
+            self._write_owner(os.getpid())
 
     def _mine(self) -> bool:
         claims = self.root / CLAIMS
@@ -141,7 +132,7 @@ class Attempt:
         owner = {
             "host": socket.gethostname(),
             "pid": pid,
-            "started": _started(pid),
+            "started": started(pid) if pid else None,
             "heartbeat": time.time(),
             "claim": self._claim,
         }
@@ -168,7 +159,7 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
         owner = files.read_json(root / OWNER)
         if int(owner["claim"]) == int(newest.name):
             heard = float(owner["heartbeat"])
-            is_dead = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
+            is_dead = owner["host"] == socket.gethostname() and not _lives(int(owner["pid"]), owner["started"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the owner died before it wrote owner.json: the claim's age decides
     if not is_dead and clock() - heard <= SILENT_SECONDS:
@@ -181,29 +172,5 @@ def _take(root: Location, claim: int) -> bool:
     return files.create(root / CLAIMS / str(claim), uuid.uuid4().bytes)
 
 
-def _alive(pid: int, started: str) -> bool:
-    return pid > 0 and _started(pid) == started != ""
-
-
-def _started(pid: int) -> str:
-    """Start time of a process, which tells it from a later one with the same pid; "" where there is no such process."""
-    if pid <= 0:
-        return ""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return _started_elsewhere(pid)
-    return "" if fields[0] in "ZX" else fields[19]
-
-
-def _started_elsewhere(pid: int) -> str:
-    """Text `running` where the process lives, else empty; for systems without /proc."""
-    if Path("/proc/self").exists():
-        return ""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        pass
-    return "running"
+def _lives(pid: int, began: str | None) -> bool:
+    return pid > 0 and started(pid) == began is not None

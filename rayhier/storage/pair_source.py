@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayhier.spec import InputError
-from rayhier.spec.train import GeneratedSpec, PairFile, QueryModel
+from rayhier.spec.train import GeneratedSpec, QueryModel
 from rayhier.storage import files, model_folder, paths
 from rayhier.storage.source import scan_lines
 
@@ -30,14 +30,8 @@ def describe(spec: GeneratedSpec) -> PairSource:
 
     InputError if it is missing, the file is empty, or the model has pickled weights or custom code, or no decoder.
     """
-    match spec:
-        case PairFile():
-            return _file(spec)
-        case QueryModel():
-            return _model(spec)
-
-
-def _file(spec: PairFile) -> PairSource:
+    if isinstance(spec, QueryModel):
+        return _model(spec)
     path = paths.resolve(FILE, spec.path)
     if not path.is_file():
         raise InputError(f"{FILE}: got {spec.path!r}, no such file; allowed: a file in {ALLOWED}")
@@ -48,32 +42,12 @@ def _file(spec: PairFile) -> PairSource:
 
 
 def _model(spec: QueryModel) -> PairSource:
-    path = model_folder.find(spec.model, MODEL, _is_whole)
-    _check_config(path / "config.json")
-    weights = model_folder.weight_files(path, MODEL)
-    for file in weights:
-        model_folder.check_whole(file, MODEL)
-    configs = [path / name for name in CONFIGS if (path / name).is_file()]
-    digests = {file: files.digest(file) for file in {*weights, *configs, *model_folder.meaning(path)}}
-    return PairSource(path, model_folder.digest_by_name(path, digests))
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        complete = bool(model_folder.weight_files(path, MODEL) and model_folder.meaning(path))
-    except InputError:
-        return False
-    return complete and (path / CONFIGS[0]).is_file()
-
-
-def _check_config(path: Path) -> None:
-    try:
-        config = dict(files.read_json(path))
-    except (OSError, ValueError, TypeError):
-        raise InputError(f"{MODEL}: {path} is not a model's configuration") from None
-    if "auto_map" in config:
+    path = model_folder.find(spec.model, MODEL)
+    if not model_folder.read_config(path, MODEL).get("is_encoder_decoder"):
         raise InputError(
-            f"{MODEL}: {path} asks to run its own code (auto_map); allowed: models built into transformers"
+            f"{MODEL}: {path / 'config.json'} describes no encoder with a decoder; allowed: models such as T5 or BART"
         )
-    if not config.get("is_encoder_decoder"):
-        raise InputError(f"{MODEL}: {path} describes no encoder with a decoder; allowed: models such as T5 or BART")
+    digests, _ = model_folder.checked_weights(path, MODEL)
+    configs = [path / name for name in CONFIGS if (path / name).is_file()]
+    digests |= {file: files.digest(file) for file in {*configs, *model_folder.meaning(path)}}
+    return PairSource(path, model_folder.digest_by_name(path, digests))

@@ -7,48 +7,23 @@ since each append looks for later leases (`ChangeLog.append`).
 """
 
 import contextlib
-import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.change_log import EPOCH, LOG, epoch_of
 from rayhier.storage.leaf_map import now
+from rayhier.storage.liveness import Process, repeating
 from rayhier.storage.paths import Location
 
 SECONDS = 15.0
 RENEWALS = 5
-PROC = Path("/proc")
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Clock that goes on while the machine is suspended, if it has one."""
-
-
-@dataclass(frozen=True)
-class Process:
-    """Identifies a process for others on its machine. The process id alone may be used again."""
-
-    pid: int
-    host: str
-    machine: str | None
-    """Boot of the machine, and namespace of process ids. None if the system does not tell."""
-    started: str | None
-    """Time of the process's start, in ticks since boot."""
-
-    @classmethod
-    def here(cls) -> "Process":
-        pid, machine = os.getpid(), _machine()
-        return cls(pid, socket.gethostname(), machine, None if machine is None else _started(pid))
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the process is known to have ended. False if it lives, or if nothing here can tell."""
-        return self.machine is not None and self.machine == _machine() and self.started != _started(self.pid)
 
 
 @dataclass(frozen=True)
@@ -133,25 +108,19 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
         raise WrittenError(f"{path}: another writer took it at this moment; nothing was changed; start again")
     if before is not None:
         (root / LOG / f"{EPOCH}{before.number:06d}.json").unlink(missing_ok=True)
-    stop = threading.Event()
 
     def renew() -> None:
-        while not stop.wait(seconds / RENEWALS) and not held.lost.is_set():
-            with contextlib.suppress(OSError):
-                began = clock()
-                if newest_epoch(root) > held.epoch:
-                    held.lost.set()
-                else:
-                    files.rewrite(path, _bytes(seconds))  # a later Writer removes it, so it must not come back
-                    held.renewed = began
+        began = clock()
+        if newest_epoch(root) > held.epoch:
+            held.lost.set()
+        if not held.lost.is_set():
+            files.rewrite(path, _bytes(seconds))  # a later Writer removes it, so it must not come back
+            held.renewed = began
 
-    thread = threading.Thread(target=renew, daemon=True)
-    thread.start()
     try:
-        yield held
+        with repeating(renew, seconds / RENEWALS):
+            yield held
     finally:
-        stop.set()
-        thread.join()
         if not held.lost.is_set():
             with contextlib.suppress(OSError):  # it ends by itself; the number stays the highest
                 files.rewrite(path, _bytes(0.0))
@@ -171,16 +140,3 @@ def _bytes(seconds: float) -> bytes:
 
 def clock() -> float:
     return time.clock_gettime(CLOCK)
-
-
-def _machine() -> str | None:
-    with contextlib.suppress(OSError):
-        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {(PROC / 'self/ns/pid').readlink()}"
-    return None
-
-
-def _started(pid: int) -> str | None:
-    with contextlib.suppress(OSError):
-        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
-    return None

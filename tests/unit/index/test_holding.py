@@ -41,7 +41,7 @@ def test_what_a_writer_wrote_days_ago_stays_until_it_is_published(made):
     assert verify(made.root) == [1, 2]
     aged(made.root)
     assert vacuum(made.root).files == 0
-    assert not pins.writing(made.root)
+    assert not pins.written(made.root)
 
 
 def test_a_writer_reads_on_beside_a_compaction_and_a_vacuum(made):

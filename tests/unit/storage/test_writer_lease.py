@@ -7,7 +7,8 @@ import pytest
 from rayhier.spec import InputError
 from rayhier.storage import files, writer_lease
 from rayhier.storage.leaf_map import now
-from rayhier.storage.writer_lease import LeaseRecord, Process, leased, newest
+from rayhier.storage.liveness import Process
+from rayhier.storage.writer_lease import LeaseRecord, leased, newest
 
 HERE = Process.here()
 
