@@ -27,7 +27,6 @@ from rayhier.storage.listing import NamedFile
 
 
 def reader(spec: CorpusSpec) -> Reader:
-    """Make the reader of a source's queries and judgements; InputError where the source cannot be opened."""
     match spec:
         case PythonDocs():
             return python_docs.reader(spec)
@@ -38,7 +37,7 @@ def reader(spec: CorpusSpec) -> Reader:
 
 
 def ranged(spec: FileCorpus) -> RangeReader:
-    """Make the reader of a source of files, which is read range by range; InputError where a file is missing."""
+    """Make the reader of a source of files, which is read range by range. InputError if a file is missing."""
     match spec:
         case Beir():
             return json_lines(listing.find(spec), RowSchema(spec.limits, Columns(id="_id"), spec.fields))
@@ -52,7 +51,7 @@ def ranged(spec: FileCorpus) -> RangeReader:
 
 
 def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
-    """Make the reader of a source that can only be iterated; InputError where it cannot be opened."""
+    """Make the reader of a source that can only be iterated. InputError if it cannot be opened."""
     match spec:
         case IrDatasets():
             return ir_datasets.reader(spec)
@@ -76,7 +75,6 @@ class TextReader:
         return iter(())
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:  # noqa: ARG002  as every reader's
-        """Stream no judgements."""
         return iter(())
 
     def _document(self, file: NamedFile) -> Entry:
@@ -94,7 +92,7 @@ class TextReader:
 
 
 def titled(text: str, path: Path) -> tuple[str, str]:
-    r"""Divide a file's text into title and rest: a heading of Markdown, or else the file's name stands for the title.
+    r"""Divide a file's text into title and rest. The title is a heading of Markdown, or else the file's name.
 
     >>> titled("# Pruning\n\nCut back.", Path("a.md"))
     ('Pruning', 'Cut back.')

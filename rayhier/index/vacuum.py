@@ -11,16 +11,13 @@ from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
 
 FOLDERS = ("data/", "words/", "removed/", "routers/", "work/")
-"""Folders in which a vacuum removes files that no remaining version needs: those that manifests list, and those of
-changes in progress (`work/`)."""
+"""Folders in which a vacuum removes files that no remaining version needs."""
 HOURS = 24.0
 """Age in hours above which a file that no manifest lists counts as abandoned by its writer."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """Result of a vacuum: removed versions, and the number and bytes of removed files."""
-
     versions: list[int]
     held: list[int]
     """Older versions that stay because readers or writers use them."""
@@ -31,11 +28,11 @@ class Swept:
 def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | None = None) -> Swept:
     """Remove all versions except the newest `keep` and pinned ones, then files that no remaining version needs.
 
-    Of the change log the objects go whose changes the files of all remaining versions hold, but for the newest ones,
-    and for those after number `taken`, which another index takes over from there.
-    Files that no manifest ever listed stay while a writer has a pin, and while they are younger than `hours`. Manifests
-    are removed first, and the rest are read again before any file is removed, so that a version that is pinned or
-    published meanwhile stays complete. InputError where the manifest of a version that stays is damaged.
+    Of the change log go objects that the files of all versions hold, but for the newest, and for those after number
+    `taken`, which another index takes over. Files that no manifest ever listed stay while a writer has a pin, and while
+    they are younger than `hours`. Manifests are removed first, and the rest are read again before any file is removed,
+    so that a version that is pinned or published meanwhile stays complete. InputError if the manifest of a version that
+    stays is damaged.
     """
     numbers = leaf_map.versions(root)
     older = set(numbers[:-keep])
@@ -72,7 +69,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
 
 
 def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[int, Manifest]:
-    """Manifests of all versions; manifests of `older` versions that are damaged or gone by now are left out."""
+    """Read the manifests of all versions, without those of `older` versions that are damaged or gone by now."""
     manifests = {}
     for version in numbers:
         try:
@@ -84,7 +81,7 @@ def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[
 
 
 def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
-    """Names of the files of all versions that are there now, or that a reader pinned before they were removed."""
+    """Return the names of the files of all versions, and of those that readers pinned before they were removed."""
     # Pins first: whoever unpins after this has published before manifests are listed.
     pinned = [before[version] for version in pins.held(root) if version in before]
     manifests = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
@@ -92,5 +89,4 @@ def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
 
 
 def _oldest_log(root: Location) -> int:
-    """Number of the last change of the log that the files of every remaining version hold."""
     return min(LeafMap.open(root, version).manifest.log for version in leaf_map.versions(root))

@@ -20,10 +20,7 @@ from rayhier.storage.shard import Shard
 def verify(root: Location, version: int | None = None) -> list[int]:
     """Check the files of all versions, the change log, and the rows of a version. Returns the versions checked.
 
-    `version` None is the newest. Memory holds a shard, the log's tail, and 16 bytes for each document.
-
-    Raises:
-        InputError: something differs from the published state. The message names the file.
+    `version` None is the newest. InputError names the file that differs from the published state.
     """
     checked_versions, checked = [], set[str]()
     for number in leaf_map.versions(root):
@@ -48,7 +45,6 @@ def verify(root: Location, version: int | None = None) -> list[int]:
 
 
 def _check_rows(version: LeafMap) -> None:
-    """InputError where rows differ from the manifest, or a document has two rows of one rank or no first row."""
     manifest = version.manifest
     counts = np.zeros(len(manifest.counts), dtype=np.int64)
     digests: dict[int, list[ids.Digests]] = {0: [], 1: []}
