@@ -81,10 +81,6 @@ def test_a_declared_field(kind, value, expected):
         assert type(found.values[0]) is type(expected)
 
 
-def test_a_field_the_row_lacks_is_null():
-    assert check.document({"id": "1", "text": "x"}, RowSchema(Limits(), Columns(), {"year": "int"})).values == (None,)
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

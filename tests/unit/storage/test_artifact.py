@@ -82,10 +82,3 @@ def test_the_record_goes_before_its_files(artifact, monkeypatch):
     monkeypatch.setattr(files, "remove", lambda folder: published.append((folder / "record.json").exists()))
     Place(artifact.folder).remove()
     assert published == [False]
-
-
-def test_remove(artifact):
-    place = Place(artifact.folder)
-    place.remove()
-    assert place.published() is None
-    assert not artifact.folder.exists()
