@@ -39,11 +39,7 @@ def damage(path):
 
 
 NAMED = [
-    (
-        "jsonl",
-        {"documents": "{}/no.jsonl"},
-        r"documents: got .*no such file or folder; allowed: a file, a folder of \*",
-    ),
+    ("jsonl", {"documents": "{}/no.jsonl"}, r"documents: got .*no such file or folder; allowed: a file"),
     ("jsonl", {"documents": "{}/.."}, r"documents.*holds no \*\.jsonl"),
     ("jsonl", {"documents": "{}/*/*.json"}, "documents.*a pattern of files"),
     ("jsonl", {"documents": "{}/**/*.jsonl"}, r"queries.*asked\.jsonl is one of the documents too"),
@@ -52,11 +48,7 @@ NAMED = [
     ("jsonl", {"columns": {"id": "name"}}, "documents.*key 'name' is missing in the first 4 rows.*corpus.columns that"),
     ("jsonl", {"fields": {"yaer": "int"}}, "fields.yaer: no document has it"),
     ("parquet", {"documents": "{}/test.tsv"}, r"test\.tsv: cannot be read as parquet"),
-    (
-        "parquet",
-        {"columns": {"text": "body"}},
-        r"columns\.text.*a\.parquet has no column 'body'; allowed: .*id, title, te",
-    ),
+    ("parquet", {"columns": {"text": "body"}}, r"columns\.text.*a\.parquet has no column 'body'; allowed: .*id"),
     ("parquet", {"columns": {"title": "headline"}}, r"columns\.title.*no column 'headline'"),
     ("parquet", {"fields": {"lang": "string"}}, r"fields\.lang.*no column 'lang'"),
     ("msmarco", {"path": "{}/absent"}, r"path: got.*no such folder; allowed: a folder with collection\.tsv"),
@@ -85,29 +77,14 @@ def test_a_split_without_judgements_is_refused(stage, folder):
 
 
 DAMAGED = [
-    (
-        "jsonl",
-        "test.tsv",
-        "\nq0 d7 2\nq1 d8 0\n",
-        r"line 2: got 'q0 d7 2'.*3 columns split by tabs: query-id, corpus-id, sc",
-    ),
+    ("jsonl", "test.tsv", "\nq0 d7 2\nq1 d8 0\n", r"line 2: got 'q0 d7 2'.*3 columns split by tabs"),
     ("parquet", "documents/b.parquet", cut_off, "cannot be read as parquet .*allowed: a whole parquet file"),
     ("parquet", "asked.parquet", cut_off, "cannot be read as parquet"),
     ("parquet", "documents/b.parquet", damage, "cannot be read as parquet"),
     ("msmarco", "queries.dev.small.tsv", Path.unlink, "is missing"),
-    (
-        "msmarco",
-        "collection.tsv",
-        "1\ttitle\ttext\n" * 40,
-        r"line 1: got '1\\ttitle\\ttext'.*2 columns split by tabs: id, text",
-    ),
+    ("msmarco", "collection.tsv", "1\ttitle\ttext\n" * 40, r"line 1: got '1\\ttitle\\ttext'.*2 columns split by"),
     ("msmarco", "queries.train.tsv", "1 which\n2 what\n", "line 1: got '1 which'.*2 columns split by tabs: id, text"),
-    (
-        "msmarco",
-        "qrels.train.tsv",
-        "1\t2\t1\n",
-        r"line 1: got '1\\t2\\t1'.*4 columns: query id, 0, passage id and grade",
-    ),
+    ("msmarco", "qrels.train.tsv", "1\t2\t1\n", r"line 1: got '1\\t2\\t1'.*4 columns: query id, 0, passage"),
     ("huggingface", "texts/corpus.parquet", cut_off, "configuration corpus, cannot be read"),
     ("huggingface", "texts/corpus.parquet", without_ids, "no column '_id' in corpus; allowed: title, text, year"),
 ]
