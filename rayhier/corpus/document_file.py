@@ -8,29 +8,26 @@ from pathlib import Path
 import pyarrow as pa
 
 from rayhier.corpus import check, lines, parquet
-from rayhier.corpus.check import Entry, Rejection, Rules
+from rayhier.corpus.check import Entry, Rejection, RowSchema
 from rayhier.corpus.rows import checked
 from rayhier.spec import InputError
 from rayhier.storage.source import PARQUET
 
 REASONS_SHOWN = 3
 VECTOR = "vector"
-"""Name of the column of vectors."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """Rows of a file, checked: documents, and their vectors where the file has a column of these."""
-
     rows: list[Entry | Rejection | None]
     """None stands for a blank line."""
     vectors: pa.ChunkedArray | None
 
 
-def read(path: Path, rules: Rules, size: int, *, vectors: bool = True) -> Iterator[Read]:
+def read(path: Path, rules: RowSchema, size: int, *, vectors: bool = True) -> Iterator[Read]:
     """Yield the rows of a file, `size` at a time, with the vectors of a parquet file unless `vectors` is False.
 
-    InputError where the file cannot be read, or a parquet file lacks the column of ids.
+    InputError if the file cannot be read, or a parquet file lacks the column of ids.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -50,7 +47,7 @@ def read(path: Path, rules: Rules, size: int, *, vectors: bool = True) -> Iterat
 
 
 def check_rows(path: Path, rows: Iterable[Entry | Rejection | None]) -> int:
-    """Check all rows before the first is used; returns how many documents. InputError where a row is refused."""
+    """Check all rows before the first is used. Returns how many documents. InputError if a row is refused."""
     documents, bad, reasons = 0, 0, list[str]()
     for number, row in enumerate(rows, 1):
         documents += isinstance(row, Entry)

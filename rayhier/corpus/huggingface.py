@@ -10,26 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.corpus import check
-from rayhier.corpus.check import Entry, Judgement, Rules
+from rayhier.corpus.check import Entry, Judgement, RowSchema
 from rayhier.corpus.rows import Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import HuggingFace
 from rayhier.storage import hub_data
 
 DOCUMENTS, QUERIES = "corpus", "queries"
-"""Names of the configurations (subsets) of documents and queries; judgements have only one."""
+"""Names of the configurations (subsets) of documents and queries. Judgements have only one."""
 NAMES = {"train": ("train",), "dev": ("dev", "validation", "val"), "test": ("test",)}
 
 
 @dataclass(frozen=True)
 class Repository:
-    """A data set on the Hugging Face hub at one commit, or a data set in a folder."""
-
     key: str
-    """Key of the spec that names the data set, for error messages."""
     path: str
     commit: str | None
-    """Commit hash on the hub; None for a folder."""
+    """Commit hash on the hub. None for a folder."""
 
     @classmethod
     def find(cls, key: str, path: str, revision: str | None) -> "Repository":
@@ -73,11 +70,9 @@ class Repository:
 
 @dataclass(frozen=True)
 class HubReader:
-    """Reader of documents and queries in one data set of the hub, and of judgements in another."""
-
     texts: Repository
     qrels: Repository
-    rules: Rules
+    rules: RowSchema
 
     def documents(self) -> Stream[Entry]:
         named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
@@ -112,7 +107,7 @@ class HubReader:
 
 
 def reader(spec: HuggingFace) -> HubReader:
-    """Make the reader of the data sets that a spec names; InputError where one is missing or the hub is silent."""
+    """Make the reader of the data sets that a spec names. InputError if one is missing or the hub is silent."""
     texts = Repository.find("corpus.path", spec.path, spec.revision)
     qrels = Repository.find("corpus.judgements", spec.qrels, spec.judgements_revision)
-    return HubReader(texts, qrels, Rules(spec.limits, spec.row_columns, spec.fields))
+    return HubReader(texts, qrels, RowSchema(spec.limits, spec.row_columns, spec.fields))

@@ -10,15 +10,14 @@ import pyarrow as pa
 from rayhier.corpus.check import DIGEST_BYTES, digest
 
 Digests = npt.NDArray[np.bytes_]
-"""Array [n] of digests (hashes of ids, 16 bytes each), dtype S16. Where numpy reads an element, it drops zero bytes at
-its end; in comparisons it does not."""
+"""Array [n] of digests, dtype S16. If numpy reads an element, it drops zero bytes at its end, but not in
+comparisons."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
 NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
 
 
 def of(names: Iterable[str]) -> Digests:
-    """Hash each id to a digest of 16 bytes; returns an array [n]."""
     return np.array([digest(name) for name in names], NO_DIGESTS.dtype)
 
 
@@ -40,8 +39,6 @@ def later(digests: Digests) -> npt.NDArray[np.intp]:
 
 
 class IdSet:
-    """A set of ids that answers `key in ids` by a binary search in the ids' digests."""
-
     def __init__(self, digests: Digests) -> None:
         self._sorted = np.sort(digests)
 

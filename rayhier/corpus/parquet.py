@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayhier.corpus import check, lines
-from rayhier.corpus.check import HEADER, Entry, Judgement, Rules
+from rayhier.corpus.check import HEADER, Entry, Judgement, RowSchema
 from rayhier.corpus.rows import Range, Rows, Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import OwnFiles
 from rayhier.storage import listing
-from rayhier.storage.listing import Listing, NamedFile
+from rayhier.storage.listing import CorpusFiles, NamedFile
 from rayhier.storage.source import PARQUET, unreadable
 
 RANGE_BYTES = 16 << 20
-"""Most uncompressed bytes of a range of small row groups; a larger row group is a range by itself."""
+"""Most uncompressed bytes of a range of small row groups. A larger row group is a range by itself."""
 BATCH_ROWS = 1_000
 BUFFER_BYTES = 1 << 20
 """Bytes that pyarrow reads at a time, so that a row group as large as its file never lies in memory."""
@@ -26,13 +26,11 @@ BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """Reader of a source whose documents and queries lie in parquet files."""
-
-    listing: Listing
-    rules: Rules
+    listing: CorpusFiles
+    rules: RowSchema
 
     def ranges(self) -> list[Range]:
-        """Cut the files of documents into ranges of row groups, of 16 MiB; InputError where a file lacks a column."""
+        """Cut the files of documents into ranges of row groups, of 16 MiB. InputError if a file lacks a column."""
         ranges: list[Range] = []
         for file in self.listing.documents:
             self._check(file, self.rules.fields)
@@ -47,7 +45,7 @@ class ParquetReader:
         return checked(raw, lambda row: check.document(row, self.rules))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream the queries, file by file, each checked; InputError where a file lacks a column."""
+        """Stream the queries, file by file. InputError if a file lacks a column."""
         section = "columns" if self.rules.of_queries == self.rules.columns else "query_columns"
         for file in self.listing.queries:
             for name in ("id", "text"):
@@ -56,7 +54,7 @@ class ParquetReader:
             yield Stream(file.name, checked(raw, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split, if it has a file: parquet, or tab-separated in BEIR's layout."""
+        """Stream the judgements of a split, from parquet, or tab-separated in BEIR's layout."""
         file = self.listing.judgements.get(split)
         if file is None:
             return
@@ -67,7 +65,6 @@ class ParquetReader:
         yield Stream(file.name, checked(read(file.path, HEADER), check.judgement_row))
 
     def _check(self, file: NamedFile, fields: Iterable[str]) -> None:
-        """InputError where a file lacks a column; the title may be missing unless the spec renames it."""
         wanted = ["id", "text", *(["title"] if self.rules.columns.title != "title" else [])]
         for name in wanted:
             check_columns(f"corpus.columns.{name}", file.path, [getattr(self.rules.columns, name)])
@@ -76,21 +73,19 @@ class ParquetReader:
 
 
 def reader(spec: OwnFiles) -> ParquetReader:
-    """Make the reader of the files that a spec names; InputError where a file is missing."""
-    return ParquetReader(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
+    return ParquetReader(listing.find(spec), RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a parquet file, or of some of its row groups, as column -> value; missing columns are left out.
+    """Yield the rows of a parquet file, or of some of its row groups, as column -> value, without missing columns.
 
-    A thousand rows are in memory at a time. Raises InputError where the file is damaged.
+    A thousand rows are in memory at a time. InputError if the file is damaged.
     """
     for table in tables(path, columns, BATCH_ROWS, groups):
         yield from table.to_pylist()
 
 
 def tables(path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] | None = None) -> Iterator[pa.Table]:
-    """Yield the rows of a parquet file as `read` does, in tables of at most so many rows."""
     file = _open(path)
     names = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
     wanted = range(file.num_row_groups) if groups is None else groups
@@ -99,12 +94,11 @@ def tables(path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] 
 
 
 def extent(path: Path) -> tuple[int, int]:
-    """Return the number of rows of a parquet file, and their uncompressed bytes."""
     return int(_open(path).metadata.num_rows), sum(_sizes(path))
 
 
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
-    """Raise InputError, which names the spec's `key`, where a parquet file lacks one of the columns `names`."""
+    """Raise InputError, which names the spec's `key`, if a parquet file lacks one of the columns `names`."""
     columns = _open(path).schema_arrow.names
     for name in names:
         if name not in columns:
@@ -135,13 +129,11 @@ def _open(path: Path) -> pq.ParquetFile:
 
 
 def _sizes(path: Path) -> list[int]:
-    """Uncompressed bytes of each row group."""
     metadata = _open(path).metadata
     return [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
 
 
 def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches; an error of pyarrow becomes InputError."""
     try:
         yield from batches
     except (pa.ArrowException, OSError) as error:

@@ -1,8 +1,7 @@
 """Documents, range by range: a range becomes a part file of accepted documents, and a scratch file of fates.
 
-A row's fate says that the row was accepted, or why it was rejected. From the fates alone the driver process finds ids
-that recur across parts, drops them from the later parts, and counts. A repeated `make` or `settle` after a crash writes
-the same bytes.
+A row's fate says that the row was accepted, or why it was rejected. From the fates alone the driver process drops ids
+that recur across parts, and counts. A repeated `make` or `settle` after a crash writes the same bytes.
 """
 
 from collections import Counter, defaultdict
@@ -28,35 +27,28 @@ from rayhier.storage.paths import Location
 
 GROUP_ROWS = 10_000
 CHUNK_DOCUMENTS = 1_000
-"""Number of documents that are converted to a table at a time."""
 FATES = pa.schema(
     [("line", pa.int64()), ("value", pa.string()), ("digest", ids.DIGEST), ("cut", pa.bool_()), ("reason", pa.string())]
 )
-"""Columns of a file of fates: a row for each row read, accepted rows first, in the order of the part file.
-
-`reason` is null for an accepted row; `value` is the beginning of its id, or of a rejected row; `digest` a hash of the
-id; `cut` True where title or text was cut."""
+"""Columns of a file of fates, accepted rows first, in the order of the part file. `value` is the beginning of the id,
+or of a rejected row. `digest` is a hash of the id."""
 
 
 @dataclass(frozen=True)
 class PartFile:
-    """A finished range of a source: its part file and its file of fates are written."""
-
     source: str
     lines: int
     read: int
     documents: File | None
-    """File of the accepted documents; None where no row was accepted."""
+    """File of the accepted documents, if there are any."""
     fates: Location
 
 
 @dataclass
 class Fates:
-    """Fates of the rows of one range (accepted, or rejected with a reason), collected while the range is read."""
-
     lines: int = 0
     accepted: list[tuple[int, str, bytes, bool]] = field(default_factory=list)
-    """Accepted rows: line, beginning of the id, digest of the id, and True where title or text was cut."""
+    """Accepted rows: line, beginning of the id, digest of the id, and True if title or text was cut."""
     rejected: list[tuple[int, Rejection]] = field(default_factory=list)
 
     def keep(self, rows: Rows[Entry]) -> Iterator[Entry]:
@@ -77,10 +69,10 @@ class Fates:
 
 @dataclass
 class CheckedParts:
-    """All part files of a source, after ids that recur in several parts were dropped, and counts of rows."""
+    """All part files of a source, without ids that recur in several parts, and counts of rows."""
 
     digests: ids.Digests
-    """Digests [n] (hashes) of all ids that parts accepted; an id in several parts occurs several times."""
+    """Digests [n] of all ids that parts accepted. An id in several parts occurs several times."""
     documents: list[File] = field(default_factory=list)
     rejected: list[pa.Table] = field(default_factory=list)
     reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -91,7 +83,6 @@ class CheckedParts:
     cut: int = 0
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts of documents for record.json: read, accepted, rejected by reason, cut."""
         reasons = sum(self.reasons.values(), Counter[str]())
         return count(self.read.total(), self.accepted, reasons) | {"cut": self.cut}
 
@@ -101,7 +92,7 @@ class CheckedParts:
 
 
 def finished(piece: Range, root: Location) -> PartFile | None:
-    """Return the part of a range where an earlier task or run has finished it, else None."""
+    """Return the part of a range if an earlier task or run has finished it."""
     entry = _ledger(root).done(_name(piece))
     if entry is None:
         return None
@@ -113,10 +104,7 @@ def finished(piece: Range, root: Location) -> PartFile | None:
 
 
 def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout) -> int:
-    """Write the part of a range: its accepted documents, each id once; returns their number.
-
-    Keeps about GROUP_ROWS rows in memory, and the digest and the beginning of every id.
-    """
+    """Write the part of a range: its accepted documents, each id once. Returns their number."""
     fates = Fates()
     file = write_documents(root, piece.part, fates.keep(distinct(rows, set())), layout)
     noted = files.write_parquet(root, f"{SCRATCH}/fates/{piece.part:05d}.parquet", groups(fates.table()), FATES)
@@ -147,7 +135,7 @@ def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) ->
 
 
 def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: DocumentLayout) -> File | None:
-    """Write a part file of documents, row group by row group; returns None where there are no documents."""
+    """Write a part file of documents, row group by row group, if there are any."""
     name = f"documents/part-{part:05d}.parquet"
     first = list(islice(documents, CHUNK_DOCUMENTS))
     if not first:
@@ -163,7 +151,7 @@ def write_documents(root: Location, part: int, documents: Iterator[Entry], layou
 
 
 def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Join consecutive tables until each has at least GROUP_ROWS rows; only the last may have fewer."""
+    """Join consecutive tables until each has at least GROUP_ROWS rows. Only the last may have fewer."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
@@ -181,7 +169,6 @@ def groups(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _digests(part: PartFile) -> ids.Digests:
-    """Digests [n] of the accepted ids of a part, in the order of the part file."""
     return ids.array(files.read_table(part.fates, ["digest"])["digest"].drop_null())
 
 
@@ -206,7 +193,7 @@ def _count(checked: CheckedParts, part: PartFile, fates: pa.Table, line: int) ->
 
 
 def _drop(root: Location, file: File, removed: ids.Digests, layout: DocumentLayout) -> File | None:
-    """Rewrite a part file without the ids of these digests, unless an earlier run did; None where no row is left."""
+    """Rewrite a part file without the ids of these digests. None if no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)
     row_digests = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=removed.dtype)

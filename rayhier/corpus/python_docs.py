@@ -34,20 +34,17 @@ SKIPPED = frozenset(
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)")
 SHORTEST_REST = 40
 LONGEST_SUMMARY = 200
-"""Most characters of a query; where the first sentence is longer, only its first line is taken."""
+"""Most characters of a query. If the first sentence is longer, only its first line is taken."""
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Docstring:
-    """A docstring of a module, class or function, and where it stands."""
-
     source: str
-    """Path of the file, relative to the library's folder."""
     line: int
     name: str
-    """Qualified name, e.g. `asyncio.events.AbstractEventLoop.call_soon`."""
+    """Qualified name, such as `asyncio.events.AbstractEventLoop.call_soon`."""
     text: str
 
 
@@ -62,7 +59,6 @@ class Docstrings:
     rejected: list[tuple[str, int, Rejection]] = field(default_factory=list)
 
     def judgements(self) -> list[Judgement]:
-        """Make a judgement for each query: the document from the same docstring has grade 1."""
         return [
             Judgement(query.key, document.key, 1) for query, document in zip(self.queries, self.documents, strict=True)
         ]
@@ -78,13 +74,11 @@ class DocstringReader:
         yield Stream("docstrings", iter(self.docstrings.queries))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split."""
         splits = assign({query.key: query.text for query in self.docstrings.queries})
         yield Stream("docstrings", (row for row in self.docstrings.judgements() if splits[row.query_id] == split))
 
 
 def reader(spec: PythonDocs) -> DocstringReader:
-    """Read the docstrings of the running Python's standard library."""
     return DocstringReader(pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits))
 
 
@@ -133,7 +127,7 @@ def python_files(library: Path) -> list[Path]:
 
 
 def read(code: bytes, source: str) -> Iterator[Docstring]:
-    """Yield the docstrings of a module, its classes and functions, in order; RowError where `code` does not parse."""
+    """Yield the docstrings of a module, its classes and functions. RowError if `code` does not parse."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -145,7 +139,7 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 
 
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
-    """Make (document, query) of a docstring; RowError where the document is too short, or contains its query.
+    """Make (document, query) of a docstring. RowError if the document is too short, or contains its query.
 
     `recurrence` counts docstrings of the same name: the second gets the id `name#2`, and so on.
     """
@@ -184,7 +178,7 @@ def _walk(node: Definition, name: str, source: str) -> Iterator[Docstring]:
 
 
 def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Classes and functions directly inside a node, also below `if` and `try`, without those nested in them."""
+    """Yield classes and functions directly inside a node, also below `if` and `try`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield child
@@ -193,5 +187,4 @@ def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast
 
 
 def _normal(text: str) -> str:
-    """Normalise a text for comparison: lower case, single blanks, no punctuation at the end."""
     return " ".join(text.casefold().split()).rstrip(".!?:;, ")

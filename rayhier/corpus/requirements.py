@@ -18,7 +18,7 @@ from rayhier.spec.corpus import (
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """Raise InputError, which names the key, where the corpus lacks what the spec needs.
+    """Raise InputError, which names the key, if the corpus lacks what the spec needs.
 
     `counts` are the corpus's counts, as record.json has them. `check_split` checks the split that is evaluated.
     """
@@ -51,7 +51,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
 
 
 def check_judgements(counts: dict[str, Any]) -> None:
-    """Raise InputError where a split has judgements and none of them was accepted: ids of another corpus, mostly."""
+    """Raise InputError if a split has judgements and none was accepted: ids of another corpus, mostly."""
     for split, rows in counts["judgements"].items():
         if rows["read"] and not rows["accepted"]:
             raise InputError(
@@ -63,8 +63,8 @@ def check_judgements(counts: dict[str, Any]) -> None:
 def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] | None = None) -> None:
     """Raise InputError if the split that is evaluated has no judgement above 0, or only queries that also train.
 
-    `counts` are those of the artifact that holds the split: the corpus, or the test split, and then `training` are the
-    corpus's counts.
+    `counts` are those of the artifact that holds the split. If it is not the corpus, `training` are the corpus's
+    counts.
     """
     if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:
         splits = counts["splits"] | (training or {"splits": {}})["splits"]
@@ -81,7 +81,6 @@ def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] 
 
 
 def allowed(spec: CorpusSpec) -> str:
-    """Describe the rows of documents that a kind of source must have, for error messages."""
     match spec:
         case Beir():
             return 'UTF-8, one JSON object per line, {"_id": "…", "title": "…", "text": "…"}'

@@ -17,8 +17,8 @@ Counts = dict[str, Any]
 def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[Judgement], list[Judgement], Counts]:
     """Move about a tenth of the train queries with their judgements to dev. Returns train, dev, and counts of families.
 
-    Queries that ask the same are moved together (`dataset.families.alike`). `texts` holds the text of each query by id.
-    Train and dev each get at least one family if there are two or more.
+    Queries that ask the same are moved together (`dataset.families.alike`). Train and dev each get at least one family
+    if there are two or more.
     """
     answers: dict[str, list[str]] = {judgement.query_id: [] for judgement in train}
     for judgement in train:
@@ -34,10 +34,9 @@ def cut_dev(train: Sequence[Judgement], texts: Mapping[str, str]) -> tuple[list[
 
 
 def assign(texts: Mapping[str, str]) -> dict[str, str]:
-    """Choose the split of each query: 80% train, 10% dev, 10% test.
+    """Choose the split of each query by a hash: 80% train, 10% dev, 10% test.
 
-    `texts` holds the text of each query by id. If queries share their normalised text, the id of
-    the first query chooses the split of all these queries.
+    If queries share their normalised text, the id of the first query chooses the split of all these queries.
     """
     first: dict[str, str] = {}
     keys = [first.setdefault(normal(text), query) for query, text in texts.items()]

@@ -110,7 +110,7 @@ def normal(text: str) -> str:
 def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
     """Mark at most `most` queries [q], by whole families, in the order of a hash of their texts.
 
-    If no family fits, the smallest family is marked. A family's place depends on its texts alone.
+    If no family fits, the smallest family is marked.
     """
     _, family_Q, size_F = np.unique(family_Q, return_inverse=True, return_counts=True)
     hash_F = np.full(len(size_F), np.iinfo(np.uint64).max, np.uint64)
@@ -135,18 +135,16 @@ def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[
 
 
 def told_before(split: str, queries: int, by_id: int, by_text: int) -> str:
-    """Say how many queries of a split were marked by `asked_before`."""
     doing = "train" if split == "dev" else "train or choose"
     return f"{by_id + by_text:,} of {queries:,} {split} queries also {doing}: {by_id:,} by id, {by_text:,} by text"
 
 
 def told_cut(families: int, shared: str) -> str:
-    """Say how dev was cut out of the train queries."""
     return f"dev is cut out of train by {families:,} families of queries that share {shared}"
 
 
 def incidence(members: Sequence[Collection[Hashable]]) -> csr_array:
-    """Make the sparse matrix [q, w] that has 1 where a query has a word, or an answer."""
+    """Make the sparse matrix [q, w] that has 1 if a query has a word, or an answer."""
     sets = [dict.fromkeys(names) for names in members]
     number: dict[Hashable, int] = {}
     column_X = [number.setdefault(name, len(number)) for names in sets for name in names]
@@ -155,7 +153,6 @@ def incidence(members: Sequence[Collection[Hashable]]) -> csr_array:
 
 
 def _components(from_X: Ints, to_X: Ints, nodes: int) -> Ints:
-    """Number the component [n] of each node of a graph by its edges, which are pairs of nodes."""
     graph = coo_array((np.ones(len(from_X), np.int8), (from_X, to_X)), shape=(nodes, nodes))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 

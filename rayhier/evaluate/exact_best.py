@@ -10,7 +10,8 @@ from rayhier.dataset.ranking import ID, Ranking, compact, merge
 from rayhier.progress import Bar
 from rayhier.search.segment.exact import exact_rows
 from rayhier.storage import columns
-from rayhier.storage.leaf_map import LeafMap, Shard
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.shard import Shard
 
 
 def exact_best(leaf_map: LeafMap, query_QM: Floats, k: int) -> Ranking:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from rayhier.corpus import check
-from rayhier.corpus.check import HEADER, Entry, Judgement, Reason, RowError, Rules
+from rayhier.corpus.check import HEADER, Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.corpus.lines import lines, rows
 from rayhier.corpus.rows import Rows, checked, collect, distinct
 from rayhier.dataset.queries import Queries
@@ -69,7 +69,7 @@ def _query(line: bytes, ids: Sequence[str], texts: Sequence[str]) -> Entry:
     if line.lstrip().startswith(b"{"):
         row = check.json_row(line)
         name, text = (next((name for name in names if name in row), names[0]) for names in (ids, texts))
-        return check.query(row, Rules(Limits(), Columns(id=name, text=text), {}))
+        return check.query(row, RowSchema(Limits(), Columns(id=name, text=text), {}))
     key, text = check.split(line, 2)
     return check.entry(key, "", text, Limits())
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns exit code 2 after a user's mistake or a file that cannot be read or written, else 0."""
+    """Run a command. Returns exit code 2 after a user's mistake or an unreadable file, else 0."""
     options = _parser().parse_args(arguments)
     return run_command(lambda: _print(_run(options)), unfinished="; no version was published")
 
@@ -90,7 +90,6 @@ def _local(text: str) -> Path:
 
 
 def _run(options: argparse.Namespace) -> list[str]:
-    """Run the command; returns the lines to print."""
     from rayhier.index import change
     from rayhier.index.pack import packed
     from rayhier.index.verify import verify
@@ -190,7 +189,6 @@ def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
 
 
 def _stored(options: argparse.Namespace, opened: "LeafMap") -> list[str]:
-    """Documents by their ids, as lines of JSON; those of the change log too."""
     import pyarrow as pa
 
     from rayhier.search.segment.stored import Listing, Lookup, documents, read_shards

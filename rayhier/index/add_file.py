@@ -16,11 +16,10 @@ from rayhier.storage.paths import Location
 def add_file(
     workdir: Location, file: Path, *, upsert: bool = False, id_column: str | None = None, model: Model | None = None
 ) -> LeafMap:
-    """Add the documents of a JSON lines or parquet file; with `upsert`, they replace documents with the same ids.
+    """Add the documents of a JSON lines or parquet file. With `upsert`, they replace documents with the same ids.
 
-    Returns the new version of the leaf map; where additions left many small files, these are packed. `id_column` is the
-    column of ids, by default the corpus's; `model` is the workdir's model, opened where None. InputError where a
-    document does not fit the corpus's columns and limits.
+    `id_column` is the column of ids, by default the corpus's. InputError if a document does not fit the corpus's
+    columns and limits.
     """
     now = current.read(workdir)
     leaf_map = open_leaf_map(workdir, now)

@@ -1,8 +1,7 @@
 """Add, replace and delete documents of a published leaf map: write new files, then publish one new manifest.
 
-No published file is changed, so readers of older versions are not disturbed, and a change that fails leaves only files
-that no manifest lists. Where another writer publishes in the meantime, the change is applied again to the newest
-version, or refused where it no longer fits that version.
+A change that fails leaves only files that no manifest lists. If another writer publishes in the meantime, the change is
+applied to the newest version, or refused if it no longer fits.
 """
 
 import contextlib
@@ -26,9 +25,10 @@ from rayhier.model.router import Router
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.change_log import Change, ChangeLog
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, key_of
+from rayhier.storage.leaf_map import LeafMap, Manifest, key_of
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
+from rayhier.storage.shard import Removal, Shard
 from rayhier.storage.writer_lease import refuse_while_written
 
 Batch = tuple[pa.Table, Encoded]
@@ -37,7 +37,7 @@ AGAIN = ("given more than once", "each id once")
 
 
 def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
-    """Publish a version with more documents; InputError where an id is in the index already.
+    """Publish a version with more documents. InputError if an id is in the index already.
 
     A leaf may hold at most `factor` times the mean rows of a leaf.
     """
@@ -53,7 +53,7 @@ def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: f
 
 
 def delete(root: Location, ids: Sequence[str]) -> LeafMap:
-    """Publish a version without the documents with these ids; InputError where an id is not in the index."""
+    """Publish a version without the documents with these ids. InputError if an id is not in the index."""
     named = pa.array(sorted(set(ids)), pa.string())
     if not len(named):
         raise InputError("ids: got none; allowed: one or more")
@@ -69,11 +69,10 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
 
 
 def fold(root: Location, assign: Assigner | None = None, factor: float = math.inf) -> LeafMap | None:
-    """Write the newest version's tail, changes of the change log, to leaf files: publish a version that holds them.
+    """Publish a version whose leaf files hold the change log's tail. None if there is no tail.
 
-    With the version's `assign`, a leaf may hold at most `factor` times the mean rows of a leaf: others go to their
-    next-best one. None where there is no tail. InputError where an object of the log is damaged, or the version's
-    router must place documents anew and is not given; what the log named stays as it was.
+    With `assign`, a leaf may hold at most `factor` times the mean rows: others go to their next-best one. InputError if
+    an object of the log is damaged, or documents must be placed again and `assign` is not given.
     """
     with writing(root) as newest:
         log = ChangeLog(root)
@@ -114,7 +113,7 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
 
 
 def last_rows(changes: Sequence[Change]) -> pa.Table | None:
-    """Return the rows of documents that changes, in their order, leave in the index; None where there are none."""
+    """Return the rows of documents that changes, in their order, leave in the index, if any."""
     last = {name: change.number for change in changes for name in change.ids.to_pylist()}
     tables = []
     for change in changes:
@@ -127,7 +126,7 @@ def last_rows(changes: Sequence[Change]) -> pa.Table | None:
 
 
 def _within_limit(newest: LeafMap, table: pa.Table, router: Router, factor: float) -> tuple[pa.Table, int]:
-    """Move rows of over-full leaves to next-best ones; returns the rows, and how many moved."""
+    """Move rows of over-full leaves to next-best ones. Returns the rows, and how many moved."""
     size_L = np.array(newest.manifest.counts)
     count_L = np.bincount(table["leaf"].to_numpy(), minlength=len(size_L))
     most = leaf_limit.most_rows(int(size_L.sum() + count_L.sum()), newest.manifest.leaves, factor)
@@ -140,9 +139,9 @@ def _within_limit(newest: LeafMap, table: pa.Table, router: Router, factor: floa
 
 
 def rollback(root: Location, version: int) -> LeafMap:
-    """Publish the content of an older version again, as the newest version; the change log's tail is left behind.
+    """Publish the content of an older version again. The change log's tail is left behind.
 
-    InputError where a server writes to the index now.
+    InputError if a server writes to the index now.
     """
     refuse_while_written(root)
     return restore(root, version)
@@ -151,7 +150,7 @@ def rollback(root: Location, version: int) -> LeafMap:
 def restore(root: Location, version: int, model: str | None = None, key: str | None = None) -> LeafMap:
     """Roll back as `rollback` does, in the index's Writer, for a request with an idempotency key.
 
-    InputError where the version was made by another model than this one (None: any), or a file of it is gone.
+    InputError if another model than this one (None: any) made the version, or a file of it is gone.
     """
     with pinned(root, version), pinned(root, leaf_map.versions(root)[-1], writes=True):
         made_by = LeafMap.open(root, version).manifest.model
@@ -192,7 +191,7 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
 
 
 def _settle(root: Location, assign: Assigner | None = None, factor: float = math.inf) -> None:
-    """Fold the log's tail, which a server left, before a change; InputError where a server writes to the index now."""
+    """Fold the log's tail, which a server left, before a change. InputError if a server writes to the index now."""
     refuse_while_written(root)
     folded = fold(root, assign, factor)
     if folded is not None:
@@ -200,7 +199,7 @@ def _settle(root: Location, assign: Assigner | None = None, factor: float = math
 
 
 def _check_revision(placed: Manifest, now: Manifest) -> None:
-    """Raise InputError where leaves were split or merged since rows were placed in the leaves of `placed`."""
+    """Raise InputError if leaves were split or merged since rows were placed in the leaves of `placed`."""
     if placed.revision != now.revision:
         raise InputError(
             f"leaves were split or merged by version {now.version}, after version {placed.version} was read; nothing "
@@ -210,7 +209,7 @@ def _check_revision(placed: Manifest, now: Manifest) -> None:
 
 @contextlib.contextmanager
 def writing(root: Location) -> Iterator[LeafMap]:
-    """Open the newest version; inside the block, a vacuum keeps its files and those that the writer adds."""
+    """Open the newest version. Inside the block, a vacuum keeps its files and those that the writer adds."""
     with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
         yield newest
 
@@ -218,7 +217,7 @@ def writing(root: Location) -> Iterator[LeafMap]:
 def _write_shards(
     newest: LeafMap, filling: Filling, batches: Iterable[Batch], shards: list[Shard], *, replace: bool
 ) -> pa.Array:
-    """Write a file of rows for each batch, noted in `shards` once written; returns the ids of all documents."""
+    """Write a file of rows for each batch, noted in `shards` once written. Returns the ids of all documents."""
     token, checked = uuid.uuid4().hex[:12], 0
     named: list[pa.Array] = []
 
@@ -244,9 +243,9 @@ def _write_shards(
 
 @contextlib.contextmanager
 def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shard]], None]]:
-    """Yield a function that writes a shard in a thread while the block goes on; `shards` gets those written, in order.
+    """Yield a function that writes a shard in a thread while the block goes on. `shards` gets those written, in order.
 
-    At most one waits. What could not be written is raised by the next call, or at the block's end.
+    At most one waits. The next call, or the block's end, raises what could not be written.
     """
     waiting = list[Future[Shard]]()
 
@@ -278,7 +277,7 @@ def _checked(manifest: Manifest, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def _ids(documents: pa.Table) -> pa.Array:
-    """Ids of a batch, sorted; InputError where an id occurs twice."""
+    """Return the sorted ids of a batch. InputError if an id occurs twice."""
     _refuse(_twice(documents["doc_id"].combine_chunks()), *AGAIN)
     return documents[key_of(documents.column_names)].combine_chunks().unique().sort()
 

@@ -7,13 +7,14 @@ from rayhier.index.shards import shard_count, write_shard
 from rayhier.spec import JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
-from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, Shard, check_kept, ranges
+from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, check_kept, ranges
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
+from rayhier.storage.shard import Shard
 
 
 def compact_here(spec: JobSpec, root: Location) -> LeafMap:
-    """Compact in this process, without Ray, a shard at a time; publishes and returns the new version."""
+    """Compact in this process, without Ray, a shard at a time."""
     with reading(root) as opened, pinned(root, opened.manifest.version, writes=True):
         base = opened.manifest
         for file in base.files:  # checked once here, as each file is read for many shards
@@ -36,8 +37,7 @@ def compact_here(spec: JobSpec, root: Location) -> LeafMap:
 def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
     """Return the change, for `leaf_map.commit`, that replaces all files of an older version by new shards.
 
-    Later additions and removals stay. The change raises InputError where another compaction or a rollback took some of
-    the older version's files away in the meantime.
+    Later additions and removals stay. The change raises InputError if the newest version lacks files of the older one.
     """
     old = {file.name for file in base.files}
     dated = [shard.model_copy(update={"since": base.version}) for shard in shards]

@@ -11,34 +11,32 @@ from rayhier.spec.index_size import MOST_LOSSLESS
 from rayhier.storage.leaf_map import Manifest
 
 GROWN, SHRUNK = 1.5, 0.25
-"""Rows, as shares of the mean of an index made anew, above which a leaf is split, and below which it is given up."""
+"""A leaf above 1.5 times the mean rows of a rebuilt index is split, and one below a quarter is given up."""
 FEWEST = 3
 """Most rows of a leaf that is not split however small the others are."""
 EVEN = 1.2
-"""Imbalance of an index made anew."""
+"""Imbalance of a rebuilt index."""
 DEAR, EMPTIER = 1.25, 0.2
-"""Maintenance pays where searches compare 1.25 times the rows of an index made anew, or where a fifth of the leaves is
-to be given up."""
+"""Maintenance pays if searches compare 1.25 times the rows of a rebuilt index, or a fifth of the leaves is to be given
+up."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """How the leaves of a version compare with those of an index made anew."""
+    """How the leaves of a version compare with those of a rebuilt index."""
 
     mean: float
-    """Mean rows of a leaf in an index made anew."""
+    """Mean rows of a leaf in a rebuilt index."""
     dear: float
-    """Rows that searches compare, as a multiple of those in an index made anew: large leaves are visited most."""
+    """Rows that searches compare, as a multiple of those in a rebuilt index: large leaves are visited most."""
     grown: Ints
-    """Leaves to be split."""
     shrunk: Ints
-    """Leaves to be given up."""
     emptier: float
     """Share of the leaves in use that is to be given up."""
 
     @classmethod
     def of(cls, manifest: Manifest, spec: JobSpec) -> Self:
-        """Compare the rows of a version's leaves; where some were given up, those without rows do not count."""
+        """Compare the rows of a version's leaves. If some were given up, those without rows do not count."""
         count_L, documents = np.array(manifest.counts), max(1, manifest.documents)
         # Where more documents have fewer leaves, as they hold codes, an index that grew past that keeps its leaves.
         leaves = max(spec.leaves(documents), spec.leaves(min(documents, MOST_LOSSLESS)))
@@ -51,7 +49,7 @@ class Due:
         return cls(mean, dear, grown, shrunk, len(shrunk) / max(1, manifest.leaves))
 
     def advice(self) -> list[str]:
-        """Return lines that say why maintenance pays; none where it does not."""
+        """Return lines that say why maintenance pays, if it does."""
         lines = []
         if self.dear > DEAR and len(self.grown):
             times = f"searches compare {self.dear:.2f} times the rows of an index made anew (above {DEAR})"
@@ -62,5 +60,5 @@ class Due:
 
 
 def largest(mean: float) -> float:
-    """Return the most rows of a leaf that is not split, for the mean rows of a leaf in an index made anew."""
+    """Return the most rows of a leaf that is not split."""
     return max(GROWN * mean, FEWEST)

@@ -15,8 +15,6 @@ from rayhier.storage.schemas import Language
 
 
 class RowSource(Protocol):
-    """Interface of a source of rows for the leaf map: routed parts of the corpus, or an older version."""
-
     @property
     def digests(self) -> list[str]:
         """SHA-256 of each file that the rows come from."""
@@ -27,8 +25,6 @@ class RowSource(Protocol):
 
 @dataclass(frozen=True)
 class RoutedParts:
-    """Rows of a corpus whose parts were routed and written as files."""
-
     paths: list[Location]
     digests: list[str]
 
@@ -45,7 +41,6 @@ class VersionRows:
 
     @property
     def digests(self) -> list[str]:
-        """SHA-256 of each of the version's files: rows, sidecars, removed ids."""
         return [file.sha256 for file in self.leaf_map.manifest.files]
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
@@ -74,7 +69,7 @@ class GatherShard:
         self.ledger = Ledger(ledger, root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the shard `row["key"]`, of leaves `row["first"]` to before `row["last"]`; returns its row count."""
+        """Write the shard `row["key"]`, of leaves `row["first"]` to before `row["last"]`."""
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
         name, rows = f"data/{key}.parquet", self.source.rows(leaves)
         shard = write_shard(self.root, name, rows, leaves, self.counts, words=self.words)

@@ -21,7 +21,6 @@ from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.schemas import NODES
 
 MOVED = 4096
-"""Number of rows whose next-best leaves are computed at a time."""
 
 
 def most_rows(rows: int, leaves: int, factor: float) -> int:
@@ -36,8 +35,7 @@ def most_rows(rows: int, leaves: int, factor: float) -> int:
 def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
     """Find the rows of each part that must leave their leaf: a leaf of `size_L` [l] rows may hold `room_L` [l].
 
-    Parts have the columns doc_id, leaf, rank, log_prob. A leaf keeps its most probable rows, ties by id. Memory holds
-    the rows of over-full leaves at once.
+    Parts have the columns doc_id, leaf, rank, log_prob. A leaf keeps its most probable rows, ties by id.
     """
     over_L = size_L > room_L
     candidates = [_held(part, number, over_L) for number, part in enumerate(parts)]
@@ -56,9 +54,9 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
 
 
 def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
-    """Move `rows` of a part to their next-best leaf with room; `room_L` is reduced, in place, by the rows that move.
+    """Move `rows` of a part to their next-best leaf with room. `room_L` is reduced, in place, by the rows that move.
 
-    No document lies twice in one leaf. Raises InputError where no leaf has room.
+    No document lies twice in one leaf. InputError if no leaf has room.
     """
     leaf_A, rank_A, log_prob_A = (table[name].to_numpy().copy() for name in ("leaf", "rank", "log_prob"))
     document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
@@ -111,7 +109,7 @@ def _near(
 
 
 def _free(leaf_C: Ints, log_prob_C: Floats, room_L: Ints, own_2: Ints) -> tuple[int, float] | None:
-    """The first leaf with room in which the document does not lie, and its log-probability."""
+    """Return the first leaf with room in which the document does not lie, and its log-probability."""
     free = np.flatnonzero((room_L[leaf_C] > 0) & np.isfinite(log_prob_C) & ~np.isin(leaf_C, own_2))
     return (int(leaf_C[free[0]]), float(log_prob_C[free[0]])) if len(free) else None
 
@@ -120,8 +118,7 @@ class Filling:
     """Counts the rows of each leaf while documents are added to a version, so that no leaf becomes too large.
 
     A leaf may hold `factor` times the mean rows of a leaf. Documents that replace others count twice until the old rows
-    are looked up; the look-up reads all ids, so it waits until a leaf might be full. Concurrent writers count
-    separately.
+    are looked up. The look-up reads all ids, so it waits until a leaf might be full.
     """
 
     def __init__(self, base: LeafMap, assign: Assigner, factor: float, *, replace: bool) -> None:
@@ -134,7 +131,7 @@ class Filling:
         """Number of rows that moved to a next-best leaf because their best leaf was full."""
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
-        """Route documents and count their rows; returns the rows of the leaf map. InputError where no leaf has room.
+        """Route documents and count their rows. Returns the rows of the leaf map. InputError if no leaf has room.
 
         `ids` are the ids that users know: of a passage, its document's.
         """
@@ -160,7 +157,7 @@ class Filling:
         return np.array(leaf_counts(table["leaf"].to_numpy(), len(self._size_L)))
 
     def _room(self, count_L: np.ndarray) -> np.ndarray:
-        """Rows of a batch that each leaf can still take; `count_L` are the rows of the batch in each leaf."""
+        """Return the rows of a batch that each leaf can still take. `count_L` are those of the batch in each leaf."""
         rows = self._least if self._doubtful else int(self._size_L.sum() + count_L.sum())
         return np.asarray(np.maximum(most_rows(rows, self._base.manifest.leaves, self._factor) - self._size_L, 0))
 

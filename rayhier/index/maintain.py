@@ -1,9 +1,8 @@
 """Maintenance: leaves that grew too large are split, leaves that shrank are given up, and documents move (ours).
 
-An index made anew would have a mean number of rows in a leaf, which its size decides. A leaf of 1.5 times as many is
-cut by 2-means, as in SPFresh's LIRE, and one of less than a quarter is given up. Centroids of changed leaves and of
-those near them become the means of their documents, and documents of these leaves are placed anew. Nothing is trained,
-and no other document is read or moved. How often queries visit a leaf decided no better than its size (docs/LOG.md).
+A leaf of 1.5 times the mean rows of a rebuilt index is cut by 2-means, as in SPFresh's LIRE, and one of less than a
+quarter is given up. Centroids of changed leaves and of leaves near them become the means of their documents, which are
+placed again. Nothing is trained, and no other document is read or moved.
 
 Shapes: L leaves, S leaves to split, N documents read, M embedding size.
 """
@@ -45,8 +44,8 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
 from rayhier.storage.paths import Location
 
 NEAR, NEARBY = 16, 256
-"""Leaves nearest to a changed leaf's centroid whose documents are placed anew too, and leaves nearest to the one where
-a document lies with which it is then compared."""
+"""Leaves nearest to a changed leaf whose documents are placed again, and leaves with which such a document is
+compared."""
 ROUNDS, STEPS = 6, 8
 """Most rounds, in each of which a leaf is split once, and steps of 2-means."""
 AT_ONCE = 1_000_000
@@ -62,12 +61,11 @@ PIECE = 1024
 def maintain(
     root: Location, router: Router, spec: JobSpec, most: int = AT_ONCE, skip: int = 0, of: Manifest | None = None
 ) -> LeafMap | None:
-    """Publish a version whose leaves are about as large as those of an index made anew; None where it would not pay.
+    """Publish a version whose leaves are about as large as those of a rebuilt index. None if it would not pay.
 
-    `router` is that of the newest version; `of` a manifest of a version that has it, None: it is not compared. About
-    `most` documents are read: where more leaves need a change, the largest are changed, but for `skip` leaves, which
-    did not pay before.
-    InputError where leaves cannot be split, or the index was changed meanwhile.
+    `router` is that of the newest version, and of the version with the manifest `of`, if given. About `most` documents
+    are read: of more leaves the largest are changed, but for `skip` leaves, which did not pay before. InputError if
+    leaves cannot be split, or the index was changed meanwhile.
     """
     router = checked(router, spec)
     with writing(root) as newest:
@@ -86,21 +84,20 @@ def maintain(
 
 
 def can_maintain(router: Router, spec: JobSpec) -> bool:
-    """Return True unless `checked` would raise."""
     with contextlib.suppress(InputError):
         return checked(router, spec) is router
     return False
 
 
 def checked(router: Router, spec: JobSpec) -> LearnedIvfRouter:
-    """Return a router; InputError where its leaves cannot be split."""
+    """Return a router. InputError if its leaves cannot be split."""
     if not isinstance(router, LearnedIvfRouter):
         raise InputError(f"router.type: got {spec.router.type}, whose leaves do not split; allowed: learned_ivf")
     return router
 
 
 def leaves_at_once(due: Due, documents: int) -> int:
-    """Return the number of leaves that are changed where about so many documents are read."""
+    """Return the number of leaves that are changed if about so many documents are read."""
     return max(1, int(documents / ((NEAR + 1) * due.mean)))
 
 
@@ -116,7 +113,7 @@ class Region:
         documents: int = AT_ONCE,
         skip: int = 0,
     ) -> None:
-        """Read about so many documents, of very many leaves only those of the largest, but for the first `skip`."""
+        """Read about so many documents, of very many leaves only the largest, but for the first `skip`."""
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
         self._size_L = self._counted_L.copy()
         grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")]
@@ -136,7 +133,7 @@ class Region:
 
     @property
     def pays(self) -> bool:
-        """True where searches compare fewer rows than before, or leaves were given up."""
+        """True if searches compare fewer rows than before, or leaves were given up."""
         fewer = (self._size_L**2).sum() < (self._counted_L**2).sum()
         return bool(len(self.moved)) and bool(fewer or in_use(self.router).sum() < self._used)
 
@@ -171,7 +168,7 @@ class Region:
             refused |= {leaf for leaf, size in zip(leaf_S, size_S, strict=True) if self._size_L[leaf] >= size}
 
     def give_up_shrunk(self) -> None:
-        """Give up leaves that shrank; their documents go to the next-best ones."""
+        """Give up leaves that shrank. Their documents go to the next-best ones."""
         used_L = in_use(self.router).numpy()
         small = np.flatnonzero(self._whole_L & used_L & (self._size_L < SHRUNK * self._mean))
         if len(small) and len(small) < used_L.sum() - NEAR:
@@ -180,7 +177,7 @@ class Region:
             self._settle(small, near)
 
     def _halves(self, leaf_S: Sequence[int]) -> Tensor:
-        """Cut leaves by 2-means of their documents, all at once; returns unit centroids [s, 2, m]."""
+        """Cut leaves by 2-means of their documents, all at once. Returns unit centroids [s, 2, m]."""
         place_L = torch.full((len(self._size_L),), -1)
         place_L[list(leaf_S)] = torch.arange(len(leaf_S))
         row_A, leaf_A = _rows(self._leaf_N2)
@@ -190,7 +187,7 @@ class Region:
         return two_means(self._unit_NM[row_A[order_A]], part_A[order_A], len(leaf_S))
 
     def _settle(self, changed: Ints, near: Ints | None = None) -> None:
-        """Let leaves that changed, and those near, lie where their documents do, and place these documents anew."""
+        """Move leaves that changed, and those near, to their documents, and place these documents again."""
         leaves = np.union1d(changed, self._near(changed, NEAR) if near is None else near)
         here_L = np.zeros(len(self._size_L), dtype=bool)
         here_L[leaves] = True
@@ -238,10 +235,10 @@ class Region:
 
 
 def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
-    """Cut each part of unit vectors [a, m] in two by spherical 2-means; returns unit centroids [parts, 2, m].
+    """Cut each part of unit vectors [a, m] in two by spherical 2-means. Returns unit centroids [parts, 2, m].
 
-    `part_A` [a] is each vector's part, ascending; each part has two vectors or more. Where a half would have less than
-    a tenth of its part, the part is cut at the median instead.
+    `part_A` [a] is each vector's part, ascending. Each part has two vectors or more. If a half would have less than a
+    tenth of its part, the part is cut at the median instead.
     """
     size_S = torch.bincount(part_A, minlength=parts)
     first_S = size_S.cumsum(0) - size_S
@@ -273,7 +270,7 @@ def two_means(unit_AM: Tensor, part_A: Tensor, parts: int) -> Tensor:
 
 
 class MappedRows:
-    """Rows of a version in the mapped files that searches read, of which only those that are asked for are read."""
+    """Rows of a version in the mapped files that searches read. Only the wanted rows are read."""
 
     def __init__(self, there: LeafMap, spec: JobSpec) -> None:
         # Lists of codes have the stored vectors beside them; others hold vectors in the codec alone.
@@ -326,7 +323,6 @@ def _sizes(leaf_N2: Ints, leaves: int) -> Ints:
 
 
 def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
-    """Write the rows of documents that moved, and the router, and publish the version."""
     root, manifest, named = newest.root, newest.manifest, region.moved.sort()
     assign = Assigner(region.router, spec, manifest.model)
     rows = region.stored.of(named)

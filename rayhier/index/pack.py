@@ -1,8 +1,7 @@
 """Pack: write the rows of many small shards, which folds and additions left, to one, so that few files stay.
 
-Sixteen shards of about the same size become one shard. A row is written again once for each sixteen times as many
-rows, until its shard is as large as a build makes shards. Files of removed ids are packed in the same way, if they
-act on the same shards.
+Sixteen shards of about the same size become one shard. So a row is written again once for each sixteen times as many
+rows. Files of removed ids are packed in the same way, if they act on the same shards.
 """
 
 import contextlib
@@ -20,9 +19,10 @@ from rayhier.index.shards import SHARD_BYTES, write_rows
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.files import File
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, check_kept
+from rayhier.storage.leaf_map import LeafMap, Manifest, check_kept
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
+from rayhier.storage.shard import Removal, Shard
 
 WIDTH = 16
 """Number of files of about the same size that become one file, and the factor between two sizes."""
@@ -32,7 +32,7 @@ T = TypeVar("T")
 def pack(root: Location) -> LeafMap | None:
     """Publish a version with packed small shards or files of removed ids, or None if no sixteen are about equal.
 
-    Memory holds the rows of the new shard. InputError where a file is damaged, or was replaced in the meantime.
+    InputError if a file is damaged, or was replaced in the meantime.
     """
     with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
         base = newest.manifest
@@ -62,7 +62,6 @@ def packed(changed: LeafMap) -> LeafMap:
 
 
 def small(manifest: Manifest) -> list[Shard]:
-    """Choose the shards to pack: the smallest ones, if there are sixteen of about a size."""
     shards = (shard for shard in manifest.shards if shard.file.bytes * WIDTH < SHARD_BYTES)
     return _alike(shards, lambda shard: _magnitude(shard.rows))
 

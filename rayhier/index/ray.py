@@ -32,11 +32,12 @@ from rayhier.spec.cluster import Workers
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Shard, ranges
+from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, ranges
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location, locate
 from rayhier.storage.pins import pinned, reading
 from rayhier.storage.schemas import Language
+from rayhier.storage.shard import Shard
 
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
@@ -61,7 +62,7 @@ class RoutePart:
         self.clock = Clock(self.model.open_encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Route the part `row["part"]`; returns its number of documents, and times of work."""
+        """Route the part `row["part"]`. Returns its number of documents, and times of work."""
         name = str(row["part"])
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
         tokens = unpacked(row) if "ids" in row else None
@@ -115,7 +116,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
-    """Publish a version with the same documents in few files, without removed rows; search results stay the same."""
+    """Publish a version with the same documents in few files, without removed rows."""
     with reading(root) as opened, pinned(root, opened.manifest.version, writes=True):
         base = opened.manifest
         size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
@@ -163,7 +164,7 @@ def _route(
 def _cap(
     spec: JobSpec, model: Artifact, attempt: Attempt, parts: RoutedParts, counts: Sequence[int]
 ) -> tuple[RoutedParts, list[int], int]:
-    """Move rows out of over-full leaves; returns the parts, the rows of each leaf, and the number of moved rows."""
+    """Move rows out of over-full leaves. Returns the parts, the rows of each leaf, and the number of moved rows."""
     size_L = np.array(counts)
     most = leaf_limit.most_rows(size_L.sum(), len(size_L), spec.index.max_leaf_factor)
     if size_L.max(initial=0) <= most:
@@ -197,7 +198,7 @@ def _gather(
     *,
     words: Language | None,
 ) -> list[Shard]:
-    """Write the missing shards, named from `name`; returns all shards. `size` is the bytes of all rows.
+    """Write the missing shards, named from `name`, and return all shards. `size` is the bytes of all rows.
 
     The ledger in `folder` has the shards that are written already. With `words`, words are counted.
     """
@@ -223,7 +224,6 @@ def _gather(
 
 
 def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
-    """Write sizes, keywords and representative documents of all nodes of the tree that people look at."""
     scratch, shards = attempt.scratch / "described", opened.manifest.shards
     tree = DisplayTree.of(load_router(model.local("router")))
     with Bar("describe", opened.manifest.documents, "documents") as bar:
@@ -237,7 +237,6 @@ def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt)
 
 
 def sliced(table: pa.Table) -> list[pa.Table]:
-    """Cut a table into slices of ROUTED_ROWS rows, to be written as row groups."""
     return [table.slice(begin, ROUTED_ROWS) for begin in range(0, table.num_rows, ROUTED_ROWS)]
 
 
@@ -247,5 +246,4 @@ def _check_count(place: Location, done: int, expected: int, what: str) -> None:
 
 
 def part_key(name: str) -> str:
-    """Return the name of a routed part's entry in the ledger of finished parts."""
     return f"routed-{Path(name).stem}"

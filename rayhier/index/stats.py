@@ -11,17 +11,17 @@ import numpy as np
 from rayhier.dataset.balance import balance
 from rayhier.index.due import Due
 from rayhier.spec import JobSpec
-from rayhier.storage.leaf_map import Manifest, Shard
+from rayhier.storage.leaf_map import Manifest
+from rayhier.storage.shard import Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
-"""Limits above which to compact: share of removed rows (TOMBSTONES), share of added rows (ADDED), number of files of
-added rows (FILES)."""
+"""Limits above which to compact: share of removed rows, share of added rows, number of files of added rows."""
 IMBALANCE = 2.0
-"""Limit above which to train again where leaves do not split: imbalance of their sizes."""
+"""Limit above which to train again if leaves do not split."""
 SURPRISE, FEWEST_ADDED = 1.6, 100
 """Nats above which to train again, by which at least FEWEST_ADDED new documents are less probable in their leaf than
-old ones. Documents of the same kind are 0.6 to 1.2 nats less probable in leaves that were made without them, the more
-the smaller leaves are; those of a topic that was not there 1.5, of other collections 1.7 to 2.3 (docs/growing.md)."""
+old documents. For documents of the same kind it is 0.6 to 1.2, of a new topic 1.5, of other collections 1.7 to 2.3
+(docs/growing.md)."""
 NORMAL = 1.96
 """Standard deviations within which 95% of a normal distribution lie."""
 
@@ -34,7 +34,6 @@ class ServedRecall:
     low: float
     high: float
     queries: int
-    """Number of queries."""
     since: str
     """Time of the first of them, in UTC (ISO 8601)."""
 
@@ -58,10 +57,7 @@ class ServedRecall:
 
 
 def recall_advice(served: ServedRecall, on_dev: float | None) -> list[str]:
-    """Return a line that advises to train again if recall as served is surely below that of the dev queries.
-
-    None: dev queries chose no beam.
-    """
+    """Advise to train again if recall as served is surely below that of the dev queries (None: no beam)."""
     if on_dev is None or served.high >= on_dev:
         return []
     interval = f"{served.low:.1%} to {served.high:.1%}, {served.queries:,} queries"
@@ -71,17 +67,14 @@ def recall_advice(served: ServedRecall, on_dev: float | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Stats:
-    """Sizes, balance and drift of one version of an index."""
-
     version: int
     documents: int
     rows: int
     leaves: int
     empty: int
     imbalance: float
-    """L·Σn²/(Σn)² over the numbers n of rows in the L leaves; 1 where all leaves have the same number."""
+    """L·Σn²/(Σn)² over the numbers n of rows in the L leaves. 1 if all leaves have the same number."""
     void: float
-    """Share of stored rows that belong to removed documents."""
     added: float
     """Share of stored rows that were added after the build or the last compaction."""
     files: int
@@ -91,14 +84,13 @@ class Stats:
     log_prob: float
     """Mean log-probability of a document's first leaf, over documents of the build or the last compaction."""
     added_log_prob: float | None
-    """Mean log-probability of a document's first leaf, over documents added since; None where there are none."""
+    """Mean log-probability of a document's first leaf, over documents added since."""
     moved: int
     due: Due | None = None
-    """How leaves compare with those of an index made anew; None where they do not split, or the spec is not known."""
+    """None if leaves do not split, or the spec is not known."""
 
     @classmethod
     def of(cls, manifest: Manifest, spec: JobSpec | None = None) -> Self:
-        """Compute sizes, balance and drift from a version's manifest, and by its spec which leaves are due."""
         base = [shard for shard in manifest.shards if not is_added(shard)]
         added = [shard for shard in manifest.shards if is_added(shard)]
         stored = sum(shard.rows for shard in manifest.shards)
@@ -124,7 +116,7 @@ class Stats:
         )
 
     def advice(self) -> list[str]:
-        """Return lines that advise to compact, to maintain leaves or to train again, with reasons; none: all is well.
+        """Return lines that advise to compact, to maintain leaves or to train again, with reasons.
 
         The limits lie between streams of changes that need something and those that do not (docs/growing.md).
         """
@@ -148,7 +140,6 @@ class Stats:
 
 
 def is_added(shard: Shard) -> bool:
-    """Return True if a shard was added after the build or the last compaction."""
     return shard.file.name.startswith(("data/added-", "data/folded-", "data/moved-"))
 
 

@@ -10,19 +10,17 @@ from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
 from rayhier.storage.change_log import ChangeLog
-from rayhier.storage.leaf_map import MEND, LeafMap, Shard
+from rayhier.storage.leaf_map import MEND, LeafMap
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import reading
 from rayhier.storage.schemas import NODES
+from rayhier.storage.shard import Shard
 
 
 def verify(root: Location, version: int | None = None) -> list[int]:
     """Check the files of all versions, the change log, and the rows of a version. Returns the versions checked.
 
-    `version` None is the newest. Memory holds a shard, the log's tail, and 16 bytes for each document.
-
-    Raises:
-        InputError: something differs from the published state. The message names the file.
+    `version` None is the newest. InputError names the file that differs from the published state.
     """
     checked_versions, checked = [], set[str]()
     for number in leaf_map.versions(root):
@@ -47,7 +45,6 @@ def verify(root: Location, version: int | None = None) -> list[int]:
 
 
 def _check_rows(version: LeafMap) -> None:
-    """InputError where rows differ from the manifest, or a document has two rows of one rank or no first row."""
     manifest = version.manifest
     counts = np.zeros(len(manifest.counts), dtype=np.int64)
     digests: dict[int, list[ids.Digests]] = {0: [], 1: []}

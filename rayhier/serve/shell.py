@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.command import run_command
-from rayhier.corpus.check import Entry, Rules
+from rayhier.corpus.check import Entry, RowSchema
 from rayhier.corpus.document_file import Read, check_rows, read
 from rayhier.index.arguments import documents_by_id, ids, text_of
 from rayhier.progress import Bar, say
@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, FieldType]) -> None:
     columns = Columns(id=options.id, title=options.title, text=options.text)
-    rules = Rules(Limits(title=LONGEST, text=LONGEST, id=LONGEST), columns, fields)
+    rules = RowSchema(Limits(title=LONGEST, text=LONGEST, id=LONGEST), columns, fields)
     total = check_rows(options.file, (row for part in _parts(options.file, rules, vectors=False) for row in part.rows))
     written = replaced = log = 0
     with Bar("write", total, "documents") as bar:
@@ -90,11 +90,11 @@ def _add(client: Client, options: argparse.Namespace, fields: Mapping[str, Field
     print(f"log {log}: {written:,} documents written, {replaced:,} of them in place of others")
 
 
-def _parts(file: Path, rules: Rules, *, vectors: bool = True) -> Iterator[Read]:
+def _parts(file: Path, rules: RowSchema, *, vectors: bool = True) -> Iterator[Read]:
     return read(file, rules, PAGE, vectors=vectors)
 
 
-def _documents(parts: Iterable[Read], rules: Rules) -> Iterator[dict[str, Any]]:
+def _documents(parts: Iterable[Read], rules: RowSchema) -> Iterator[dict[str, Any]]:
     for part in parts:
         entries = [row for row in part.rows if isinstance(row, Entry)]
         vectors: Sequence[Any] = [None] * len(entries) if part.vectors is None else part.vectors.to_pylist()

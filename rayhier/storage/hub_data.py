@@ -12,10 +12,7 @@ EXTRA = "pip install 'rayhier[huggingface]'"
 
 
 def folder(key: str, path: str) -> Path | None:
-    """Return the folder that `path` names; None where `path` is a hub id, NAMESPACE/NAME or NAME.
-
-    InputError, which names the spec's `key`, where `path` is neither.
-    """
+    """Return the folder that `path` names, or None if `path` is a hub id. InputError if `path` is neither."""
     is_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) is not None and not path.startswith(".")
     if is_id and not paths.is_there(path):
         return None
@@ -30,7 +27,7 @@ def folder(key: str, path: str) -> Path | None:
 def commit(key: str, path: str, revision: str | None) -> str:
     """Return the commit of a hub data set's revision: `revision` if it is a commit hash, else the hub's answer.
 
-    InputError where the hub does not answer or has no such data set.
+    InputError if the hub does not answer or has no such data set.
     """
     return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
 
@@ -38,8 +35,7 @@ def commit(key: str, path: str, revision: str | None) -> str:
 def ask(key: str, path: str, revision: str | None) -> str:
     """Ask the hub for the commit hash of a data set's revision (None: the default branch).
 
-    InputError, which names the spec's `key`, where the hub does not answer within 10 seconds, has no such data set or
-    revision, or huggingface_hub is not installed.
+    InputError if the hub does not answer within 10 seconds, or has no such data set or revision.
     """
     try:
         from huggingface_hub import HfApi, constants

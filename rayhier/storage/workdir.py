@@ -10,7 +10,7 @@ from rayhier.storage.remote import Remote
 
 
 def find(text: str) -> Location:
-    """Return the location of a workdir; InputError where it seems not to be writable (nothing is written to test)."""
+    """Return the location of a workdir. InputError if it seems not to be writable. Nothing is written to test."""
     if "://" not in text:
         local = paths.resolve("workdir", text)
         _check_writable(local)
@@ -22,7 +22,7 @@ def find(text: str) -> Location:
 
 
 def point_at(place: Location, target: Location) -> None:
-    """Make `place` a symbolic link to a published folder, in one step; nothing for buckets, which have no links.
+    """Make a local `place` a symbolic link to a published folder, in one step.
 
     A folder or file that already has the name stays.
     """
@@ -57,5 +57,4 @@ def _check_writable(workdir: Path) -> None:
 
 
 def _read_only(folder: Path) -> bool:
-    """Return True if the file system refuses all writes, whatever the permissions say."""
     return bool(os.statvfs(folder).f_flag & os.ST_RDONLY) or folder.is_relative_to("/proc")

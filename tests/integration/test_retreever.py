@@ -34,8 +34,8 @@ from rayhier.serve.http.api import api
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError
 from rayhier.storage import current, files
+from rayhier.storage.files import seal
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.seal import seal
 
 from ..conftest import leaf_map_of, write_spec
 from .in_process import make

@@ -28,8 +28,8 @@ from rayhier.search.retrieve import Found
 from rayhier.search.snapshot import Snapshot
 from rayhier.spec import InputError
 from rayhier.storage import files
+from rayhier.storage.files import seal, unseal
 from rayhier.storage.leaf_map import LeafMap, Manifest
-from rayhier.storage.seal import seal, unseal
 
 KINDS = (".parquet", ".jsonl", ".trec")
 """Endings of the output, which choose its format."""

@@ -22,8 +22,9 @@ from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
-from rayhier.storage.leaf_map import LeafMap, Shard, Sidecar
+from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.schemas import NODES
+from rayhier.storage.shard import Shard, Sidecar
 
 FORMAT = 2
 MADE_AT_ONCE = 16_384

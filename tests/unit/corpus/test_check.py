@@ -5,10 +5,10 @@ import json
 import pytest
 
 from rayhier.corpus import check, lines
-from rayhier.corpus.check import Entry, Judgement, Reason, RowError, Rules
+from rayhier.corpus.check import Entry, Judgement, Reason, RowError, RowSchema
 from rayhier.spec.corpus import Columns, Limits
 
-RULES = Rules(Limits(title=5, text=10, id=4), Columns(id="_id"), {})
+RULES = RowSchema(Limits(title=5, text=10, id=4), Columns(id="_id"), {})
 
 
 def outcome(parse, *arguments):
@@ -74,15 +74,11 @@ def test_document(line, expected):
     ],
 )
 def test_a_declared_field(kind, value, expected):
-    rules = Rules(Limits(), Columns(), {"field": kind})
+    rules = RowSchema(Limits(), Columns(), {"field": kind})
     found = outcome(check.document, {"id": "1", "text": "x", "field": value}, rules)
     assert found == (expected if isinstance(expected, Reason) else Entry("1", "", "x", cut=False, values=(expected,)))
     if not isinstance(found, Reason):
         assert type(found.values[0]) is type(expected)
-
-
-def test_a_field_the_row_lacks_is_null():
-    assert check.document({"id": "1", "text": "x"}, Rules(Limits(), Columns(), {"year": "int"})).values == (None,)
 
 
 @pytest.mark.parametrize(

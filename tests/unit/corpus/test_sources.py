@@ -155,11 +155,6 @@ def test_every_row_of_a_query_is_in_one_of_the_two_artifacts(stage, test_stage, 
     assert [row[1:3] for row in rows(test, "rejected.parquet")] == [(7, "duplicate id"), (8, "not JSON")]
 
 
-def test_queries_without_any_judgement_stay_in_the_corpus(stage, folder):
-    section = make.jsonl(folder) | {"judgements": {}}
-    assert len(rows(stage(section), "queries.parquet")) == 6
-
-
 def test_docstrings_in_passages(stage, folder, monkeypatch):
     text = "what follows the summary of a docstring is its document"
     code = "".join(f'def f{n}():\n    """Do {n} now.\n\n    {text} {n}"""\n' for n in range(40))

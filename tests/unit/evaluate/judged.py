@@ -14,7 +14,7 @@ from rayhier.model.router import load_router, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.seal import seal
+from rayhier.storage.files import seal
 
 N, Q, M, B = 300, 24, 8, 20
 IDS = [f"d{row:03d}" for row in range(N)]

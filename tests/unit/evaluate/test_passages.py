@@ -25,7 +25,7 @@ from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.seal import seal
+from rayhier.storage.files import seal
 
 from ...draws import unit
 

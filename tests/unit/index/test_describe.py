@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.index.describe import FEW, FEWEST, KEYWORDS, counted, describe, keywords, kilgarriff
+from rayhier.index.describe import FEW, FEWEST, KEYWORDS, counted, describe, keywords
 from rayhier.index.display import DisplayTree
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -34,36 +34,6 @@ FLAT = np.arange(LEAVES)[:, None]
 
 def score(own, of, rest, others):
     return (1e6 * own / of + 100) / (1e6 * rest / others + 100)
-
-
-@pytest.mark.parametrize("buckets", [1, 3])
-def test_every_word_is_counted_where_it_stands(buckets):
-    tables = list(counted(TABLE, buckets))
-    assert len(tables) == buckets
-    assert [set(table["bucket"].to_pylist()) for table in tables] == [{bucket} for bucket in range(buckets)]
-    rows = [row for table in tables for row in table.to_pylist()]
-    assert {(row["leaf"], row["word"]): row["count"] for row in rows} == {
-        (0, "cats"): 2,
-        (0, "purr"): 2,
-        (0, "and"): 1,
-        (0, "dogs"): 1,
-        (0, "sleep"): 1,
-        (1, "dogs"): 1,
-        (1, "bark"): 2,
-        (1, "loud"): 1,
-        (1, "dog"): 1,
-        (1, "bone"): 2,
-        (2, "stars"): 1,
-        (2, "sky"): 1,
-        (2, "moon"): 2,
-        (2, "shines"): 1,
-    }
-
-
-def test_the_formula_by_hand():
-    """`dogs`: once among the seven words of leaf 0, once among the twelve others."""
-    found = kilgarriff(np.array([1]), np.array([7]), np.array([2]), 19)
-    assert found[0] == pytest.approx(score(1, 7, 1, 12))
 
 
 def test_keywords_of_leaves_and_of_their_parents():

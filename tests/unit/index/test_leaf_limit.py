@@ -131,16 +131,6 @@ def test_who_has_to_go_depends_on_no_cut_into_parts(assign, parts, seed):
     assert sorted(found) == sorted(names)
 
 
-def test_copies_are_spread_over_many_leaves(assign):
-    vectors = np.tile(unit(5, 1, M), (90, 1))
-    table = assign(documents([f"d{row:02d}" for row in range(90)]), Encoded.of(vectors))
-    most = leaf_limit.most_rows(table.num_rows, L, 1.2)
-    assert sizes(table).max() == 90
-    _, (after,) = capped(assign, [table], most)
-    assert sizes(after).max() == most
-    assert after.num_rows == table.num_rows
-
-
 def test_no_room_at_all_is_an_error(assign):
     table = crowded(assign, 30)
     with pytest.raises(InputError, match="no leaf has room for"):

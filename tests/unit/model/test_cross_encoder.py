@@ -179,7 +179,7 @@ def own_code(folder):
 
 WRONG = {
     "own code": (own_code, r"asks to run its own code \(auto_map\)"),
-    "no config": (lambda folder: (folder / "config.json").write_text("["), "holds no config.json that can be read"),
+    "no config": (lambda folder: (folder / "config.json").write_text("["), "is not a model's configuration"),
     "a pickle": (
         lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
         "cross_encoder.model: .* holds pytorch_model.bin, a pickle",

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from rayhier.search.request.calibration import Calibration
-from rayhier.search.request.request import NO_WORDS, Limits, Request, Rules
+from rayhier.search.request.request import NO_WORDS, Request, Rules, SearchLimits
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
 from rayhier.spec.query import check_text
 from rayhier.spec.search import SearchSpec
 
 LEAVES, ROWS = 9, 90
-LIMITS = Limits(max_k=50, max_beam=8, max_budget=40, max_calls=60, max_pool=100, max_batch=3, max_query=20)
+LIMITS = SearchLimits(max_k=50, max_beam=8, max_budget=40, max_calls=60, max_pool=100, max_batch=3, max_query=20)
 RNR = {"type": "rnr", "budget": 30, "pool": 40}
 UNIT = np.eye(3, dtype=np.float32)
 
@@ -113,7 +113,7 @@ def test_what_is_at_its_limit_is_allowed():
 
 
 def test_without_limits_any_number_is_allowed():
-    endless = rules_of(Limits(), beam=2, rerank=RNR)
+    endless = rules_of(SearchLimits(), beam=2, rerank=RNR)
     request = endless.request(["x" * 10_000] * 1_000, k=10**6, beam=10**6, budget=10**6)
     assert (request.k, request.beam, request.budget) == (10**6, 10**6, 10**6)
 

@@ -13,7 +13,7 @@ from rayhier.serve.backend.version import Version, split
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
 from rayhier.storage import files
-from rayhier.storage.seal import seal, unseal
+from rayhier.storage.files import seal, unseal
 
 from ...conftest import leaf_map_of
 from .conftest import TEXTS, N

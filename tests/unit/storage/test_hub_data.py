@@ -61,12 +61,6 @@ def test_a_commit_is_not_asked_for(monkeypatch):
         hub_data.ask("corpus.path", "team/set", COMMIT)
 
 
-def test_a_hub_that_refuses(monkeypatch):
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
-    with pytest.raises(InputError, match=r"http://127.0.0.1:1 did not provide a data set"):
-        hub_data.commit("corpus.path", "team/set", None)
-
-
 def test_a_hub_that_never_answers(monkeypatch):
     monkeypatch.setattr(hub_data, "HUB_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:

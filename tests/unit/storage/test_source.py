@@ -16,7 +16,6 @@ from rayhier.spec.corpus import (
     IrDatasets,
     MsMarco,
     OwnFiles,
-    Passages,
     PythonDocs,
 )
 from rayhier.storage.source import describe
@@ -72,11 +71,8 @@ def test_refused(folder, damage, message):
     damage(folder)
     with pytest.raises(InputError, match=message):
         look(folder)
-
-
-def test_no_such_folder(tmp_path):
     with pytest.raises(InputError, match="no such folder; allowed: a BEIR folder"):
-        look(tmp_path / "absent")
+        look(folder / "absent")
 
 
 def test_python_docs_are_the_pythons():
@@ -123,13 +119,6 @@ def test_first_rows_without_a_key_are_refused_before_anything_is_read(tmp_path):
     other = OwnFiles.model_validate({"type": "jsonl", "documents": documents, "columns": {"id": "key"}})
     with pytest.raises(InputError, match=r"corpus.documents: .*key 'key' is missing .* corpus.columns that name"):
         describe(other)
-
-
-def test_passages_are_estimated(folder):
-    (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "' + "words " * 1000 + '"}\n')
-    found = describe(Beir(type="beir", path=str(folder), passages=Passages(words=100, stride=50)))
-    assert found.documents == 1
-    assert found.rows == 19
 
 
 def test_parquet_knows_its_rows(tmp_path):
