@@ -2,7 +2,7 @@
 
 These queries are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the
 weight of BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
-What each weight found is kept: it helps few dev queries to choose the weight of searches (evaluate/fusion.py).
+What each weight found is kept: it helps few dev queries to choose the weight of searches (evaluate/calibrate.py).
 
 Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. The encoder is
 therefore trained again without folds of the train queries. Each fold is searched for by the encoder that did not read
