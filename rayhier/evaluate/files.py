@@ -97,7 +97,6 @@ def _rows(path: Path, parse: Callable[[bytes], T], header: tuple[str, ...] = ())
 
 
 def _all(path: Path, rows: Rows[T], allowed: str) -> Iterable[T]:
-    """Return all rows of a file; InputError where there is none, or for the first row that is wrong."""
     parsed = collect(rows)
     if parsed.rejected:
         line, wrong = parsed.rejected[0]

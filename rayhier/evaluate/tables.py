@@ -70,7 +70,6 @@ def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[l
 
 
 def said(row: Difference) -> str:
-    """Format a difference and its interval as text in one line."""
     return f"{_difference(row)} (95% interval {_interval(row)})"
 
 
@@ -108,7 +107,6 @@ def _price(points: Sequence[Point], measure: str, goal: float) -> str:
 
 
 def cell(value: float) -> str:
-    """Format a value for a table; empty for NaN."""
     return "" if np.isnan(value) else f"{value:.{DIGITS}f}"
 
 

@@ -38,7 +38,6 @@ def read(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, questions.Questions
 
 
 def write(root: Location, queries: pa.Table, vector_QM: Floats, rows: questions.Questions) -> Output:
-    """Write queries with their vectors [q, m], judgements and rejected rows below `root`."""
     counts = rows.counts() | {"judged": len(queries)}
     for line in tables.lines(counts):
         say(line)
@@ -55,7 +54,6 @@ def encode(spec: EncoderSpec, model: Path, texts: Sequence[str], cpus: int) -> F
 
 
 def _result_ids(corpus: Artifact) -> ids.IdSet:
-    """Collect the ids that judgements may name: those of documents, not of their passages."""
     digests = [ids.NO_DIGESTS]
     for name in corpus.names("documents/"):
         path = corpus.path(name)

@@ -25,8 +25,7 @@ Search = Callable[[slice, int], Ints]
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
     """Mine hard negatives: for each pair the `top` best documents that are no known answers of its query.
 
-    `query_P` are the rows of the pairs' queries. Of documents with the same vector, the best is taken. Returns rows
-    [p, top] in the order of the search, -1 where there are fewer.
+    Of documents with the same vector, the best is taken. Returns rows [p, top] in the order of the search, -1 for none.
     """
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for start in range(0, len(query_P), CHUNK_QUERIES):
@@ -45,14 +44,12 @@ def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints
 
 
 def draw(mined_PT: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw `count` of each pair's mined negatives [p, top], without repetition: [p, count], -1 where it has fewer."""
+    """Draw `count` of each pair's mined negatives [p, top], without repetition: [p, count], -1 for none."""
     order_PT = np.argsort(np.where(mined_PT >= 0, generator.random(mined_PT.shape), 2.0), axis=1, kind="stable")
     return np.asarray(np.take_along_axis(mined_PT, order_PT[:, :count], axis=1))
 
 
 class Pairs:
-    """Training pairs divided into steps, with hard negatives that the first worker mines and checkpoints keep."""
-
     def __init__(
         self, tower: Tower, examples: Examples, hard: Mining, batch_size: int, epochs: int, seed: int, learner: Learner
     ) -> None:
@@ -63,17 +60,16 @@ class Pairs:
 
     @property
     def mined(self) -> Ints:
-        """Rows [p, top] of hard negatives of each pair, in the order of the search; -1 where there are fewer."""
+        """Rows [p, top] of hard negatives of each pair, in the order of the search, -1 for none."""
         return self.learner.kept["mined"].numpy()
 
     def side(self, side: Side) -> Floats:
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield for each step of an epoch: share of training that is done, the step's pairs by number, generator.
+        """Yield each step's share of training that is done, pairs by number, and random generator.
 
-        When hard negatives must be mined again, `search()` is called on every worker; it returns a function, which only
-        the first worker calls to find documents.
+        To mine again, `search()` is called on every worker. Only the first worker calls the function that it returns.
         """
         hard = self.hard
         if hard.source != "none" and epoch % hard.refresh == 0:
@@ -85,12 +81,11 @@ class Pairs:
             yield done / (self.epochs * len(steps)), rows, generator
 
     def drawn(self, rows: Ints, count: int, generator: np.random.Generator) -> Ints:
-        """Draw up to `count` mined documents for each of the pairs numbered `rows`; returns their rows, one array."""
+        """Draw up to `count` mined documents for each of the pairs: their rows, one array."""
         mined_X = draw(self.mined[rows], count, generator).reshape(-1)
         return np.asarray(mined_X[mined_X >= 0])
 
     def mine(self, search: Search) -> None:
-        """Mine hard negatives for all pairs on the first worker, and copy them to every worker."""
         group = self.learner.group
         mined = self.learner.kept["mined"]
         if group.rank == 0:

@@ -32,8 +32,6 @@ ENCODED = 65_536
 
 
 class Tower(Protocol):
-    """Interface of a trainable encoder, which encodes rows of queries, documents, dev queries or pseudo-queries."""
-
     @property
     def module(self) -> nn.Module: ...
 
@@ -49,7 +47,7 @@ class Tower(Protocol):
         """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient."""
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
-        """Write the trained encoder as a sentence-transformers folder; `base` is the untrained encoder's folder."""
+        """Write the trained encoder as a sentence-transformers folder. `base` is the untrained encoder's folder."""
 
 
 class HeadTower:
@@ -77,15 +75,10 @@ class HeadTower:
 
 
 class TextTower:
-    """A transformer that trains on texts, or only encodes them.
-
-    It computes without dropout but for the sides in `noisy`, so that a step follows from its batch. Weights are
-    float32; `dtype` is the number format of the forward pass (torch.autocast).
-    """
+    """A transformer that trains on texts, or only encodes them, without dropout but for the sides in `noisy`."""
 
     noisy: frozenset[Side] = frozenset()
-    """Sides whose texts are encoded with dropout. The dropout mask follows from the rows and `noise`, so that texts
-    that are encoded twice in a step have the same one."""
+    """Sides that are encoded with dropout. The mask follows from the rows and `noise`."""
 
     def __init__(
         self,
@@ -94,7 +87,6 @@ class TextTower:
         texts: Mapping[Side, pa.ChunkedArray],
         dtype: torch.dtype,
     ) -> None:
-        """Let the part of the encoder that `which` names train; None: no part. `texts` are those of each side."""
         self.encoder, self.texts, self.dtype = encoder, dict(texts), dtype
         self.noise = 0
         """Seed of the dropout masks, together with the rows."""
@@ -126,7 +118,6 @@ class TextTower:
 
     @contextmanager
     def _dropout(self, side: Side, rows: Ints) -> Iterator[None]:
-        """Turn dropout on for a noisy side; the mask is drawn again alike when a cached gradient passes back."""
         if side not in self.noisy:
             yield
             return
@@ -145,10 +136,7 @@ class TextTower:
 
     @torch.no_grad()
     def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
-        """Compute vectors [n, t, m] of the tokens in a side's texts at `rows` [n], without gradient.
-
-        t is the largest number of tokens of these texts. Also returns a mask [n, t], 1 on tokens, 0 on padding.
-        """
+        """Compute vectors [n, t, m] of the tokens in a side's texts, and a mask [n, t], 1 on tokens."""
         if not len(rows):
             return torch.zeros(0, 1, self.encoder.dimension, device=self.device), torch.zeros(0, 1, device=self.device)
         tokens = self.encoder.tokenise(self._texts(side, rows))
@@ -178,10 +166,9 @@ def build_tower(
     dev: Queries,
     spans: Spans | None = None,
 ) -> Tower:
-    """Make the tower that `encoder.train` names: a head on stored vectors, or the encoder in `folder` on texts.
+    """Make a head on stored vectors, or the encoder in `folder` on texts, as `encoder.train` says.
 
-    Workers that share batches need `encoder.precision` by name: with `auto` each would measure and might choose its
-    own.
+    Workers that share batches need `encoder.precision` by name: with `auto` they might choose different ones.
     """
     device = resolve_device(spec.device)
     if spec.transformer_part is None:
@@ -197,7 +184,6 @@ def build_tower(
 def text_tower(
     spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
 ) -> TextTower:
-    """Make a tower over texts; `encoder.train` names the part of the encoder in `folder` that trains, if any."""
     device = resolve_device(spec.device)
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
     texts: dict[Side, pa.ChunkedArray] = {
@@ -210,12 +196,12 @@ def text_tower(
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:
-    """Encode all texts of a side on all workers: [n, m] on the first worker; an empty array on the others."""
+    """Encode all texts of a side on all workers: [n, m] on the first worker. Others get an empty array."""
     return divided(lambda rows: tower.infer(side, rows), np.arange(tower.size(side)), dimension, group)
 
 
 def divided(infer: Callable[[Ints], Tensor], row_N: Ints, width: int, group: WorkerGroup) -> Floats:
-    """Apply `infer` to rows, a share on each worker: [n, width] on the first worker; an empty array on the others."""
+    """Apply `infer` to rows, a share on each worker: [n, width] on the first worker. Others get an empty array."""
     result_NW = np.empty((len(row_N) if group.rank == 0 else 0, width), dtype=np.float32)
     for begin in range(0, len(row_N), ENCODED):
         shares = group.shares(row_N[begin : begin + ENCODED])

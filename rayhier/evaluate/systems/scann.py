@@ -37,11 +37,9 @@ class ScannTree:
 
     @classmethod
     def of(cls, documents: BaselineDocuments, leaves: int) -> Self:
-        """Build the partitions, `leaves` of them, over all of some documents."""
         return cls(documents.result_ids, documents.result_N, documents.vector_NM, leaves)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] in the `beam` partitions with the nearest centroids."""
         begin = 0
         parts = []
         while begin < len(query_QM):

@@ -28,7 +28,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
 from rayhier.storage.paths import locate
 from rayhier.train.cross_encoder.groups import TrainingGroups
-from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, Reading, Recipe, Rerank
+from rayhier.train.cross_encoder.phase import DEPTH, QUERIES, DevReranking, Reading, Recipe
 from rayhier.train.data import judged_pairs, sampled
 from rayhier.train.loop import best_row
 from rayhier.train.ray import METRICS, Run, run_workers
@@ -44,9 +44,9 @@ NO_PAIRS = (
 
 
 def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
-    """Make a job's cross-encoder, trained where the spec says so; write `model/`, `settings.json` and `metrics.json`.
+    """Make a job's cross-encoder, trained if the spec says so: `model/`, `settings.json` and `metrics.json`.
 
-    Returns the counts for its record. Raises InputError where a corpus has no judged train pair left to learn from.
+    InputError if a corpus has no judged train pair left to learn from.
     """
     reads = _cross(spec)
     if reads.train is not None:
@@ -73,7 +73,6 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Train on one Ray Train worker, from the newest checkpoint; the first worker writes model and settings."""
     spec = JobSpec.model_validate(config["spec"])
     reads, workers = _cross(spec), spec.cluster.train
     torch.set_num_threads(workers.cpus)
@@ -104,7 +103,7 @@ def _phase(
     model: CrossEncoder,
     corpus: Artifact,
     vectors: Artifact,
-    dev: Rerank | None,
+    dev: DevReranking | None,
 ) -> Reading:
     reads = _cross(spec)
     others = [_published(place) for place in training.pairs]
@@ -132,10 +131,7 @@ def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Tra
 
 
 def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
-    """Return the texts of queries from which a job's cross-encoder never learns, in any corpus.
-
-    These are the train queries that are kept for scores, and the dev queries.
-    """
+    """Return the texts of queries that must not train: dev queries, and train queries kept for scores."""
     queries, apart = load_queries(corpus, vectors, "train"), set(load_queries(corpus, vectors, "dev").texts)
     if spec.scores is not None:
         kept_ids = set(held_queries(queries.ids, spec.scores.judged))
@@ -149,24 +145,22 @@ def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) 
 
 
 def _published(place: str) -> tuple[Artifact, Artifact]:
-    """Open corpus and vectors of another workdir; InputError where it has published none."""
     workdir = locate(place)
     now = current.read(workdir)
     return current.artifact(workdir, now, "corpus"), current.artifact(workdir, now, "vectors")
 
 
-def _dev(corpus: Artifact, vectors: Artifact) -> Rerank | None:
+def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:
     queries = load_queries(corpus, vectors, "dev")
     if not queries.answered:
         return None
     queries = queries.some(np.isin(queries.ids, held_queries(queries.ids, QUERIES)))
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     texts = load_texts(corpus, documents.ids)
-    return Rerank(queries, _base(queries, documents), lambda row_U: texts.take(pa.array(row_U)).to_pylist())
+    return DevReranking(queries, _base(queries, documents), lambda row_U: texts.take(pa.array(row_U)).to_pylist())
 
 
 def _base(queries: Queries, documents: Documents) -> Ranking:
-    """Rank documents, by row, with the base encoder for each query; of a document's passages only the best counts."""
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
@@ -179,7 +173,7 @@ def _base(queries: Queries, documents: Documents) -> Ranking:
 
 
 def _samples(corpus: Artifact) -> list[tuple[str, str]]:
-    """Read pairs of a title, or first words, and a text, by which number formats are compared where there is no dev."""
+    """Read pairs of a title, or first words, and a text, which replace dev queries to compare number formats."""
     table = columns.read([corpus.path(corpus.names("documents/")[0])], ["title", "text"]).slice(0, TRIED)
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     return [(title or " ".join(text.split()[:FIRST_WORDS]), text) for title, text in rows]

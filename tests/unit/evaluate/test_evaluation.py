@@ -28,26 +28,12 @@ def evaluation(corpus, vectors, trained):
     return evaluate(JobSpec.model_validate(SPEC), corpus, vectors, trained)
 
 
-def test_counts(evaluation):
-    assert (evaluation.documents, evaluation.queries) == (N, 16)
-    assert [result.seed for result in evaluation.seeds] == [0, 1]
-    assert evaluation.lists == {"faiss_ivf": 12, "faiss_ivf_same_encoder": 12}
-
-
 def test_exact_is_a_scan_of_the_base_vectors(evaluation, texts):
     documents, queries, relevant = texts
     wanted = {f"R@{k}": recall(documents, queries[:16], relevant[:16], k) for k in (10, 100)}
     assert 0.1 < wanted["R@10"] < 0.9
     for result in evaluation.seeds:
         assert result.exact["exact"] == pytest.approx(wanted)
-
-
-def test_exact_same_encoder_is_a_scan_of_the_trained_vectors(evaluation, texts, heads):
-    documents, queries, relevant = texts
-    for result, head in zip(evaluation.seeds, heads, strict=True):
-        wanted = recall(under(head, documents), under(head, queries[:16]), relevant[:16], 10)
-        assert result.exact["exact_same_encoder"]["R@10"] == pytest.approx(wanted)
-        assert result.exact["exact_same_encoder"] != result.exact["exact"]
 
 
 def test_every_curve_ends_at_its_exact_scan(evaluation):

@@ -6,8 +6,8 @@ import pytest
 
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.evaluate import fusion
-from rayhier.evaluate.fusion import MEASURE, choose_weight
+from rayhier.evaluate import calibrate
+from rayhier.evaluate.calibrate import MEASURE, choose_weight
 from rayhier.model.adoption import Adoption
 from rayhier.model.encoded import Encoded
 from rayhier.search.segment.scan import LeafScan
@@ -134,13 +134,8 @@ def test_one_dev_query_moves_little(world):
 
 
 def test_at_most_so_many_are_asked(world, monkeypatch):
-    monkeypatch.setattr(fusion, "MOST", 30)
+    monkeypatch.setattr(calibrate, "MOST_FUSED", 30)
     assert chosen(world, world[1](right=0.5, noise=0.5)).queries == 30
-
-
-@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
-def test_a_constant_measure_leaves_the_usual_weight(value):
-    assert best(np.full((len(WEIGHTS), 50), value)) == TAUGHT_WEIGHT
 
 
 def test_the_more_queries_the_less_a_weight_has_to_win():

@@ -14,23 +14,6 @@ from rayhier.search.words.fusion_weight import FusionWeight
 from rayhier.spec import JobSpec
 
 
-def test_two_queries_by_hand():
-    """Resamples of two queries: (a, a), (a, b), (b, a), (b, b) with equal chances."""
-    found = bootstrap(np.array([[0.0], [1.0]]))[0]
-    assert (found.difference, found.low, found.high) == (0.5, 0, 1)
-    assert found.wins == pytest.approx(0.75, abs=0.02)
-
-
-def test_three_queries_by_enumeration():
-    values = np.array([-0.2, 0.1, 0.4])
-    means = [np.mean(drawn) for drawn in product(values, repeat=3)]
-    found = bootstrap(values[:, None])[0]
-    assert found.difference == pytest.approx(0.1)
-    assert found.wins == pytest.approx(np.mean(np.array(means) > 0), abs=0.02)
-    # One resample of 27 is the least query alone, and one the most: both more than 2.5%.
-    assert (found.low, found.high) == pytest.approx((min(means), max(means)))
-
-
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 100))
 @settings(max_examples=15, deadline=None)
 def test_resamples_draw_families_by_enumeration(family, seed):

@@ -91,12 +91,6 @@ def test_an_index_that_costs_as_much_as_exact_search(spec, report):
     assert lines[-1].startswith("Instead: 95% of exact R@100 costs 95% of exact search: search exactly with the")
 
 
-def test_a_router_that_never_equals_exact_search_says_what_it_finds(spec, report):
-    curves = {"ehi": [row(1, 0.05, 0.06, 0.7)]}
-    lines = verdict(spec, report.model_copy(update={"curves": curves}))
-    assert [line.partition(":")[0] for line in lines] == ["Training", "Index", "Instead"]
-
-
 def test_a_training_without_a_better_epoch_says_so(spec, trained):
     for one in trained.seeds:
         one.best = {"encoder": {"epoch": 0.0}, "router": {"epoch": 3.0}}
