@@ -14,6 +14,7 @@ from rayhier.evaluate.significance import FEWEST
 from rayhier.evaluate.verdict import verdict
 from rayhier.progress import here
 from rayhier.spec import JobSpec
+from rayhier.spec.evaluate import VISITED
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import Location
@@ -34,7 +35,7 @@ def closing(spec: JobSpec, workdir: Location, corpus: Artifact, judged: Artifact
     `judged` has the evaluated split: `corpus`, or the artifact of the test split.
     """
     report, measure = Report.read(root / NAME), spec.evaluate.deepest_recall
-    lines = tables.aligned(*tables.table(report, spec.evaluate.visited, measure))
+    lines = tables.aligned(*tables.table(report, VISITED, measure))
     header, rows = tables.reached(report, measure)
     if rows:
         lines += ["", *tables.aligned(header, rows), "", COST]

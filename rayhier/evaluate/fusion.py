@@ -25,7 +25,7 @@ from rayhier.search.segment.scan import LeafScan
 from rayhier.search.words.fusion_weight import WEIGHTS, FusionWeight, best
 from rayhier.search.words.hybrid import WordScan, fused
 from rayhier.spec import JobSpec
-from rayhier.spec.search import CACHE_BYTES, UNTAUGHT_WEIGHT, HybridSpec
+from rayhier.spec.search import CACHE_BYTES, FUSED, UNTAUGHT_WEIGHT, HybridSpec
 from rayhier.storage.leaf_map import LeafMap
 
 MEASURE, RESULTS = "nDCG@10", 10
@@ -38,25 +38,25 @@ def choose_weight(
 ) -> FusionWeight:
     """Choose the weight of BM25 for a model and the index that it built; `dev` has base vectors of the dev queries.
 
-    `adoption` is the model's, whose train queries in folds choose too, where the depth is the one they had.
+    `adoption` is the model's, whose train queries in folds choose too.
     """
     if not dev.answered:
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
-    dev, depth = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST))), spec.search.hybrid.depth
+    dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST)))
     codec = spec.search.row_codec(leaf_map.manifest.size)
     leaves = LeafScan.mapped(leaf_map, codec, cache_bytes=CACHE_BYTES)
     query_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
-    dense = exact_best(leaf_map, query_QM, depth)
+    dense = exact_best(leaf_map, query_QM, FUSED)
     dense = replace(dense, documents=dense.documents.select([ID]))
-    lexical = WordScan.mapped(leaf_map, leaves).scan(dev.texts, query_QM, depth, needs="ids")
+    lexical = WordScan.mapped(leaf_map, leaves).scan(dev.texts, query_QM, FUSED, needs="ids")
     judge, cosines = Judge(dev, [MEASURE]), spec.encoder.similarity == "cosine"
 
     def measured(weight: float) -> Values:
-        ranking = fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), depth, cosines=cosines)
+        ranking = fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), FUSED, cosines=cosines)
         return judge.values(ranking)[MEASURE]
 
     value_WQ = np.stack([measured(weight) for weight in WEIGHTS])
-    folded, sum_W = _in_folds(adoption if depth == HybridSpec().depth else None)
+    folded, sum_W = _in_folds(adoption)
     mean_W = (value_WQ.sum(axis=1) + sum_W) / (len(dev) + folded)
     means = {f"{weight:g}": round(float(mean), 6) for weight, mean in zip(WEIGHTS, mean_W, strict=True)}
     chosen = best(value_WQ, sum_W)

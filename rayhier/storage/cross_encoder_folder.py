@@ -5,12 +5,10 @@ from pathlib import Path
 
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import CrossEncoderSpec
-from rayhier.storage import current, files, model_folder, paths
+from rayhier.storage import files, model_folder
 
 KEY = "cross_encoder.model"
 """Key of the spec that names the cross-encoder's folder, for error messages."""
-LAYERS = ("num_hidden_layers", "n_layers")
-"""Keys that hold the number of layers in transformers' configurations."""
 SCALE = "scale.safetensors"
 """File of an `emb` head: the number that the cosine is multiplied by."""
 
@@ -20,8 +18,6 @@ class CrossEncoderFolder:
     """A checked folder of a cross-encoder, before or after training."""
 
     path: Path
-    layers: int
-    """Number of layers of its transformer; 1 where the configuration does not tell."""
     files: str
     """SHA-256 over the names and digests of all files that change scores: weights, configuration, tokenizer, scale."""
 
@@ -51,17 +47,7 @@ def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
         raise InputError(f"cross_encoder.sha256: {path} has {sha256}; allowed: {spec.sha256}, which the spec expects")
     other_files = [config, *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
     digests |= {file: files.digest(file) for file in other_files}
-    layers = next((int(settings[name]) for name in LAYERS if name in settings), 1)
-    return CrossEncoderFolder(path, layers, model_folder.digest_by_name(path, digests))
-
-
-def published_pairs(place: str) -> list[str]:
-    """Return the fingerprints of the corpus and the vectors in a run's workdir; InputError where either is missing."""
-    now = current.read(paths.locate(place))
-    missing = [kind for kind in ("corpus", "vectors") if kind not in now.artifacts]
-    if missing:
-        raise InputError(f"cross_encoder.train.pairs: {place} publishes no {missing[0]}; allowed: workdirs of runs")
-    return [now.artifacts["corpus"], now.artifacts["vectors"]]
+    return CrossEncoderFolder(path, model_folder.digest_by_name(path, digests))
 
 
 def _is_whole(path: Path) -> bool:

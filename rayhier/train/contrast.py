@@ -45,7 +45,7 @@ class EncoderPhase(Phase, ABC):
         self.tower, self.examples, self.seed, self._measure = tower, examples, seed, measure
         self.learner, self.epochs, self.measure_every = learner, epochs, spec.between(epochs)
         learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
-        self.micro_batch, self.anchor = spec.micro_batch, spec.anchor
+        self.anchor = spec.anchor
         self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, epochs, seed, learner)
         self._documents: tuple[int, Floats] | None = None
 
@@ -72,7 +72,7 @@ class EncoderPhase(Phase, ABC):
 
     def take(self, parts: Sequence[LossTerm], done: float = 0.0) -> Tensor:
         """Take an optimizer step on the sum of some loss terms; returns this worker's share of the loss."""
-        loss, backward = total_loss(self.tower, parts, self.micro_batch)
+        loss, backward = total_loss(self.tower, parts)
         self.learner.step(loss, done, backward)
         return loss
 

@@ -17,7 +17,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.spans import Spans
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import ResidualHead, save_encoder, save_trained
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.precision import best_device, resolve
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.artifact import Artifact
 from rayhier.train.examples import Examples
@@ -33,6 +33,9 @@ ENCODED = 65_536
 
 class Tower(Protocol):
     """Interface of a trainable encoder, which encodes rows of queries, documents, dev queries or pseudo-queries."""
+
+    micro_batch: int | None = None
+    """Most texts whose activations are in memory at a time; None: any number (`rayhier.train.batch.encode`)."""
 
     @property
     def module(self) -> nn.Module: ...
@@ -54,6 +57,8 @@ class Tower(Protocol):
 
 class HeadTower:
     """A trainable head on stored vectors of a frozen encoder, so that texts are embedded only once (ours)."""
+
+    micro_batch: int | None = None
 
     def __init__(self, head: ResidualHead, stored: Mapping[Side, Floats], device: torch.device) -> None:
         self.module = head.to(device)
@@ -83,6 +88,7 @@ class TextTower:
     float32; `dtype` is the number format of the forward pass (torch.autocast).
     """
 
+    micro_batch: int | None = None
     noisy: frozenset[Side] = frozenset()
     """Sides whose texts are encoded with dropout. The dropout mask follows from the rows and `noise`, so that texts
     that are encoded twice in a step have the same one."""
@@ -183,7 +189,7 @@ def build_tower(
     Workers that share batches need `encoder.precision` by name: with `auto` each would measure and might choose its
     own.
     """
-    device = resolve_device(spec.device)
+    device = best_device()
     if spec.transformer_part is None:
         head = ResidualHead(documents.vector_NM.shape[1], spec.similarity)
         head.requires_grad_(spec.train == "head")
@@ -198,7 +204,7 @@ def text_tower(
     spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
 ) -> TextTower:
     """Make a tower over texts; `encoder.train` names the part of the encoder in `folder` that trains, if any."""
-    device = resolve_device(spec.device)
+    device = best_device()
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
     texts: dict[Side, pa.ChunkedArray] = {
         "document": load_texts(corpus, documents.ids),

@@ -65,7 +65,7 @@ class Reading(Phase):
     def __init__(
         self,
         model: CrossEncoder,
-        corpora: Sequence[TrainingGroups],
+        groups: TrainingGroups,
         spec: CrossEncoderSpec,
         training: Recipe,
         measure: Measure,
@@ -73,11 +73,10 @@ class Reading(Phase):
         group: WorkerGroup | None = None,
     ) -> None:
         """Prepare to train; the transformer computes in `dtype`, while weights and optimizer stay float32."""
-        self.model, self.corpora, self.spec, self.training = model, list(corpora), spec, training
+        self.model, self.groups, self.spec, self.training = model, groups, spec, training
         self.dtype, self._measure = dtype, measure
         self.learner = Learner({"model": model}, (training.lr,), group, Descent(warm_up=0.1, clip=1.0))
-        self.groups = sum(min(len(corpus), training.most_pairs) for corpus in self.corpora)
-        self.parts = max(1, -(-self.groups // PASS))
+        self.parts = max(1, -(-min(len(groups), training.most_pairs) // PASS))
         self.epochs = training.epochs * self.parts
         self.measure_every = self.parts
 
@@ -102,13 +101,9 @@ class Reading(Phase):
         self.model.eval()
 
     def _order(self, epoch: int) -> Ints:
-        """Return the numbers of pairs, over all corpora, in an epoch's random order; of a large corpus only a part."""
+        """Return the numbers of pairs in an epoch's random order; of a large corpus only a part."""
         generator = np.random.default_rng([self.training.seed, epoch])
-        begin, chosen = 0, []
-        for corpus in self.corpora:
-            chosen.append(begin + generator.permutation(len(corpus))[: self.training.most_pairs])
-            begin += len(corpus)
-        return generator.permutation(np.concatenate(chosen))
+        return generator.permutation(generator.permutation(len(self.groups))[: self.training.most_pairs])
 
     def _step(self, row_G: Ints, seed: list[int], done: float) -> float:
         workers = self.learner.group
@@ -130,14 +125,12 @@ class Reading(Phase):
         return float(workers.sum(sum(losses)))
 
     def _drawn(self, row_G: Ints, seed: list[int]) -> list[TrainingGroup]:
-        """Draw the groups of pairs numbered over all corpora; a pair's draw does not depend on the worker."""
-        groups, begin = [], 0
-        for corpus in self.corpora:
-            part_G = row_G[(row_G >= begin) & (row_G < begin + len(corpus))]
-            for row in part_G.tolist():
-                groups += corpus.draw(np.array([row - begin]), np.random.default_rng([*seed, row]))
-            begin += len(corpus)
-        return groups
+        """Draw the groups of pairs; a pair's draw does not depend on the worker."""
+        return [
+            group
+            for row in row_G.tolist()
+            for group in self.groups.draw(np.array([row]), np.random.default_rng([*seed, row]))
+        ]
 
     def _loss(self, groups: Sequence[TrainingGroup]) -> Tensor:
         queries = [group.query for group in groups for _ in group.documents]

@@ -25,7 +25,7 @@ def test_document_text(title, text, wanted):
 
 
 def tiny(tiny_model, **fields):
-    return TextEncoder(tiny_model, EncoderSpec(model="tiny", precision="float32", device="cpu", **fields))
+    return TextEncoder(tiny_model, EncoderSpec(model="tiny", precision="float32", **fields))
 
 
 @pytest.fixture

@@ -188,7 +188,8 @@ def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
 def test_cached_gradients_are_the_gradients(problem, micro_batch):
     found = []
     for size in (None, micro_batch):
-        contrast = build(problem, spec().model_copy(update={"micro_batch": size}))
+        contrast = build(problem)
+        contrast.tower.micro_batch = size
         loss = contrast.take([contrast.batch(np.arange(16), problem.dev[:16:2]), *anchored(contrast)])
         found.append((loss.item(), contrast.parameters[0].grad.clone()))
     (whole, wanted), (cached, gradient) = found

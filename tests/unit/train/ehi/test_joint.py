@@ -180,7 +180,8 @@ def test_cached_gradients_are_the_gradients(problem, micro_batch, router):
     """Half of the batch has hard negatives; gradients pass through head and router."""
     found = []
     for size in (None, micro_batch):
-        trainer = build(problem, spec().model_copy(update={"micro_batch": size}), router)
+        trainer = build(problem, spec(), router)
+        trainer.tower.micro_batch = size
         hard = np.where(np.arange(16) % 2, problem.dev[:16], -1)
         losses = trainer.step(np.arange(16), hard)
         found.append((losses.total.item(), [p.grad.clone() for p in trainer.parameters]))
