@@ -40,7 +40,7 @@ from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, mat
 from rayhier.scores.scorer import PairScorer, Settings, open_scorer
 from rayhier.search.words.bm25 import Words
 from rayhier.spec import load
-from rayhier.spec.cross_encoder import CHOSEN_DEPTH, FactorsSpec
+from rayhier.spec.cross_encoder import CHOSEN_DEPTH
 
 SPEC = ROOT / "specs" / "scifact-axn.yaml"
 MADE = ("corpus", "embed", "test", "cross_encoder")
@@ -305,9 +305,9 @@ class Setting:
         lessons = matrix, matching(matrix.score_X), held.vector_QM, item_NM
         match row.vectors:
             case "transductive":
-                item_NM = transductive(*lessons, FactorsSpec(vectors="transductive"), 0)
+                item_NM = transductive(*lessons, "transductive", 0)
             case "inductive":
-                queries, items = inductive(*lessons, FactorsSpec(vectors="inductive"), 0)
+                queries, items = inductive(*lessons, "inductive", 0)
                 return Learned(mapped(items, item_NM), bias_N, slope, matching, partial(mapped, queries))
             case "anchors":
                 anchors = score_HN[np.unique(matrix.query_X)].T.astype(np.float64)

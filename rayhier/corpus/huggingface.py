@@ -29,14 +29,16 @@ class Repository:
     """Commit hash on the hub. None for a folder."""
 
     @classmethod
-    def find(cls, key: str, path: str, revision: str | None) -> "Repository":
+    def find(cls, key: str, path: str) -> "Repository":
         """Find the folder `path`, or else the data set of that name on the hub; InputError where neither exists.
 
         The hub is asked even where the commit is known: a hub that does not answer fails here at once, in `datasets`
         only after many attempts.
         """
         folder: Path | None = hub_data.folder(key, path)
-        return cls(key, path, hub_data.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
+        if folder is not None:
+            return cls(key, str(folder), None)
+        return cls(key, path.partition("@")[0], hub_data.ask(key, path))
 
     def load(self, config: str | None) -> Mapping[str, Any]:
         """Open a configuration of the data set: split -> rows; InputError where there is no such configuration."""
@@ -108,6 +110,6 @@ class HubReader:
 
 def reader(spec: HuggingFace) -> HubReader:
     """Make the reader of the data sets that a spec names. InputError if one is missing or the hub is silent."""
-    texts = Repository.find("corpus.path", spec.path, spec.revision)
-    qrels = Repository.find("corpus.judgements", spec.qrels, spec.judgements_revision)
-    return HubReader(texts, qrels, RowSchema(spec.limits, spec.row_columns, spec.fields))
+    texts = Repository.find("corpus.path", spec.path)
+    qrels = Repository.find("corpus.judgements", spec.qrels)
+    return HubReader(texts, qrels, RowSchema(spec.limits, spec.row_columns, {}))

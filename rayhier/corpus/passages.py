@@ -24,7 +24,7 @@ class DocumentLayout:
 
     @classmethod
     def of(cls, spec: CorpusSpec) -> Self:
-        return cls(spec.passages, spec.field_types)
+        return cls(spec.windows, spec.field_types)
 
     @property
     def schema(self) -> pa.Schema:

@@ -13,9 +13,9 @@ from rayhier.arrays import Floats
 from rayhier.embed.tokeniser import Tokeniser, Tokens
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.encoder import Encoder
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.precision import best_device, resolve
 from rayhier.model.trace import BothOutputs, Layers, traced
-from rayhier.spec.encoder import Device, EncoderSpec
+from rayhier.spec.encoder import EncoderSpec
 
 CHUNK_TEXTS = 16_384
 """Number of texts in a chunk. A chunk is sorted by length; while it is encoded, the next chunk is tokenised."""
@@ -23,21 +23,22 @@ CHUNK_TEXTS = 16_384
 
 CPU_TOKENS = 4_096
 """Most tokens, padding included, that a CPU encodes in one forward pass: larger batches outgrow its caches."""
+GPU_TOKENS, TEXTS = 65_536, 256
+"""Most tokens, padding included, that a GPU encodes in one forward pass, and most texts."""
 
 
 class TextEncoder:
-    """An encoder loaded from its folder, ready to encode texts; `device` replaces the spec's device."""
+    """An encoder loaded from its folder, ready to encode texts."""
 
-    def __init__(self, folder: Path, spec: EncoderSpec, device: Device | None = None) -> None:
-        self.device = resolve_device(device or spec.device)
+    def __init__(self, folder: Path, spec: EncoderSpec) -> None:
+        self.device = best_device()
         self.dtype = resolve(spec.precision, self.device)
         self.encoder = Encoder(folder, self.dtype, spec.similarity).to(self.device)
         self.max_length = min(spec.max_length, self.encoder.longest)
         self.tokenise = Tokeniser(self.encoder.tokenizer, self.encoder.layout.prompt, self.max_length)
         self.seen = 0
         """Number of tokens encoded since the encoder was loaded."""
-        self.batch_size = spec.batch_size
-        self.tokens = CPU_TOKENS if self.device.type == "cpu" else self.batch_size * self.max_length
+        self.tokens = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.padding: int = self.encoder.tokenizer.pad_token_id or 0
         self._layers: Layers = BothOutputs(self.encoder)
 
@@ -128,7 +129,7 @@ class TextEncoder:
     def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
         start = 0
         while start < len(tokens):
-            size = min(self.batch_size, max(1, self.tokens // max(1, len(tokens[start]))))
+            size = min(TEXTS, max(1, self.tokens // max(1, len(tokens[start]))))
             yield tokens[start : start + size]
             start += size
 

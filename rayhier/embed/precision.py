@@ -1,6 +1,6 @@
 """One number format (precision) for all processes of a run: the embed stage measures it, later stages follow."""
 
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.precision import best_device, resolve
 from rayhier.spec import JobSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.artifact import Artifact
@@ -14,7 +14,7 @@ def agreed(spec: EncoderSpec, ledger: Ledger) -> EncoderSpec:
     """
     if spec.precision != "auto":
         return spec
-    dtype = ledger.agree("precision", lambda: str(resolve("auto", resolve_device(spec.device))))
+    dtype = ledger.agree("precision", lambda: str(resolve("auto", best_device())))
     return spec.model_copy(update={"precision": dtype.removeprefix("torch.")})
 
 

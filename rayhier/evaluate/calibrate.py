@@ -38,6 +38,7 @@ from rayhier.spec.search import (
     CACHE_BYTES,
     CHOOSING_DOCUMENTS,
     FEWEST_QUERIES,
+    FUSED,
     MOST_QUERIES,
     UNTAUGHT_WEIGHT,
     HybridSpec,
@@ -154,26 +155,26 @@ def choose_weight(
 ) -> FusionWeight:
     """Choose the weight of BM25 by dev queries, which have base vectors, with scores of exact search.
 
-    Few dev queries are not enough. So train queries that decided on the `adoption`, in folds, choose too if their depth
-    was the same. Titles and sentences of documents cannot replace dev queries here (docs/LOG.md).
+    Few dev queries are not enough. So train queries that decided on the `adoption`, in folds, choose too. Titles and
+    sentences of documents cannot replace dev queries here (docs/LOG.md).
     """
     if not dev.answered:
         return FusionWeight(weight=UNTAUGHT_WEIGHT, queries=0, measure=MEASURE, measured={})
-    dev, depth = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_FUSED))), spec.search.hybrid.depth
+    dev = dev.some(np.isin(dev.ids, held_queries(dev.ids, MOST_FUSED)))
     codec = spec.search.row_codec(leaf_map.manifest.size)
     leaves = LeafScan.mapped(leaf_map, codec, cache_bytes=CACHE_BYTES)
     query_QM = model.encode_stored(dev.vector_QM, lambda: dev.texts).numpy
-    dense = exact_best(leaf_map, query_QM, depth)
+    dense = exact_best(leaf_map, query_QM, FUSED)
     dense = replace(dense, documents=dense.documents.select([ID]))
-    lexical = WordScan.mapped(leaf_map, leaves).scan(dev.texts, query_QM, depth, needs="ids")
+    lexical = WordScan.mapped(leaf_map, leaves).scan(dev.texts, query_QM, FUSED, needs="ids")
     judge, cosines = Judge(dev, [MEASURE]), spec.encoder.similarity == "cosine"
 
     def measured(weight: float) -> Values:
-        ranking = fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), depth, cosines=cosines)
+        ranking = fused(dense, [lexical], RESULTS, HybridSpec(weight=weight), FUSED, cosines=cosines)
         return judge.values(ranking)[MEASURE]
 
     value_WQ = np.stack([measured(weight) for weight in WEIGHTS])
-    folded, sum_W = _in_folds(adoption if depth == HybridSpec().depth else None)
+    folded, sum_W = _in_folds(adoption)
     mean_W = (value_WQ.sum(axis=1) + sum_W) / (len(dev) + folded)
     means = {f"{weight:g}": round(float(mean), 6) for weight, mean in zip(WEIGHTS, mean_W, strict=True)}
     chosen = best(value_WQ, sum_W)

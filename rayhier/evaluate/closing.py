@@ -14,6 +14,7 @@ from rayhier.evaluate.significance import FEWEST
 from rayhier.evaluate.verdict import verdict
 from rayhier.progress import here
 from rayhier.spec import JobSpec
+from rayhier.spec.evaluate import VISITED
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import Location
@@ -31,7 +32,7 @@ STAR = f"* a difference whose interval, of {FEWEST} families of queries or more,
 def closing(spec: JobSpec, workdir: Location, corpus: Artifact, judged: Artifact, root: Location) -> str:
     """Return the last lines of a run, with the verdict at the end. `judged` has the evaluated split."""
     report, measure = Report.read(root / NAME), spec.evaluate.deepest_recall
-    lines = tables.aligned(*tables.table(report, spec.evaluate.visited, measure))
+    lines = tables.aligned(*tables.table(report, VISITED, measure))
     header, rows = tables.reached(report, measure)
     if rows:
         lines += ["", *tables.aligned(header, rows), "", COST]

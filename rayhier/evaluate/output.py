@@ -18,6 +18,7 @@ from rayhier.evaluate.significance import FEWEST
 from rayhier.evaluate.tables import cell, encoders, reached, served_path, table
 from rayhier.evaluate.verdict import untrained_because, verdict
 from rayhier.spec import JobSpec
+from rayhier.spec.evaluate import VISITED
 from rayhier.storage import files
 from rayhier.storage.paths import Location
 
@@ -80,11 +81,11 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         "",
         f"## {deepest} by documents visited",
         "",
-        *_markdown(*table(report, spec.evaluate.visited, deepest)),
+        *_markdown(*table(report, VISITED, deepest)),
         "",
         *(["## What recall costs", "", REACHED_BY, "", *_markdown(*prices), ""] if prices[1] else []),
         *(["## As it is served", "", SERVED, "", *_markdown(*read), ""] if read[1] else []),
-        f"## All measures at {_searched(spec, report)}",
+        f"## All measures at {_searched(report)}",
         "",
         *_markdown(["system", *measures, "visited"], rows),
         "",
@@ -115,12 +116,12 @@ def _measured(spec: JobSpec, report: Report) -> str:
     )
 
 
-def _searched(spec: JobSpec, report: Report) -> str:
+def _searched(report: Report) -> str:
     """Settings with which the router's system was searched: its beam, or level and shortlist."""
     beam = report.systems[report.router].beam
     if report.level is None:
         return f"beam {beam:g}"
-    return f"level {report.level}" + ("" if spec.search.finish == "none" else f", shortlist {beam:g}")
+    return f"level {report.level}, shortlist {beam:g}"
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

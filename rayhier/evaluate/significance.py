@@ -16,6 +16,7 @@ from rayhier.arrays import Bools, Ints, Values
 from rayhier.evaluate.curve import mean_curve, read_values
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.spec import JobSpec
+from rayhier.spec.evaluate import VISITED
 
 RESAMPLES = 10_000
 DRAWS = 4_000_000
@@ -112,7 +113,7 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Compared]:
     measure = spec.evaluate.deepest_recall
     curves = {name: mean_curve([result.curves[name] for result in seeds]) for name in seeds[0].curves}
     for name, curve in curves.items():
-        for share in spec.evaluate.visited if name != router else ():
+        for share in VISITED if name != router else ():
             ours, theirs = (read_values(points, share, measure) for points in (curves[router], curve))
             if ours is not None and theirs is not None:
                 yield Compared(router, name, measure, share, ours - theirs)

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from rayhier.model.encoder import LOCAL
 from rayhier.spec import InputError
 from rayhier.spec.train import QueryModel
+from rayhier.spec.train.generated import MOST_READ, MOST_WRITTEN
 from rayhier.storage.pair_source import MODEL
 
 UNUSED = ("top_k", "top_p", "temperature", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha")
@@ -58,8 +59,8 @@ class Generator:
         positions = getattr(
             self.model.config, "max_position_embeddings", None
         )  # missing in T5: its positions are relative
-        self.max_length = min(spec.max_length, positions or spec.max_length)
-        self.new_tokens = min(spec.new_tokens, (positions or 1 + spec.new_tokens) - 1)  # less the start token
+        self.max_length = min(MOST_READ, positions or MOST_READ)
+        self.new_tokens = min(MOST_WRITTEN, (positions or 1 + MOST_WRITTEN) - 1)  # less the start token
         settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": self.new_tokens, "max_length": None}
         for name, value in (dict.fromkeys(UNUSED) | settings).items():
             setattr(self.config, name, value)

@@ -18,12 +18,11 @@ from rayhier.corpus.rows import Rows, checked, collect
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import hash_ids
 from rayhier.generate.generator import SEED, Generator
-from rayhier.model.precision import resolve_device
+from rayhier.model.precision import best_device
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import Limits
-from rayhier.spec.encoder import Device
 from rayhier.spec.train import PairFile, QueryModel
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact
@@ -47,7 +46,6 @@ class GeneratePart:
         self,
         model: str,
         spec: dict[str, Any],
-        device: Device,
         corpus: str,
         root: str,
         ledger: str,
@@ -60,7 +58,7 @@ class GeneratePart:
         self.corpus, self.root = locate(corpus), locate(root)
         self.ledger = Ledger(locate(ledger), self.root)
         self.spec, self.last = QueryModel(**spec), last
-        self.generator = Generator(Path(model), self.spec, resolve_device(device))
+        self.generator = Generator(Path(model), self.spec, best_device())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         name = str(row["part"])
@@ -110,7 +108,6 @@ def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artif
     arguments = {
         "model": str(source.path),
         "spec": model.model_dump(),
-        "device": spec.encoder.device,
         "corpus": str(corpus.root),
         "root": str(attempt.root),
         "ledger": str(ledger.folder),

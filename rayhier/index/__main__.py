@@ -14,6 +14,7 @@ from rayhier.command import Parser, run_command
 from rayhier.index.arguments import documents_by_id, ids, positive
 from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _folded(now: "Current", opened: "LeafMap", workdir: Location) -> "LeafMap | 
     refuse_while_written(opened.root)
     model = Model.of_workdir(workdir, now, opened)
     assign = Assigner(model.trained, now.spec, opened.manifest.model)
-    folded = change.fold(opened.root, assign, now.spec.index.max_leaf_factor)
+    folded = change.fold(opened.root, assign, LEAF_FACTOR)
     if folded is not None:
         ChangeLog(opened.root).tidy(folded.manifest.log)
     return folded

@@ -74,7 +74,7 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
                 free = _free(all_leaves[0][0], all_leaves[1][0], room_L, taken)
             if free is None:
                 name = repr(table["doc_id"][row].as_py())
-                raise InputError(f"index.max_leaf_factor: no leaf has room for {name}; allowed: a larger factor")
+                raise InputError(f"no leaf has room for {name}; allowed: fewer leaves in the router")
             leaf_D2[document_A[row], rank_A[row]] = leaf_A[row] = free[0]
             log_prob_A[row] = free[1]
             room_L[free[0]] -= 1

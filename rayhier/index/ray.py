@@ -22,13 +22,14 @@ from rayhier.index.describe import DescribeShard, table, written_part
 from rayhier.index.display import DisplayTree
 from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
 from rayhier.index.shards import shard_count
-from rayhier.model.precision import resolve_device
+from rayhier.model.precision import best_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
 from rayhier.search.request.model import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
@@ -55,7 +56,7 @@ class RoutePart:
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
         if job.encodes_again:
             job = job.model_copy(update={"encoder": agreed(job.encoder, self.ledger)})
-        device = resolve_device("cpu" if job.encoder.device == "cpu" else "auto")
+        device = best_device()
         trained = Artifact.open(locate(model))
         self.model, self.fingerprint = Model.open(trained, job, device), trained.record.fingerprint
         self.assign = Assigner(self.model.router, job, self.fingerprint)
@@ -84,7 +85,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     documents = int(corpus.record.counts["rows"])
     parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
-    parts, counts, moved = _cap(spec, model, attempt, parts, counts)
+    parts, counts, moved = _cap(model, attempt, parts, counts)
     size = sum(path.stat().st_size for path in parts.paths)
     words = language(corpus) if spec.index.words else None
     shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger", words=words)
@@ -162,11 +163,11 @@ def _route(
 
 
 def _cap(
-    spec: JobSpec, model: Artifact, attempt: Attempt, parts: RoutedParts, counts: Sequence[int]
+    model: Artifact, attempt: Attempt, parts: RoutedParts, counts: Sequence[int]
 ) -> tuple[RoutedParts, list[int], int]:
     """Move rows out of over-full leaves. Returns the parts, the rows of each leaf, and the number of moved rows."""
     size_L = np.array(counts)
-    most = leaf_limit.most_rows(size_L.sum(), len(size_L), spec.index.max_leaf_factor)
+    most = leaf_limit.most_rows(size_L.sum(), len(size_L), LEAF_FACTOR)
     if size_L.max(initial=0) <= most:
         return parts, list(counts), 0
     router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rayhier.model.encoder import LAYERS, LETTERS, LOCAL, load_transformer, positions
+from rayhier.model.encoder import LETTERS, LOCAL, load_transformer, positions
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import Head
 from rayhier.storage.cross_encoder_folder import KEY, SCALE
@@ -121,13 +121,11 @@ def load_cross_encoder(
     head: Head,
     dtype: torch.dtype = torch.float32,
     seed: int | None = None,
-    layers: int | None = None,
 ) -> CrossEncoder:
-    """Load a cross-encoder from a folder; with `layers`, only the first so many layers of its transformer.
+    """Load a cross-encoder from a folder.
 
     With a `seed`, weights of the head that the folder lacks are drawn at random, for training to start from. Raises
-    InputError where weights are missing otherwise, where the model has more than one output, or where it has fewer
-    layers than `layers`.
+    InputError where weights are missing otherwise, or where the model has more than one output.
     """
     from transformers import AutoTokenizer
 
@@ -138,27 +136,9 @@ def load_cross_encoder(
         model = CrossEncoder(load_transformer(folder, dtype), tokenizer, head, scale)
     else:
         model = CrossEncoder(_classifier(folder, dtype, seed), tokenizer, head)
-    if layers is not None:
-        _keep_layers(model.transformer, layers)
     if head == "cls":
         _last_layer_for_first_token(model.transformer)
     return model.eval()
-
-
-def _keep_layers(transformer: Any, count: int) -> None:
-    """Drop all layers after the first `count`; InputError where the model has fewer, or its layers are not known."""
-    for place, module in transformer.named_modules():
-        if isinstance(module, nn.ModuleList) and place.endswith(LAYERS):
-            if count > len(module):
-                raise InputError(f"cross_encoder.layers: got {count}; allowed: at most {len(module)}, the model's")
-            parent, _, attribute = place.rpartition(".")
-            setattr(transformer.get_submodule(parent), attribute, module[:count])
-            transformer.config.num_hidden_layers = count
-            return
-    raise InputError(
-        f"cross_encoder.layers: got {count}, but the layers of {type(transformer).__name__} are not known; allowed: "
-        "null, or a model like BERT, RoBERTa, MPNet, ModernBERT"
-    )
 
 
 def _last_layer_for_first_token(transformer: Any) -> None:

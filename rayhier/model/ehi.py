@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.tree import TreeRouter
-from rayhier.spec.train.ehi import Loss
+from rayhier.spec.train.ehi import MARGIN, UNLIKE, Loss
 
 WARM_SCALE = 20.0
 U_STD = 1e-3
@@ -161,9 +161,9 @@ def ehi_losses(batch: Batch, spec: Loss) -> Losses:
     Semantic: triplets on encoder vectors. Indexing: triplets on path embeddings. Intra-leaf: keeps documents that are
     not similar out of the same leaf.
     """
-    semantic = semantic_loss(batch, spec.margin)
-    indexing = indexing_loss(batch, spec.margin)
-    intra_leaf = intra_leaf_loss(batch, spec)
+    semantic = semantic_loss(batch, MARGIN)
+    indexing = indexing_loss(batch, MARGIN)
+    intra_leaf = intra_leaf_loss(batch, UNLIKE)
     total = spec.semantic * semantic + spec.indexing * indexing + spec.intra_leaf * intra_leaf
     return Losses(semantic, indexing, intra_leaf, total)
 
@@ -196,15 +196,15 @@ def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: fl
     return (F.relu(scores_NC - positive_N1 + margin) * valid_NC).sum()
 
 
-def intra_leaf_loss(batch: Batch, spec: Loss) -> Tensor:
-    """Compute the mean loss of documents that are less similar than τ (`spec.unlike`) but lie in the same leaf.
+def intra_leaf_loss(batch: Batch, unlike: float) -> Tensor:
+    """Compute the mean loss of documents that are less similar than τ (`unlike`) but lie in the same leaf.
 
     Eq. 5: 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-).
     """
     with torch.no_grad():
         cosine_ND = F.normalize(batch.positive_NM, dim=-1) @ F.normalize(batch.document_DM, dim=-1).T
     shared_ND = batch.positive_NT @ batch.document_DT.T
-    return (shared_ND * (cosine_ND < spec.unlike) * batch.negative_ND).sum() / batch.pairs.clamp(min=1)
+    return (shared_ND * (cosine_ND < unlike) * batch.negative_ND).sum() / batch.pairs.clamp(min=1)
 
 
 def _rowwise(a_NX: Tensor, b_NX: Tensor) -> Tensor:

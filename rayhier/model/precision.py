@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from rayhier.spec import InputError
-from rayhier.spec.encoder import Device, Precision
+from rayhier.spec.encoder import Precision
 
 ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
 """Size of the two layers that are timed, those of a small encoder: number of tokens (ROWS, by type of device), width of
@@ -17,12 +16,9 @@ ROUNDS = 4
 """Rounds of timing, of which the fastest counts; the first is slow, since it initialises libraries."""
 
 
-def resolve_device(device: Device) -> torch.device:
-    """Choose the device: `auto` is CUDA where this process has it, else the CPU. InputError if `cuda` is missing."""
-    has_cuda = torch.cuda.is_available()
-    if device == "cuda" and not has_cuda:
-        raise InputError("encoder.device: got 'cuda', but this process sees no CUDA device; allowed: auto or cpu")
-    return torch.device("cuda" if has_cuda and device != "cpu" else "cpu")
+def best_device() -> torch.device:
+    """Return CUDA if this process has such a device, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.scores.estimators import Matching
-from rayhier.spec.cross_encoder import FactorsSpec
+from rayhier.spec.cross_encoder import LARGE, FactorKind, factor_passes
 
 SHRINK = 0.5
 """Number added to a document's number of scores in the mean that is its bias, so that few scores make a small bias."""
@@ -111,7 +111,7 @@ def _line(base_X: Values, score_X: Values) -> Values:
 
 
 def transductive(
-    matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
+    matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, kind: FactorKind, seed: int
 ) -> Floats:
     """Learn free vectors for the documents that have scores; returns all documents' vectors [n, m].
 
@@ -121,14 +121,14 @@ def transductive(
     scored_S, place_X = np.unique(matrix.item_X, return_inverse=True)
     queries, items = Table(torch.from_numpy(query_QM)), Table(torch.from_numpy(item_NM[scored_S]))
     query_X, item_X = torch.from_numpy(matrix.query_X), torch.from_numpy(place_X)
-    _learn([queries, items], lambda rows: (queries(query_X[rows]), items(item_X[rows])), matrix, target_X, spec, seed)
+    _learn([queries, items], lambda rows: (queries(query_X[rows]), items(item_X[rows])), matrix, target_X, kind, seed)
     learned_NM = item_NM.astype(np.float32, copy=True)
     learned_NM[scored_S] = items.free.weight.detach().numpy()
     return learned_NM
 
 
 def inductive(
-    matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
+    matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, kind: FactorKind, seed: int
 ) -> tuple[Inductive, Inductive]:
     """Learn maps of queries' and of documents' vectors, so that inner products of mapped vectors predict scores."""
     with torch.random.fork_rng(devices=[]):
@@ -140,7 +140,7 @@ def inductive(
     def sides(rows: Tensor) -> tuple[Tensor, Tensor]:
         return queries(query[query_X[rows]]), items(item[item_X[rows]])
 
-    _learn([queries, items], sides, matrix, target_X, spec, seed)
+    _learn([queries, items], sides, matrix, target_X, kind, seed)
     return queries.eval(), items.eval()
 
 
@@ -155,13 +155,15 @@ def _learn(
     sides: Callable[[Tensor], tuple[Tensor, Tensor]],
     matrix: Matrix,
     target_X: Values,
-    spec: FactorsSpec,
+    kind: FactorKind,
     seed: int,
 ) -> None:
-    """Minimise the mean squared error of inner products with AdamW, for as many passes as the spec says."""
-    optimizer = torch.optim.AdamW([p for module in modules for p in module.parameters()], lr=spec.rate(len(matrix)))
+    """Minimise the mean squared error of inner products with AdamW, as in the paper of AXN."""
+    optimizer = torch.optim.AdamW(
+        [p for module in modules for p in module.parameters()], lr=1e-3 if len(matrix) >= LARGE else 5e-3
+    )
     target = torch.from_numpy(target_X.astype(np.float32))
-    for epoch in range(spec.passes(len(matrix))):
+    for epoch in range(factor_passes(kind, len(matrix))):
         order = np.random.default_rng([seed, epoch]).permutation(len(matrix))
         for rows in np.array_split(order, -(-len(order) // SCORES_A_STEP)):
             chosen = torch.from_numpy(rows)

@@ -4,7 +4,7 @@ Pairs are scored part by part on Ray Data; a killed run keeps the parts that are
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,7 @@ SPAN_WORDS = 64
 """Number of words of a span that serves as a query."""
 
 FEW = (
-    "scores.{}: got {}, but the corpus has only {} {}; allowed: at most as many, or fewer judged queries and more "
-    "titles or spans"
+    "scores.{}: got {}, but the corpus has only {} {}; allowed: at most as many, or fewer judged queries and more spans"
 )
 
 CHOSEN = "chosen"
@@ -142,7 +141,7 @@ def _choose(spec_json: dict[str, Any], model: str, corpus: str, vectors: str, ro
 
 
 def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, vectors: Artifact) -> Any:
-    """Return base vectors [q, m] of the queries: stored ones for judged queries, new ones for titles and spans."""
+    """Return base vectors [q, m] of the queries: stored ones for judged queries, new ones for spans."""
     judged = load_queries(corpus, vectors, "train")
     stored = dict(zip(judged.ids, judged.vector_QM, strict=True))
     kinds, ids = queries["kind"].to_pylist(), queries["query_id"].to_pylist()
@@ -162,7 +161,7 @@ def build_factors(spec: JobSpec, scores: Artifact, model: Artifact, index: Artif
 
 def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, root: str) -> dict[str, int]:
     spec, place = JobSpec.model_validate(spec_json), locate(root)
-    if (factors_spec := spec.factors) is None:
+    if (kind := spec.factors) is None:
         raise AssertionError("planned only with factors")
     torch.set_num_threads(spec.cluster.train.cpus)
     scored, trained, indexed = (Artifact.open(locate(folder)) for folder in (scores, model, index))
@@ -182,8 +181,8 @@ def _factorise(spec_json: dict[str, Any], scores: str, model: str, index: str, r
     count_N = np.bincount(matrix.item_X, minlength=len(ids))
     scored_S = np.flatnonzero(count_N)
     table = pa.table({"doc_id": ids.take(pa.array(scored_S)), "bias": bias_N[scored_S], "count": count_N[scored_S]})
-    lessons = matrix, matching(matrix.score_X), query_QM, item_NM, factors_spec, 0
-    match factors_spec.vectors:
+    lessons = matrix, matching(matrix.score_X), query_QM, item_NM, kind, 0
+    match kind:
         case "transductive":
             vectors = columns.vector_column(transductive(*lessons)[scored_S], pa.float32())
             table = table.append_column("vector", vectors)
@@ -241,11 +240,8 @@ class ChosenPairs:
 
 
 def choose_queries(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
-    """Choose as many judged queries, titles and spans as the spec says; InputError where the corpus has fewer."""
-    parts = [_judged(spec, corpus, vectors)]
-    for kind, count, text_of in (("title", spec.titles, _title), ("span", spec.spans, _span)):
-        if count:
-            parts.append(_drawn(kind, count, text_of, corpus))
+    """Choose as many judged queries and spans as the spec says; InputError where the corpus has fewer."""
+    parts = [_judged(spec, corpus, vectors), *([_spans(spec.spans, corpus)] if spec.spans else [])]
     return pa.concat_tables(parts)
 
 
@@ -258,27 +254,22 @@ def _judged(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
     return _table(rows)
 
 
-def _drawn(kind: str, count: int, text_of: Callable[[str, str], str], corpus: Artifact) -> pa.Table:
-    """Make queries of the first documents, by a hash of kind and id, whose title or span is not empty."""
+def _spans(count: int, corpus: Artifact) -> pa.Table:
+    """Make queries of the spans of the first documents, by a hash of the id, that are long enough."""
     drawn: list[tuple[int, str, str]] = []
     for name in corpus.names("documents/"):
-        table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
-        rows = zip(*(table[column].to_pylist() for column in table.column_names), strict=True)
-        texts = [(name, text_of(title, text)) for name, title, text in rows]
+        table = columns.read([corpus.path(name)], ["doc_id", "text"])
+        texts = [(name, _span(text)) for name, text in zip(*(column.to_pylist() for column in table), strict=True)]
         named = [(name, text) for name, text in texts if text]
-        hashes = hash_ids([f"{kind}\0{name}" for name, _ in named]).tolist()
+        hashes = hash_ids([f"span\0{name}" for name, _ in named]).tolist()
         drawn += [(number, name, text) for number, (name, text) in zip(hashes, named, strict=True)]
         drawn = sorted(drawn)[:count]
     if len(drawn) < count:
-        raise InputError(FEW.format(f"{kind}s", count, len(drawn), f"documents with a {kind}"))
-    return _table([(f"{kind}:{name}", kind, text) for _, name, text in drawn])
+        raise InputError(FEW.format("spans", count, len(drawn), "documents with a span"))
+    return _table([(f"span:{name}", "span", text) for _, name, text in drawn])
 
 
-def _title(title: str, text: str) -> str:
-    return title.strip() if text.strip() else ""
-
-
-def _span(_: str, text: str) -> str:
+def _span(text: str) -> str:
     words = text.split()
     begin = (len(words) - SPAN_WORDS) // 2
     return " ".join(words[begin : begin + SPAN_WORDS]) if len(words) > SPAN_WORDS else ""

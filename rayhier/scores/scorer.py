@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rayhier.arrays import Floats
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder
-from rayhier.model.precision import resolve_device
+from rayhier.model.precision import best_device
 from rayhier.spec.cross_encoder import CrossEncoderSpec
 from rayhier.spec.encoder import Precision
 from rayhier.storage import files
@@ -41,7 +41,7 @@ class PairScorer:
 
     def __init__(self, folder: Path, spec: CrossEncoderSpec) -> None:
         """Load the cross-encoder; with precision `auto` it is in float32 until the first pairs decide the precision."""
-        self.folder, self.spec, self.device = folder, spec, resolve_device("auto")
+        self.folder, self.spec, self.device = folder, spec, best_device()
         self.precision: Precision = spec.precision
         self.model = self._load("float32" if spec.precision == "auto" else spec.precision)
         self._kept: OrderedDict[Pair, float] = OrderedDict()

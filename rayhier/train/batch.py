@@ -25,11 +25,12 @@ from rayhier.train.tower import Side, Tower
 Ask = tuple[Side, Ints]
 
 
-def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:
+def encode(tower: Tower, asks: Sequence[Ask]) -> tuple[list[Tensor], Callable[[], None]]:
     """Encode texts: the vectors [n, m] of each request, and a function to call after the loss's backward pass.
 
-    With more texts than `micro_batch`, every text is encoded twice, and the function passes the gradients on.
+    With more texts than `tower.micro_batch`, every text is encoded twice, and the function passes the gradients on.
     """
+    micro_batch = tower.micro_batch
     if micro_batch is None or sum(len(rows) for _, rows in asks) <= micro_batch:
         return [tower.encode(side, rows) for side, rows in asks], lambda: None
     with torch.no_grad():
@@ -170,9 +171,9 @@ class Anchor:
         return self.weight * anchor_loss(vectors[0], self.base_NM.to(vectors[0].device)) / max(1, self.rows)
 
 
-def total_loss(tower: Tower, parts: Sequence[LossTerm], micro_batch: int | None) -> tuple[Tensor, Callable[[], None]]:
+def total_loss(tower: Tower, parts: Sequence[LossTerm]) -> tuple[Tensor, Callable[[], None]]:
     asks = [part.asks for part in parts]
-    vectors, backward = encode(tower, [ask for part_asks in asks for ask in part_asks], micro_batch)
+    vectors, backward = encode(tower, [ask for part_asks in asks for ask in part_asks])
     total, begin = torch.zeros((), device=tower.device), 0
     for part, part_asks in zip(parts, asks, strict=True):
         total = total + part.loss(vectors[begin : begin + len(part_asks)])

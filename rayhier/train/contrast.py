@@ -39,7 +39,7 @@ class EncoderPhase(Phase, ABC):
         self.tower, self.examples, self.seed, self._measure = tower, examples, seed, measure
         self.learner, self.epochs, self.measure_every = learner, epochs, spec.between(epochs)
         learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
-        self.micro_batch, self.anchor = spec.micro_batch, spec.anchor
+        self.anchor = spec.anchor
         self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, epochs, seed, learner)
         self._documents: tuple[int, Floats] | None = None
 
@@ -64,7 +64,7 @@ class EncoderPhase(Phase, ABC):
         return self.take([*self.parts(rows, generator), *self.anchors(len(rows), generator)], done)
 
     def take(self, parts: Sequence[LossTerm], done: float = 0.0) -> Tensor:
-        loss, backward = total_loss(self.tower, parts, self.micro_batch)
+        loss, backward = total_loss(self.tower, parts)
         self.learner.step(loss, done, backward)
         return loss
 

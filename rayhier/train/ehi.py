@@ -137,7 +137,7 @@ class Joint(Phase):
         has_hard = bool((hard_D >= 0).any())
         asks: list[tuple[Side, Ints]] = [("query", query_D[share]), ("document", document_D[share])]
         asks += [("document", np.maximum(hard_N, 0))] if has_hard else []
-        (query_NM, positive_NM, *hard), backward = encode(self.tower, asks, self.spec.micro_batch)
+        (query_NM, positive_NM, *hard), backward = encode(self.tower, asks)
         positive_NT = self.router.path_embedding(positive_NM)
         gathered = group.gather(torch.cat([positive_NM, positive_NT], dim=1), [len(share) for share in shares])
         document_DM, document_DT = torch.split(gathered, [positive_NM.shape[1], positive_NT.shape[1]], dim=1)

@@ -10,7 +10,7 @@ import torch
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import repeated
-from rayhier.spec.train.common import Mining
+from rayhier.spec.train.common import MINED, Mining
 from rayhier.train.examples import Examples, KnownPositives, batches
 from rayhier.train.loop import Learner
 from rayhier.train.tower import Side, Tower, encode_side
@@ -56,7 +56,7 @@ class Pairs:
         self.tower, self.examples, self.hard, self.seed, self.learner = tower, examples, hard, seed, learner
         self.batch_size, self.epochs = batch_size, epochs
         self.known = examples.known()
-        learner.kept["mined"] = torch.full((len(examples.pair_P2), hard.top), -1, dtype=torch.long)
+        learner.kept["mined"] = torch.full((len(examples.pair_P2), MINED), -1, dtype=torch.long)
 
     @property
     def mined(self) -> Ints:
@@ -90,7 +90,7 @@ class Pairs:
         mined = self.learner.kept["mined"]
         if group.rank == 0:
             query_P = self.examples.pair_P2[:, 0]
-            mined = torch.from_numpy(mine(search, query_P, self.known, self.hard.top))
+            mined = torch.from_numpy(mine(search, query_P, self.known, MINED))
         copied = mined.to(self.tower.device)
         group.copy_from_first([copied])
         self.learner.kept["mined"] = copied.cpu()

@@ -170,6 +170,7 @@ def train_worker(config: dict[str, Any]) -> None:
     examples = load_examples(spec.train, corpus, vectors, documents, generated)
     dev, spans = dev_and_spans(corpus, vectors, documents, generated)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev, spans)
+    tower.micro_batch = spec.cluster.train.micro_batch
     supervised = count_pairs(spec.train, corpus, generated) > 0
     phases = spec.phases(len(examples.pair_P2) if supervised else 0, len(documents.ids))
     titled = partial(load_titled, corpus, documents.ids)

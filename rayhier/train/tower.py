@@ -17,7 +17,7 @@ from rayhier.dataset.queries import Queries
 from rayhier.dataset.spans import Spans
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import ResidualHead, save_encoder, save_trained
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.precision import best_device, resolve
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.artifact import Artifact
 from rayhier.train.examples import Examples
@@ -32,6 +32,9 @@ ENCODED = 65_536
 
 
 class Tower(Protocol):
+    micro_batch: int | None
+    """Most texts whose activations are in memory at a time; None: any number."""
+
     @property
     def module(self) -> nn.Module: ...
 
@@ -52,6 +55,8 @@ class Tower(Protocol):
 
 class HeadTower:
     """A trainable head on stored vectors of a frozen encoder, so that texts are embedded only once (ours)."""
+
+    micro_batch: int | None = None
 
     def __init__(self, head: ResidualHead, stored: Mapping[Side, Floats], device: torch.device) -> None:
         self.module = head.to(device)
@@ -77,6 +82,7 @@ class HeadTower:
 class TextTower:
     """A transformer that trains on texts, or only encodes them, without dropout but for the sides in `noisy`."""
 
+    micro_batch: int | None = None
     noisy: frozenset[Side] = frozenset()
     """Sides that are encoded with dropout. The mask follows from the rows and `noise`."""
 
@@ -170,7 +176,7 @@ def build_tower(
 
     Workers that share batches need `encoder.precision` by name: with `auto` they might choose different ones.
     """
-    device = resolve_device(spec.device)
+    device = best_device()
     if spec.transformer_part is None:
         head = ResidualHead(documents.vector_NM.shape[1], spec.similarity)
         head.requires_grad_(spec.train == "head")
@@ -184,7 +190,7 @@ def build_tower(
 def text_tower(
     spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
 ) -> TextTower:
-    device = resolve_device(spec.device)
+    device = best_device()
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
     texts: dict[Side, pa.ChunkedArray] = {
         "document": load_texts(corpus, documents.ids),

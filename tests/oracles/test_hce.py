@@ -83,7 +83,7 @@ def test_without_levels_and_siblings_the_paper_s_form_is_their_ranking_loss(bran
 
 def test_without_hierarchy_and_siblings_it_is_the_contrast():
     """A whole run: the same losses, the same head in the end."""
-    shared = {"epochs": 3, "batch_size": 8, "hard_negatives": {"per_query": 2, "top": 4, "refresh": 1}, "anchor": 2.0}
+    shared = {"epochs": 3, "batch_size": 8, "hard_negatives": {"per_query": 2, "refresh": 1}, "anchor": 2.0}
     tower, examples = parts()
     contrast = Contrast(tower, examples, ContrastTraining(type="contrast", **shared), 0, silent)
     other, _ = parts()

@@ -37,7 +37,7 @@ def ours(folder, max_length=128, batch_size=5, precision="float32", similarity="
     spec = EncoderSpec(
         model=str(folder), max_length=max_length, batch_size=batch_size, precision=precision, similarity=similarity
     )
-    return TextEncoder(folder, spec, "cpu")
+    return TextEncoder(folder, spec)
 
 
 def theirs(folder, max_length=None):

@@ -44,20 +44,22 @@ def problem():
     return Examples(queries, documents, pairs)
 
 
-def tower(examples):
+def tower(examples, micro_batch=None):
     from rayhier.model.encoder import ResidualHead
     from rayhier.train.tower import HeadTower
 
     stored = {"query": examples.query_QM, "document": examples.document_NM, "dev": examples.query_QM[:5]}
     stored["pseudo"] = examples.query_QM[::2]
-    return HeadTower(ResidualHead(8), stored, torch.device("cpu"))
+    made = HeadTower(ResidualHead(8), stored, torch.device("cpu"))
+    made.micro_batch = micro_batch
+    return made
 
 
-def spec(micro_batch, router):
+def spec(router):
     from rayhier.spec import JobSpec
 
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch}
+    train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02}
     return JobSpec.model_validate({**least, "router": router, "train": train})
 
 
@@ -67,9 +69,9 @@ def joint(micro_batch):
 
     from rayhier.train.ehi import Joint
 
-    asked = spec(micro_batch, {"type": "ehi", "branching": 3, "height": 2})
+    asked = spec({"type": "ehi", "branching": 3, "height": 2})
     examples = problem()
-    made = Joint(tower(examples), examples, asked.router, asked.train, 0, first_size)
+    made = Joint(tower(examples, micro_batch), examples, asked.router, asked.train, 0, first_size)
     loop = begin(made)
     made.pairs.mine(made.search())
     made.step(np.arange(ROWS), np.where(np.arange(ROWS) < 4, made.pairs.mined[:ROWS, 0], -1))
@@ -110,8 +112,8 @@ def contrast(micro_batch):
     from rayhier.train.contrast import Contrast
 
     examples = problem()
-    asked = spec(micro_batch, {"type": "learned_ivf", "branching": 9})
-    made = Contrast(tower(examples), examples, asked.train, 0, first_number)
+    asked = spec({"type": "learned_ivf", "branching": 9})
+    made = Contrast(tower(examples, micro_batch), examples, asked.train, 0, first_number)
     loop = begin(made)
     made.pairs.mine(made.search())
     rows = np.array([*range(ROWS - 3), 40, 41, 42])
@@ -140,10 +142,10 @@ def tree(micro_batch, settings):
     from rayhier.train.hce.pseudo import StoredPairs
 
     examples = problem()
-    shared = {"epochs": 3, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch}
+    shared = {"epochs": 3, "batch_size": ROWS, "encoder_lr": 0.02}
     spec = HceTraining.model_validate({"type": "hce", **shared, "siblings": 3, **settings})
     spans = Spans(examples.query_QM[::2], np.arange(0, 40, 2), pa.chunked_array([[""] * 20]))
-    made = Hce(tower(examples), examples, StoredPairs(spans), spec, 0, first_number)
+    made = Hce(tower(examples, micro_batch), examples, StoredPairs(spans), spec, 0, first_number)
     loop = begin(made)
     if spec.hard_negatives.source != "none":
         made.pairs.mine(made.search())
@@ -168,8 +170,8 @@ def taught(micro_batch, router):
     from rayhier.train.contrast import Contrast
     from rayhier.train.learned_ivf.router_phase import build_router_phase
 
-    examples, asked = problem(), spec(micro_batch, router)
-    before = Contrast(tower(examples), examples, asked.train, 0, first_number)
+    examples, asked = problem(), spec(router)
+    before = Contrast(tower(examples, micro_batch), examples, asked.train, 0, first_number)
     first = begin(before)
     while not first.ended:
         first.run_epoch()
@@ -223,7 +225,7 @@ def levels(settings, learned):
 
 
 def reading(micro_batch):
-    """A cross-encoder on groups of two corpora; without dropout, which every worker draws for itself."""
+    """A cross-encoder on groups; without dropout, which every worker draws for itself."""
     import numpy as np
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
@@ -251,13 +253,13 @@ def reading(micro_batch):
     examples = replace(examples, query_texts=[f"w{n}" for n in range(40)])
     training = Recipe(epochs=2, batch_size=ROWS, lr=1e-4)
     texts = [f"w{n} w{(n + 1) % 60}" for n in range(60)]
-    corpora = [TrainingGroups(examples, texts) for _ in range(2)]
+    groups = TrainingGroups(examples, texts)
     spec = CrossEncoderSpec(model="none", max_length=8, train={"epochs": 2})
 
     def measure(now):
         return {"dev": float(now.transformer.classifier.weight[0, 0].detach())}
 
-    made = Reading(model, corpora, spec, training, measure)
+    made = Reading(model, groups, spec, training, measure)
     loop = begin(made)
     made._step(np.arange(30, 30 + ROWS), [0, 0, 0], 0.1)
     return loop

@@ -124,10 +124,5 @@ def level_system(
     def rank(_: int) -> Ranking:
         return stacked(searches.call(IndexSearch.search, 0))
 
-    def routing(results: int) -> float:
-        # A row that is scored again counts as one product of vectors; by the deepest level it takes another number.
-        again = 2**tree.levels / dimension - 1 if similarity.again == "level" else 0.0
-        level = (tree.multiply_adds(1) + documents * 2**similarity.level) / dimension
-        return float(level + again * rank(results).scanned_Q.mean())
-
-    return System(name, documents, [listed], rank, routing)
+    level_cost = (tree.multiply_adds(1) + documents * 2**similarity.level) / dimension
+    return System(name, documents, [listed], rank, lambda _: level_cost)

@@ -242,7 +242,7 @@ def _how(job: Job, request: Request) -> str:
         near = f"at most {request.beam:,} leaves, about {visited:,.0f} rows"
         if request.where is not None or request.fills:
             why = "with the filter" if request.where is not None else f"where these hold fewer than {request.k:,}"
-            near += f", and {why} at most {rules.search.leaves_widened(rules.leaves):,}"
+            near += f", and {why} at most all"
     elif request.mode != "bm25":
         near = f"all {documents} by level {rules.search.level} of the tree"
     read = f"; the cross-encoder reads {request.budget:,} documents of each" if request.budget else ""

@@ -300,7 +300,7 @@ def rules_of(spec: JobSpec, manifest: Manifest, calibration: Calibration | None 
         spec.corpus.field_types,
         manifest.dimension,
         spec.encoder.similarity == "cosine",
-        manifest.words is not None and spec.search.fuses,
+        manifest.words is not None,
         calibration=calibration,
     )
 

@@ -27,6 +27,7 @@ from rayhier.serve.errors import RETRY, ApiError, LostError
 from rayhier.serve.tasks import Tasks
 from rayhier.serve.threads import run_in, yield_to_others
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import current, leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest, Rollback
 from rayhier.storage.paths import Location, locate
@@ -191,9 +192,8 @@ class Publisher:
         async with self._publishing:
             if self._lease.moved:
                 return
-            factor = self._follower.spec.index.max_leaf_factor
             await self.serve_newest()  # one that nobody serves yet may have another router
-            await run_in(self._fold_thread, change.fold, self._root, self._placement.assigner, factor)
+            await run_in(self._fold_thread, change.fold, self._root, self._placement.assigner, LEAF_FACTOR)
             await self.serve_newest()
             self._maintenance.may_be_due = True
             await self._maintain()

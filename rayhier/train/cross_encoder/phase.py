@@ -58,17 +58,16 @@ class Reading(Phase):
     def __init__(
         self,
         model: CrossEncoder,
-        corpora: Sequence[TrainingGroups],
+        groups: TrainingGroups,
         spec: CrossEncoderSpec,
         training: Recipe,
         measure: Measure,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.model, self.corpora, self.spec, self.training = model, list(corpora), spec, training
+        self.model, self.groups, self.spec, self.training = model, groups, spec, training
         self.dtype, self._measure = dtype, measure
         self.learner = Learner({"model": model}, (training.lr,), Descent(warm_up=0.1, clip=1.0))
-        self.groups = sum(min(len(corpus), training.most_pairs) for corpus in self.corpora)
-        self.parts = max(1, -(-self.groups // PASS))
+        self.parts = max(1, -(-min(len(groups), training.most_pairs) // PASS))
         self.epochs = training.epochs * self.parts
         self.measure_every = self.parts
 
@@ -92,11 +91,7 @@ class Reading(Phase):
 
     def _order(self, epoch: int) -> Ints:
         generator = np.random.default_rng([self.training.seed, epoch])
-        begin, chosen = 0, []
-        for corpus in self.corpora:
-            chosen.append(begin + generator.permutation(len(corpus))[: self.training.most_pairs])
-            begin += len(corpus)
-        return generator.permutation(np.concatenate(chosen))
+        return generator.permutation(generator.permutation(len(self.groups))[: self.training.most_pairs])
 
     def _step(self, row_G: Ints, seed: list[int], done: float) -> float:
         workers = self.learner.group
@@ -118,13 +113,11 @@ class Reading(Phase):
         return float(workers.sum(sum(losses)))
 
     def _drawn(self, row_G: Ints, seed: list[int]) -> list[TrainingGroup]:
-        groups, begin = [], 0
-        for corpus in self.corpora:
-            part_G = row_G[(row_G >= begin) & (row_G < begin + len(corpus))]
-            for row in part_G.tolist():
-                groups += corpus.draw(np.array([row - begin]), np.random.default_rng([*seed, row]))
-            begin += len(corpus)
-        return groups
+        return [
+            group
+            for row in row_G.tolist()
+            for group in self.groups.draw(np.array([row]), np.random.default_rng([*seed, row]))
+        ]
 
     def _loss(self, groups: Sequence[TrainingGroup]) -> Tensor:
         queries = [group.query for group in groups for _ in group.documents]

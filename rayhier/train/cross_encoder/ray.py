@@ -16,13 +16,13 @@ from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_cross_encoder
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model.precision import best_device, resolve
 from rayhier.progress import say
 from rayhier.scores.scorer import SETTINGS, TRIED, PairScorer, Settings, read_pairs
 from rayhier.search.segment.exact import best_results
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
-from rayhier.storage import columns, current, files
+from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
@@ -51,10 +51,8 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
     reads = _cross(spec)
     if reads.train is not None:
         apart = kept_apart(corpus, vectors, spec)
-        for place in (None, *reads.train.pairs):
-            taught = _published(place) if place else (corpus, vectors)
-            if not train_queries(*taught, apart).answered:
-                raise InputError(NO_PAIRS.format(taught[0].folder))
+        if not train_queries(corpus, vectors, apart).answered:
+            raise InputError(NO_PAIRS.format(corpus.folder))
     config = {
         "spec": spec.model_dump(mode="json"),
         "model": str(folder.path),
@@ -78,9 +76,9 @@ def train_worker(config: dict[str, Any]) -> None:
     torch.set_num_threads(workers.cpus)
     root, folder = locate(config["root"]), Path(config["model"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
-    device = resolve_device("auto")
+    device = best_device()
     seed = None if reads.train is None else 0
-    model = load_cross_encoder(folder, reads.head, seed=seed, layers=reads.layers).to(device)
+    model = load_cross_encoder(folder, reads.head, seed=seed).to(device)
     dev = _dev(corpus, vectors)
     with ExitStack() as stack:
         run = Run(spec, workers, {}, config, stack)
@@ -106,9 +104,7 @@ def _phase(
     dev: DevReranking | None,
 ) -> Reading:
     reads = _cross(spec)
-    others = [_published(place) for place in training.pairs]
-    apart = kept_apart(corpus, vectors, spec)
-    corpora = [_groups(*pair, apart) for pair in ((corpus, vectors), *others)]
+    groups = _groups(corpus, vectors, kept_apart(corpus, vectors, spec))
     passed = 0
 
     def measure(model: CrossEncoder) -> dict[str, float]:
@@ -118,8 +114,8 @@ def _phase(
             return {"dev": float(passed)}  # the last epoch is kept
         return {"dev": dev.measured(dev.scores(lambda pairs: read_pairs(model, pairs, reads)))}
 
-    dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, resolve_device("auto"))
-    return Reading(model, corpora, reads, Recipe(training.epochs), measure, dtype)
+    dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, best_device())
+    return Reading(model, groups, reads, Recipe(training.epochs), measure, dtype)
 
 
 def _groups(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> TrainingGroups:
@@ -142,12 +138,6 @@ def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSe
 def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Queries:
     queries = load_queries(corpus, vectors, "train")
     return queries.some(np.array([text not in apart for text in queries.texts], dtype=bool))
-
-
-def _published(place: str) -> tuple[Artifact, Artifact]:
-    workdir = locate(place)
-    now = current.read(workdir)
-    return current.artifact(workdir, now, "corpus"), current.artifact(workdir, now, "vectors")
 
 
 def _dev(corpus: Artifact, vectors: Artifact) -> DevReranking | None:

@@ -56,7 +56,6 @@ NAMED = [
     ("ir_datasets", {"splits": {"test": "beir/nowhere"}}, "splits.test: got 'beir/nowhere'"),
     ("huggingface", {"path": "{}-absent"}, "path: got.*no such folder; allowed: a folder, or a hub id"),
     ("huggingface", {"judgements": "{}-absent"}, "judgements: got.*no such folder"),
-    ("huggingface", {"fields": {"lang": "string"}}, r"fields\.lang.*no column 'lang'"),
 ]
 
 

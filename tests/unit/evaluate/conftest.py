@@ -24,7 +24,7 @@ def spec():
             "encoder": {"model": "package:none"},
             "router": {"type": "ehi"},
             "search": {"k": 10, "beam": 2, "mode": "dense"},
-            "evaluate": {"measures": MEASURES, "visited": [0.1, 0.5, 1.0], "seeds": [3, 5]},
+            "evaluate": {"measures": MEASURES, "seeds": [3, 5]},
         }
     )
 

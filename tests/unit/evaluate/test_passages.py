@@ -188,33 +188,26 @@ def tree(tmp_path_factory, write_map):
     model, index = (Files(tmp_path_factory.mktemp(name)) for name in "mi")
     _write_model(model.folder / "a", router)
     texts = pa.table([IDS, IDS, IDS, PARENT], schema=schemas.documents({}, passages=True))
-    write_map(index.folder / "a", Assigner(router, by_level("none"), "f")(texts, Encoded.of(VECTORS)), 16, 5, model="f")
+    write_map(index.folder / "a", Assigner(router, by_level(), "f")(texts, Encoded.of(VECTORS)), 16, 5, model="f")
     return model.open("model"), index.open("index"), router
 
 
-def by_level(finish):
-    listed = {} if finish == "none" else {"shortlist": LISTED}
-    search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "finish": finish, **listed}
+def by_level():
+    search = {"k": 10, "mode": "dense", "how": "level", "level": LEVEL, "shortlist": LISTED}
     measures = {"measures": ["R@10"], "baselines": []}
     router = {"type": "retreever", "depth": 4}
     index = {"vectors": "float32"}
     return JobSpec.model_validate({**SPEC, "router": router, "search": search, "evaluate": measures, "index": index})
 
 
-@pytest.mark.parametrize("finish", ["level", "vectors"])
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, finish, workers):
+def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, workers):
     model, index, router = tree
-    found = evaluate(
-        by_level(finish), published["corpus"], published["vectors"], {0: (model, index)}, Holders.here(workers)
-    )
+    found = evaluate(by_level(), published["corpus"], published["vectors"], {0: (model, index)}, Holders.here(workers))
     (result,), scored = found.seeds, []
     query_QL, document_NL = (router.leaves(Encoded.of(x)) for x in (QUERIES, VECTORS))
-    coarse, finest = (
-        -0.5 * np.abs(at_level(query_QL, level)[:, None] - at_level(document_NL, level)).sum(axis=2)
-        for level in (LEVEL, 4)
-    )
-    last = finest if finish == "level" else QUERIES @ VECTORS.T
+    coarse = -0.5 * np.abs(at_level(query_QL, LEVEL)[:, None] - at_level(document_NL, LEVEL)).sum(axis=2)
+    last = QUERIES @ VECTORS.T
     for number in range(Q):
         rows = np.argsort(-coarse[number], kind="stable")
         parents = [PARENT[row] for row in rows]
@@ -227,15 +220,13 @@ def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, 
         assert list(run.values()) == pytest.approx(sorted(best.values(), reverse=True)[:10], abs=1e-6)
         scored.append(end)
     (point,) = result.curves["retreever"]
-    row = 2.0 if finish == "level" else 1.0  # the deepest level has twice the numbers of a vector
-    assert point.cost_mean * N == pytest.approx(15 + N * 2**LEVEL / M + row * np.mean(scored))
+    assert point.cost_mean * N == pytest.approx(15 + N * 2**LEVEL / M + np.mean(scored))
     assert (point.beam, point.visited_mean) == (LISTED, 1.0)
 
 
-@pytest.mark.parametrize(("finish", "said"), [("level", ", shortlist 20"), ("none", "")])
-def test_the_report_says_level_and_shortlist(published, tree, finish, said):
-    spec = by_level(finish)
+def test_the_report_says_level_and_shortlist(published, tree):
+    spec = by_level()
     found = evaluate(spec, published["corpus"], published["vectors"], {0: tree[:2]})
     report = Report.of(spec, found)
     assert report.level == LEVEL
-    assert f"## All measures at level 2{said}\n" in as_markdown(spec, report)
+    assert "## All measures at level 2, shortlist 20\n" in as_markdown(spec, report)

@@ -109,8 +109,8 @@ def test_differences_of_the_deepest_recall_stand_below_their_baseline(report):
     # ehi (0.1125, 0.2125 at 20%, 60% visited) and faiss_ivf (0.075, 0.175 at 30%, 100%); both queries differ alike.
     assert rows[1:4] == [
         ["faiss_ivf (2 lists)", "", "0.104", "0.175"],
-        ["  ehi minus it", "", "+0.084*", "+0.037*"],
-        ["  95% interval", "", "+0.084…+0.084", "+0.037…+0.037"],
+        ["  ehi minus it", "", "", "+0.037*"],
+        ["  95% interval", "", "", "+0.037…+0.037"],
     ]
 
 

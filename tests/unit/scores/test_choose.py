@@ -99,16 +99,14 @@ def test_all_pairs(published):
 
 def test_queries_of_each_kind(published):
     corpus, vectors, _, _ = published
-    table = choose_queries(ScoresSpec(judged=5, titles=6, spans=4), corpus, vectors)
+    table = choose_queries(ScoresSpec(judged=5, spans=4), corpus, vectors)
     kinds = table["kind"].to_pylist()
-    assert [kinds.count(kind) for kind in ("judged", "title", "span")] == [5, 6, 4]
-    assert len(set(table["query_id"].to_pylist())) == 15
+    assert [kinds.count(kind) for kind in ("judged", "span")] == [5, 4]
+    assert len(set(table["query_id"].to_pylist())) == 9
     for row in table.to_pylist():
         match row["kind"]:
             case "judged":
                 assert row["text"].startswith("asks ")
-            case "title":
-                assert row["query_id"] == f"title:d{row['text'].split()[1]}"
             case "span":
                 words = row["text"].split()
                 assert len(words) == SPAN_WORDS
@@ -119,7 +117,6 @@ def test_queries_of_each_kind(published):
     ("given", "said"),
     [
         ({"judged": 13}, "scores.judged: got 13, but the corpus has only 12 judged train queries"),
-        ({"judged": 0, "titles": 31}, "scores.titles: got 31, but the corpus has only 30 documents with a title"),
         ({"judged": 0, "spans": 11}, "scores.spans: got 11, but the corpus has only 10 documents with a span"),
     ],
 )
@@ -131,7 +128,7 @@ def test_fewer_queries_than_asked_are_refused(given, said, published):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"judged": 0}, "judged, titles or spans above 0"),
+        ({"judged": 0}, "judged or spans above 0"),
         ({"judged": 5, "per": "item", "count": 6}, r"count at most the number of queries \(5\) with per item"),
         ({"count": "all", "per": "item"}, "per"),
     ],
@@ -141,12 +138,11 @@ def test_what_cannot_be_chosen_is_refused(given, said):
         ScoresSpec(**given)
 
 
-@pytest.mark.parametrize(("kind", "documents"), [("title", [n for n in range(N) if n % 4]), ("span", range(0, N, 4))])
-def test_titles_and_spans_are_the_first_by_hash_whatever_the_files(kind, documents, published):
+def test_spans_are_of_the_first_documents_by_hash_whatever_the_files(published):
     corpus, vectors, _, _ = published
-    table = choose_queries(ScoresSpec(judged=1, **{f"{kind}s": 7}), corpus, vectors)
-    order = sorted((f"d{n}" for n in documents), key=lambda name: by_hand(f"{kind}\0{name}"))
-    assert table["query_id"].to_pylist()[1:] == [f"{kind}:{name}" for name in order[:7]]
+    table = choose_queries(ScoresSpec(judged=1, spans=7), corpus, vectors)
+    order = sorted((f"d{n}" for n in range(0, N, 4)), key=lambda name: by_hand(f"span\0{name}"))
+    assert table["query_id"].to_pylist()[1:] == [f"span:{name}" for name in order[:7]]
 
 
 def by_hand(key):

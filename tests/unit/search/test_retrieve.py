@@ -94,7 +94,7 @@ def test_no_query_visits_more_leaves_than_were_named(search, beam):
 
 
 def test_where_no_number_is_named_queries_that_lack_results_visit_more_leaves():
-    rules, further = rules_of(how="leaves", widest=8), Further()
+    rules, further = rules_of(how="leaves"), Further()
     request = rules.request(TEXTS)
     assert request.beam == 4
     rounds, found = driven(

@@ -162,7 +162,7 @@ def test_a_folder_of_the_hub_is_its_files(tmp_path):
 
 def test_a_commit_of_the_hub_identifies_itself():
     one, other = "0" * 40, "1" * 40
-    spec = HuggingFace(type="huggingface", path="a/b", revision=one, judgements_revision=other)
+    spec = HuggingFace(type="huggingface", path=f"a/b@{one}", judgements=f"a/b-qrels@{other}")
     assert describe(spec).identity == {"a/b": one, "a/b-qrels": other}
 
 

@@ -153,13 +153,13 @@ def test_the_loss_by_hand(problem, hard):
 
 
 def test_mined_are_the_nearest_wrong_documents(problem):
-    contrast = run(build(problem, spec(top=5)), 1)
+    contrast = run(build(problem, spec()), 1)
     contrast.mine(contrast.search())
     documents, queries = contrast.documents(), contrast.side("query")
     positives = set(map(tuple, contrast.examples.pair_P2.tolist()))
     for (query, _), mined in zip(contrast.examples.pair_P2, contrast.mined, strict=True):
         order = np.argsort(-(documents @ queries[query]))
-        assert mined.tolist() == [row for row in order if (query, row) not in positives][:5]
+        assert mined.tolist() == [row for row in order if (query, row) not in positives][:10]
 
 
 def noted(problem, monkeypatch, train):
@@ -188,7 +188,8 @@ def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
 def test_cached_gradients_are_the_gradients(problem, micro_batch):
     found = []
     for size in (None, micro_batch):
-        contrast = build(problem, spec().model_copy(update={"micro_batch": size}))
+        contrast = build(problem)
+        contrast.tower.micro_batch = size
         loss = contrast.take([contrast.batch(np.arange(16), problem.dev[:16:2]), *anchored(contrast)])
         found.append((loss.item(), contrast.parameters[0].grad.clone()))
     (whole, wanted), (cached, gradient) = found

@@ -120,7 +120,7 @@ def test_a_known_positive_is_never_a_negative(problem):
 
 @pytest.mark.parametrize("source", ["query_leaves", "positive_leaf"])
 def test_where_hard_negatives_come_from(problem, source):
-    trainer = build(problem, spec(source=source, top=5))
+    trainer = build(problem, spec(source=source))
     trainer.mine(trainer.search())
     now = trainer.snapshot()
     leaf_of = now.leaves(now.document_NM, 1)[:, 0]
@@ -180,7 +180,8 @@ def test_cached_gradients_are_the_gradients(problem, micro_batch, router):
     """Half of the batch has hard negatives; gradients pass through head and router."""
     found = []
     for size in (None, micro_batch):
-        trainer = build(problem, spec().model_copy(update={"micro_batch": size}), router)
+        trainer = build(problem, spec(), router)
+        trainer.tower.micro_batch = size
         hard = np.where(np.arange(16) % 2, problem.dev[:16], -1)
         losses = trainer.step(np.arange(16), hard)
         found.append((losses.total.item(), [p.grad.clone() for p in trainer.parameters]))

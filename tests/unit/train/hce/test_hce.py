@@ -178,7 +178,7 @@ WORDS = TEXT.split()
 
 def transformer_of(tiny_model):
     encoder = TextEncoder(
-        tiny_model, EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all"), "cpu"
+        tiny_model, EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all")
     )
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, 20)) for _ in range(12)]
@@ -239,7 +239,8 @@ def test_a_transformer_takes_the_same_step_with_cached_gradients(tiny_model, sib
         vectors = tower.encoder.encode(tower.texts["document"].to_pylist())
         examples = Examples(vectors[:2], vectors, np.array([[0, 5], [1, 7]]), tower.texts["query"].to_pylist())
         own = {"objective": "supervised", "tree": {"branching": 3}, "hard_negatives": {"source": "none"}}
-        train = spec(**own, siblings=siblings, micro_batch=micro_batch, anchor=anchor)
+        tower.micro_batch = micro_batch
+        train = spec(**own, siblings=siblings, anchor=anchor)
         hce = Hce(tower, examples, None, train, 0, lambda documents, dev: DevMeasured({"dev": 0.0}, np.zeros(2)))
         for done, rows, generator in hce.steps(0):
             hce.step(rows, generator, done)
