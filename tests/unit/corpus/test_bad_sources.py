@@ -122,8 +122,7 @@ def test_a_missing_package_is_named_with_its_extra(package, stage, folder, monke
 def test_a_hub_that_is_away(stage, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     assert "http://127.0.0.1:1 did not provide a data set" in refusal(stage, {"type": "huggingface", "path": "a/b"})
-    known = {"revision": "0" * 40, "judgements_revision": "0" * 40}
-    message = refusal(stage, {"type": "huggingface", "path": "a/b", **known})
+    message = refusal(stage, {"type": "huggingface", "path": f"a/b@{'0' * 40}", "judgements": f"c/d@{'0' * 40}"})
     assert "http://127.0.0.1:1 did not provide a data set" in message
 
 

@@ -205,7 +205,6 @@ def test_a_model_without_a_head_is_refused_unless_it_trains(tiny_model):
         load_cross_encoder(tiny_model, "cls")
 
 
-
 def test_a_model_of_several_outputs_is_refused(folder):
     several_outputs(folder)
     with pytest.raises(InputError, match="has 2 outputs; allowed: one"):
