@@ -258,25 +258,20 @@ def _key(row: Mapping[str, Any], name: str, limits: Limits) -> str:
 
 
 def _value(value: Any, kind: FieldType) -> Any:
-    if value is None:
-        return None
-    if not _is_a(value, kind):
-        raise RowError(Reason.WRONG_FIELD)
-    return float(value) if kind == "float" else value
-
-
-def _is_a(value: Any, kind: FieldType) -> bool:
-    """Return True if a value has a declared field's type.
-
-    An int fits `float` too, a bool fits no number. NaN, infinity, an `int` beyond 64 bits and invalid text fit no type.
-    """
-    if kind == "string":
-        return isinstance(value, str) and encodes(value)
-    if kind == "bool" or isinstance(value, bool):
-        return kind == "bool" and isinstance(value, bool)
-    if kind == "int":
-        return isinstance(value, int) and -(2**63) <= value < 2**63
-    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    match kind, value:
+        case _, None:
+            return None
+        case "string", str() if encodes(value):
+            return value
+        case "bool", bool():
+            return value
+        case _, bool():
+            pass
+        case "int", int() if -(2**63) <= value < 2**63:
+            return value
+        case "float", int() | float() if abs(value) <= sys.float_info.max:  # not NaN
+            return float(value)
+    raise RowError(Reason.WRONG_FIELD)
 
 
 def encodes(text: str) -> bool:

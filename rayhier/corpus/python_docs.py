@@ -17,20 +17,8 @@ from rayhier.corpus.rows import Stream
 from rayhier.corpus.split import assign
 from rayhier.spec.corpus import Limits, PythonDocs
 
-SKIPPED = frozenset(
-    {
-        "site-packages",
-        "dist-packages",
-        "test",
-        "tests",
-        "idle_test",
-        "idlelib",
-        "lib2to3",
-        "turtledemo",
-        "ensurepip",
-        "__pycache__",
-    }
-)
+SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo"}
+SKIPPED |= {"ensurepip", "__pycache__"}
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)")
 SHORTEST_REST = 40
 LONGEST_SUMMARY = 200
@@ -58,11 +46,6 @@ class Docstrings:
     queries: list[Entry] = field(default_factory=list)
     rejected: list[tuple[str, int, Rejection]] = field(default_factory=list)
 
-    def judgements(self) -> list[Judgement]:
-        return [
-            Judgement(query.key, document.key, 1) for query, document in zip(self.queries, self.documents, strict=True)
-        ]
-
 
 @dataclass(frozen=True)
 class DocstringReader:
@@ -74,8 +57,10 @@ class DocstringReader:
         yield Stream("docstrings", iter(self.docstrings.queries))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        splits = assign({query.key: query.text for query in self.docstrings.queries})
-        yield Stream("docstrings", (row for row in self.docstrings.judgements() if splits[row.query_id] == split))
+        queries, documents = self.docstrings.queries, self.docstrings.documents
+        splits = assign({query.key: query.text for query in queries})
+        judged = (Judgement(query.key, document.key, 1) for query, document in zip(queries, documents, strict=True))
+        yield Stream("docstrings", (row for row in judged if splits[row.query_id] == split))
 
 
 def reader(spec: PythonDocs) -> DocstringReader:
@@ -118,12 +103,9 @@ def pairs(library: Path, limits: Limits) -> Docstrings:
 
 def python_files(library: Path) -> list[Path]:
     """List the Python files below a folder, without tests, tools and installed packages, sorted."""
-    files = []
-    for path in library.rglob("*.py"):
-        parts = path.relative_to(library).with_suffix("").parts
-        if not SKIPPED.intersection(parts) and all(part.isidentifier() for part in parts) and path.is_file():
-            files.append(path)
-    return sorted(files)
+    named = ((path, path.relative_to(library).with_suffix("").parts) for path in library.rglob("*.py"))
+    wanted = (path for path, parts in named if not SKIPPED & {*parts} and all(part.isidentifier() for part in parts))
+    return sorted(path for path in wanted if path.is_file())
 
 
 def read(code: bytes, source: str) -> Iterator[Docstring]:

@@ -129,10 +129,6 @@ def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
 
 def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
     """Load the texts to encode of documents, in the order of `ids`. Reads a file at a time."""
-    wanted = pa.array(ids, pa.string())
-    texts: dict[str, str] = {}
-    for name in corpus.names("documents/"):
-        table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
-        table = table.filter(pc.is_in(table["doc_id"], wanted))
-        texts |= zip(table["doc_id"].to_pylist(), document_texts(table), strict=True)
+    table = load_titled(corpus, ids)
+    texts = dict(zip(table["doc_id"].to_pylist(), document_texts(table), strict=True))
     return [texts[name] for name in ids]

@@ -85,9 +85,9 @@ def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorForm
         raise InputError(f"{problem}; allowed: numbers of at most {most:g}, the limit of {precision}")
 
 
-def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
-    counts: list[int] = np.bincount(leaf_N, minlength=leaves).tolist()
-    return counts
+def leaf_sizes(rows: pa.Table, leaves: int) -> Ints:
+    """Count the rows of a table in each leaf, [leaves]."""
+    return np.bincount(rows["leaf"].to_numpy(), minlength=leaves)
 
 
 def read_part(corpus: Location, vectors: Location) -> tuple[pa.Table, Floats]:

@@ -77,9 +77,7 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
         return Carried(0, 0, opened.manifest.log)
 
     def numbered(now: LeafMap) -> Manifest:
-        update = {"change": "carry", "at": leaf_map.now(), "log": max(last, now.manifest.log)}
-        update["taken"] = old.manifest.version
-        return now.manifest.model_copy(update=update)
+        return now.manifest.changed("carry", log=max(last, now.manifest.log), taken=old.manifest.version)
 
     return Carried(len(written), len(gone), leaf_map.commit(index.root, numbered).manifest.log)
 

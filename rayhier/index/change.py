@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.index import leaf_limit
-from rayhier.index.assign import IDS_SHOWN, Assigner
-from rayhier.index.find import find, per_leaf, unknown
+from rayhier.index.assign import IDS_SHOWN, Assigner, leaf_sizes
+from rayhier.index.find import find
 from rayhier.index.leaf_limit import Filling
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import Router
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.change_log import Change, ChangeLog
@@ -87,7 +86,9 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
                 raise InputError(f"{root}: the change log has a tail; allowed: rayhier index fold WORKDIR first")
             table = assign.again(table)
         if table is not None and assign is not None:
-            table, moved = _within_limit(newest, table, assign.router, factor)
+            size_L = np.array(newest.manifest.counts)
+            most = leaf_limit.most_rows(int(size_L.sum()) + table.num_rows, newest.manifest.leaves, factor)
+            table, moved = leaf_limit.within(assign.router, table, size_L, most)
         before = find(newest, named)  # may fail, so that nothing was written yet
         shards: list[Shard] = []
         if table is not None:
@@ -125,19 +126,6 @@ def last_rows(changes: Sequence[Change]) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def _within_limit(newest: LeafMap, table: pa.Table, router: Router, factor: float) -> tuple[pa.Table, int]:
-    """Move rows of over-full leaves to next-best ones. Returns the rows, and how many moved."""
-    size_L = np.array(newest.manifest.counts)
-    count_L = np.bincount(table["leaf"].to_numpy(), minlength=len(size_L))
-    most = leaf_limit.most_rows(int(size_L.sum() + count_L.sum()), newest.manifest.leaves, factor)
-    room_L = np.maximum(most - size_L, 0)
-    over_L = count_L > room_L
-    if not over_L.any():
-        return table, 0
-    (rows,) = leaf_limit.excess([table], count_L, room_L)
-    return leaf_limit.move(router, table, rows, np.where(over_L, 0, room_L - count_L)), len(rows)
-
-
 def rollback(root: Location, version: int) -> LeafMap:
     """Publish the content of an older version again. The change log's tail is left behind.
 
@@ -157,7 +145,7 @@ def restore(root: Location, version: int, model: str | None = None, key: str | N
         if model is not None and made_by != model:
             raise InputError(f"version {version}: was made by model {made_by}; allowed: versions of {model}")
         last = 0
-        with contextlib.suppress(InputError):  # a rollback may mend a damaged newest version
+        with contextlib.suppress(InputError):  # a rollback may repair a damaged newest version
             last = LeafMap.open(root).manifest.log
         return leaf_map.republish(root, version, ChangeLog(root).last(last), key)
 
@@ -228,7 +216,11 @@ def _write_shards(
         return len(named)
 
     with _writing_behind(shards) as write:
-        for number, (documents, encoded) in enumerate(_checked(newest.manifest, batches)):
+        for number, (documents, encoded) in enumerate(batches):
+            dimension = encoded.vectors.shape[1]
+            if dimension != newest.manifest.dimension:
+                allowed = f"{newest.manifest.dimension}, the index's"
+                raise InputError(f"vectors: got dimension {dimension}; allowed: {allowed}")
             named.append(_ids(documents))
             if len(named) >= 2 * checked:  # looks ids up in every file, so only after 1, 2, 4, 8 … batches
                 checked = check()
@@ -268,14 +260,6 @@ def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shar
         settle()
 
 
-def _checked(manifest: Manifest, batches: Iterable[Batch]) -> Iterator[Batch]:
-    for documents, encoded in batches:
-        dimension = encoded.vectors.shape[1]
-        if dimension != manifest.dimension:
-            raise InputError(f"vectors: got dimension {dimension}; allowed: {manifest.dimension}, the index's")
-        yield documents, encoded
-
-
 def _ids(documents: pa.Table) -> pa.Array:
     """Return the sorted ids of a batch. InputError if an id occurs twice."""
     _refuse(_twice(documents["doc_id"].combine_chunks()), *AGAIN)
@@ -295,7 +279,8 @@ def _check_new(now: LeafMap, ids: pa.Array) -> None:
 
 def _check_known(now: LeafMap, ids: pa.Array) -> pa.Table:
     rows = find(now, ids)
-    _refuse(unknown(rows, ids), f"not in the index (version {now.manifest.version})", "ids of documents in the index")
+    unknown = ids.filter(pc.invert(pc.is_in(ids, rows["id"].combine_chunks()))).to_pylist()
+    _refuse(unknown, f"not in the index (version {now.manifest.version})", "ids of documents in the index")
     return rows
 
 
@@ -312,17 +297,9 @@ def write_ids(root: Location, ids: pa.Array) -> files.File:
 
 def without_rows(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
     removed = Removal(file=file, ids=ids, rows=rows.num_rows, since=manifest.version + 1)
-    counts = np.array(manifest.counts) - per_leaf(rows, len(manifest.counts))
+    counts = np.array(manifest.counts) - leaf_sizes(rows, len(manifest.counts))
     documents = manifest.documents - int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
-    return manifest.model_copy(
-        update={
-            "change": change,
-            "at": leaf_map.now(),
-            "documents": documents,
-            "counts": counts.tolist(),
-            "removed": [*manifest.removed, removed],
-        }
-    )
+    return manifest.changed(change, documents=documents, counts=counts.tolist(), removed=[*manifest.removed, removed])
 
 
 def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, change: leaf_map.Change) -> Manifest:
@@ -330,12 +307,5 @@ def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, chang
     for shard in shards:
         counts[shard.leaves] += np.diff(shard.offsets)
     dated = [shard.model_copy(update={"since": version}) for shard in shards]
-    return manifest.model_copy(
-        update={
-            "change": change,
-            "at": leaf_map.now(),
-            "documents": manifest.documents + sum(shard.documents for shard in shards),
-            "counts": counts.tolist(),
-            "shards": [*manifest.shards, *dated],
-        }
-    )
+    documents = manifest.documents + sum(shard.documents for shard in shards)
+    return manifest.changed(change, documents=documents, counts=counts.tolist(), shards=[*manifest.shards, *dated])

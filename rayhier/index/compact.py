@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from rayhier.index.change import writing
 from rayhier.index.gather import VersionRows
 from rayhier.index.shards import shard_count, write_shard
 from rayhier.spec import JobSpec
@@ -9,13 +10,12 @@ from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
 from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, check_kept, ranges
 from rayhier.storage.paths import Location
-from rayhier.storage.pins import pinned, reading
 from rayhier.storage.shard import Shard
 
 
 def compact_here(spec: JobSpec, root: Location) -> LeafMap:
     """Compact in this process, without Ray, a shard at a time."""
-    with reading(root) as opened, pinned(root, opened.manifest.version, writes=True):
+    with writing(root) as opened:
         base = opened.manifest
         for file in base.files:  # checked once here, as each file is read for many shards
             check(root, file, MEND)
@@ -46,13 +46,7 @@ def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap
         now = newest.manifest
         check_kept("compact", base, base.files, now)
         later = [removed for removed in now.removed if removed.file.name not in old]
-        return now.model_copy(
-            update={
-                "change": "compact",
-                "at": leaf_map.now(),
-                "shards": [*dated, *(shard for shard in now.shards if shard.file.name not in old)],
-                "removed": later,
-            }
-        )
+        shards = [*dated, *(shard for shard in now.shards if shard.file.name not in old)]
+        return now.changed("compact", shards=shards, removed=later)
 
     return change

@@ -75,7 +75,3 @@ def _hashes(leaf_map: LeafMap, shard: Shard) -> Hashes:
 def unknown(rows: pa.Table, ids: pa.Array) -> list[str]:
     missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, rows["id"].combine_chunks()))).to_pylist()
     return missing
-
-
-def per_leaf(rows: pa.Table, leaves: int) -> np.ndarray:
-    return np.bincount(rows["leaf"].to_numpy(), minlength=leaves)

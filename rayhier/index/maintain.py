@@ -24,11 +24,10 @@ from torch.nn import functional as F
 
 from rayhier.arrays import Bools, Ints
 from rayhier.dataset.words import word_hashes
-from rayhier.index.assign import Assigner
+from rayhier.index.assign import Assigner, leaf_sizes
 from rayhier.index.change import with_shards, without_rows, write_ids, writing
-from rayhier.index.due import SHRUNK, Due, largest
-from rayhier.index.find import per_leaf
 from rayhier.index.shards import write_rows
+from rayhier.index.stats import SHRUNK, Due, largest
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.placing import choose
 from rayhier.model.revise import flat, give_up, in_use, move, split
@@ -330,7 +329,7 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     shard = write_rows(root, f"data/moved-{token}.parquet", table, words=manifest.words)
     before = _all_rows(rows["leaves"].combine_chunks())
     count_L = np.pad(manifest.counts, (0, region.router.n_leaves - len(manifest.counts)))
-    count_L = count_L - per_leaf(before, len(count_L)) + np.bincount(table["leaf"].to_numpy(), minlength=len(count_L))
+    count_L = count_L - leaf_sizes(before, len(count_L)) + leaf_sizes(table, len(count_L))
     region.router.log_size_L.copy_(torch.from_numpy(np.log(count_L + 0.5)))
     revision = Revision(files=_written(root, f"routers/{token}", region.router), origins=region.origins)
     removal = write_ids(root, named)

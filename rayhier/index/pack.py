@@ -14,14 +14,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from rayhier.index.change import write_ids
+from rayhier.index.change import write_ids, writing
 from rayhier.index.shards import SHARD_BYTES, write_rows
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, check_kept
 from rayhier.storage.paths import Location
-from rayhier.storage.pins import pinned, reading
 from rayhier.storage.shard import Removal, Shard
 
 WIDTH = 16
@@ -34,7 +33,7 @@ def pack(root: Location) -> LeafMap | None:
 
     InputError if a file is damaged, or was replaced in the meantime.
     """
-    with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
+    with writing(root) as newest:
         base = newest.manifest
         if chosen := small(base):
             rows = pa.concat_tables([newest.read(shard, newest.columns(shard)) for shard in chosen])
@@ -90,6 +89,6 @@ def _placed(
         now = newest.manifest
         check_kept("pack", base, used, now)
         kept = [each for each in getattr(now, listed) if each not in gone]
-        return now.model_copy(update={"change": "pack", "at": leaf_map.now(), listed: [*kept, *packed]})
+        return now.changed("pack", **{listed: [*kept, *packed]})
 
     return change

@@ -16,7 +16,8 @@ from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.ray import tokenisers
 from rayhier.embed.tokeniser import unpacked
 from rayhier.index import leaf_limit
-from rayhier.index.assign import Assigner, leaf_counts, read_part
+from rayhier.index.assign import Assigner, leaf_sizes, read_part
+from rayhier.index.change import writing
 from rayhier.index.compact import replace_shards
 from rayhier.index.describe import DescribeShard, table, written_part
 from rayhier.index.display import DisplayTree
@@ -35,7 +36,6 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, ranges
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location, locate
-from rayhier.storage.pins import pinned, reading
 from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Shard
 
@@ -70,11 +70,9 @@ class RoutePart:
             encoded = self.model.encode_stored(base_NM, lambda: document_texts(documents), tokens)
             table = self.assign(documents, encoded)
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
-        counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
-        entry = LedgerEntry(
-            (file.model_copy(update={"name": f"{ROUTED}/{file.name}"}),),
-            {"leaves": counts, "documents": documents.num_rows},
-        )
+        written = file.model_copy(update={"name": f"{ROUTED}/{file.name}"})
+        counts = leaf_sizes(table, self.assign.router.n_leaves).tolist()
+        entry = LedgerEntry((written,), {"leaves": counts, "documents": documents.num_rows})
         self.ledger.enter(part_key(name), entry)
         return {"rows": documents.num_rows, **self.clock.lap()}
 
@@ -117,7 +115,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
     """Publish a version with the same documents in few files, without removed rows."""
-    with reading(root) as opened, pinned(root, opened.manifest.version, writes=True):
+    with writing(root) as opened:
         base = opened.manifest
         size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
         for file in base.files:  # checked once here, as gathering reads each file for many shards
@@ -181,7 +179,7 @@ def _cap(
             capped.paths[number], capped.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
     after = np.zeros_like(size_L)
     for path in capped.paths:
-        after += np.array(leaf_counts(files.read_table(path, ["leaf"])["leaf"].to_numpy(), len(size_L)))
+        after += leaf_sizes(files.read_table(path, ["leaf"]), len(size_L))
     moved = sum(map(len, moved_rows))
     say(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
     return capped, after.tolist(), moved

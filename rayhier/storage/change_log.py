@@ -83,7 +83,7 @@ class Change:
         return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
     @classmethod
-    def unpacked(cls, data: bytes, name: str, *, with_table: bool = True) -> Self:
+    def unpacked(cls, data: bytes, name: str, number: int, *, with_table: bool = True) -> Self:
         """Read a change from its object's bytes, or without its table. InputError if the bytes changed."""
         digest, _, content = data.partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != digest:
@@ -92,6 +92,8 @@ class Change:
         about: dict[str, Any] = json.loads(line)
         if about["format"] != FORMAT:
             raise InputError(f"{name}: format {about['format']}; allowed: {FORMAT}, that of this version of rayhier")
+        if about["number"] != number:
+            raise InputError(f"{name}: damaged: holds change {about['number']}, not {number}")
         table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all() if with_table else pa.table({})
         return cls(about["number"], about["kind"], table, **{name: about[name] for name in TOLD if name in about})
 
@@ -188,8 +190,7 @@ class ChangeLog:
         try:
             for number in numbers:
                 path = self._folder / _name(number)
-                change = Change.unpacked(path.read_bytes(), str(path), with_table=with_table)
-                found.append(_checked(change, number, str(path)))
+                found.append(Change.unpacked(path.read_bytes(), str(path), number, with_table=with_table))
         except (InputError, FileNotFoundError) as error:
             return found, error
         return found, None
@@ -251,8 +252,7 @@ class ChangeLog:
         while place < len(data):
             length = int.from_bytes(data[place : place + LENGTH])
             place += LENGTH
-            change = Change.unpacked(data[place : place + length], str(path), with_table=with_table)
-            yield _checked(change, number, str(path))
+            yield Change.unpacked(data[place : place + length], str(path), number, with_table=with_table)
             place, number = place + length, number + 1
         if number != end + 1:
             raise InputError(f"{path}: damaged: holds changes {begin} to {number - 1}, not to {end}")
@@ -281,9 +281,3 @@ def _end(gathered: Iterable[tuple[int, int]]) -> int:
 def epoch_of(name: str) -> int:
     number = name.removeprefix(EPOCH).removesuffix(".json")
     return int(number) if name == f"{EPOCH}{number}.json" and number.isdecimal() else 0
-
-
-def _checked(change: Change, number: int, name: str) -> Change:
-    if change.number != number:
-        raise InputError(f"{name}: damaged: holds change {change.number}, not {number}")
-    return change

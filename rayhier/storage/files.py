@@ -251,19 +251,13 @@ def describe(root: Location, name: str) -> File:
 
 
 def digest(path: Location) -> str:
+    if isinstance(path, Path):
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
     hashed = hashlib.sha256()
-    for chunk in _chunks(path):
+    for chunk in path.chunks():
         hashed.update(chunk)
     return hashed.hexdigest()
-
-
-def _chunks(path: Location) -> Iterator[bytes]:
-    if isinstance(path, Remote):
-        yield from path.chunks()
-        return
-    with path.open("rb") as opened:
-        while chunk := opened.read(CHUNK_BYTES):
-            yield chunk
 
 
 def seal(value: dict[str, Any]) -> bytes:

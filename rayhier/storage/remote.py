@@ -191,7 +191,8 @@ class Remote:
     def reach(self) -> None:
         """Raise OSError within seconds if the bucket is missing, access is denied, or the store is silent."""
         with self._errors():
-            store = _open(self.bucket, retry_config=SOON, client_options={**CLIENT, "timeout": timedelta(seconds=5)})
+            options = {**CLIENT, "timeout": timedelta(seconds=5)}
+            store = _open(self.bucket, retry_config=SOON, client_options=options)
             obstore.list_with_delimiter(store, self.key)
 
     def _keys(self) -> Iterator[str]:

@@ -4,8 +4,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-from rayhier.index.due import Due
 from rayhier.index.maintain import can_maintain, leaves_at_once, maintain
+from rayhier.index.stats import Due
 from rayhier.model.router import Router
 from rayhier.spec import JobSpec
 from rayhier.storage.leaf_map import Manifest

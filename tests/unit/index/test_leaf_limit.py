@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.index import leaf_limit
-from rayhier.index.assign import leaf_counts
+from rayhier.index.assign import leaf_sizes
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all
 from rayhier.spec import InputError
@@ -29,7 +29,7 @@ def crowded(assign, n, seed=0, pull=4.0):
 
 
 def sizes(table):
-    return np.array(leaf_counts(table["leaf"].to_numpy(), L))
+    return leaf_sizes(table, L)
 
 
 def capped(assign, tables, most):
