@@ -63,6 +63,20 @@ class RowSchema:
     def of_queries(self) -> Columns:
         return self.columns if self.query_columns is None else self.query_columns
 
+    def document(self, row: Mapping[str, Any]) -> "Entry":
+        """Make a document from a row. RowError if title and text are blank, or the id or a value is not allowed."""
+        values = tuple(_value(row.get(name), kind) for name, kind in self.fields.items())
+        title, text = _string(row, self.columns.title), _string(row, self.columns.text)
+        return entry(_key(row, self.columns.id, self.limits), title, text, self.limits, values)
+
+    def query(self, row: Mapping[str, Any]) -> "Entry":
+        """Make a query from a row. RowError if the text is blank, or the id or text is not allowed."""
+        names = self.of_queries
+        key = _key(row, names.id, self.limits)
+        if names.text not in row:
+            raise RowError(Reason.MISSING_TEXT)
+        return entry(key, "", _string(row, names.text), self.limits)
+
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
@@ -143,23 +157,6 @@ def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ..
     if not accepted.title.strip() and not accepted.text.strip():
         raise RowError(Reason.EMPTY_TEXT)
     return accepted
-
-
-def document(row: Mapping[str, Any], rules: RowSchema) -> Entry:
-    """Make a document from a row. RowError if title and text are blank, or the id or a value is not allowed."""
-    names = rules.columns
-    values = tuple(_value(row.get(name), kind) for name, kind in rules.fields.items())
-    title, text = _string(row, names.title), _string(row, names.text)
-    return entry(_key(row, names.id, rules.limits), title, text, rules.limits, values)
-
-
-def query(row: Mapping[str, Any], rules: RowSchema) -> Entry:
-    """Make a query from a row. RowError if the text is blank, or the id or text is not allowed."""
-    names = rules.of_queries
-    key = _key(row, names.id, rules.limits)
-    if names.text not in row:
-        raise RowError(Reason.MISSING_TEXT)
-    return entry(key, "", _string(row, names.text), rules.limits)
 
 
 def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:

@@ -72,16 +72,16 @@ class Repository:
 class HubReader:
     texts: Repository
     qrels: Repository
-    rules: RowSchema
+    schema: RowSchema
 
     def documents(self) -> Stream[Entry]:
-        named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
-        rows = self._rows(DOCUMENTS, named, self.rules.fields)
-        return Stream(DOCUMENTS, checked(rows, lambda row: check.document(row, self.rules)))
+        named = ("id", "text") if self.schema.columns.title == "title" else ("id", "title", "text")
+        rows = self._rows(DOCUMENTS, named, self.schema.fields)
+        return Stream(DOCUMENTS, checked(rows, self.schema.document))
 
     def queries(self) -> Iterator[Stream[Entry]]:
         rows = self._rows(QUERIES, ("id", "text"), {})
-        yield Stream(QUERIES, checked(rows, lambda row: check.query(row, self.rules)))
+        yield Stream(QUERIES, checked(rows, self.schema.query))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
         """Stream the judgements of a split, under the first of its names in NAMES that the data set has, if any."""
@@ -93,7 +93,7 @@ class HubReader:
 
     def _rows(self, config: str, columns: tuple[str, ...], fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Rows of every split of a configuration; InputError where the first row of a split lacks a column."""
-        wanted = dict.fromkeys((getattr(self.rules.columns, name) for name in columns), "corpus.path")
+        wanted = dict.fromkeys((getattr(self.schema.columns, name) for name in columns), "corpus.path")
         wanted |= {name: f"corpus.fields.{name}" for name in fields}
         for split in self.texts.load(config).values():
             for number, row in enumerate(self.texts.rows(config, split)):

@@ -64,30 +64,20 @@ def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
 
 def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: tuple[str, ...] = ()) -> Format[T]:
     """Make the format of lines with `columns` values separated by tabs, from which `parse` makes a row."""
-    return Format(
-        lambda line: parse(check.split(line, columns)),
-        f"{columns} columns split by tabs: {allowed}",
-        header,
-    )
+    return Format(lambda line: parse(check.split(line, columns)), f"{columns} columns split by tabs: {allowed}", header)
 
 
 JUDGEMENTS = table(3, ", ".join(check.HEADER), lambda row: check.judgement(*row), check.HEADER)
 """Format of judgements in BEIR's layout. The header is optional."""
 
 
-def json_lines(listing: CorpusFiles, rules: RowSchema) -> LinesReader:
-    keys = rules.columns
-    return LinesReader(
-        listing,
-        Format(
-            lambda line: check.document(check.json_row(line), rules), f"a JSON object with {keys.id} and {keys.text}"
-        ),
-        Format(
-            lambda line: check.query(check.json_row(line), rules),
-            f"a JSON object with {rules.of_queries.id} and {rules.of_queries.text}",
-        ),
-        JUDGEMENTS,
-    )
+def json_lines(listing: CorpusFiles, schema: RowSchema) -> LinesReader:
+    def keys(columns: Columns) -> str:
+        return f"a JSON object with {columns.id} and {columns.text}"
+
+    document = Format(lambda line: schema.document(check.json_row(line)), keys(schema.columns))
+    query = Format(lambda line: schema.query(check.json_row(line)), keys(schema.of_queries))
+    return LinesReader(listing, document, query, JUDGEMENTS)
 
 
 def refusal(path: Path, allowed: str) -> InputError:
@@ -145,20 +135,10 @@ def _skip(readline: Callable[[int], bytes], most: int) -> int:
 
 
 def ms_marco(listing: CorpusFiles, limits: Limits) -> LinesReader:
-    rules = RowSchema(limits, Columns(), {})
-
-    def document(row: list[str]) -> Entry:
-        return check.document({"id": row[0], "text": row[1]}, rules)
-
-    def query(row: list[str]) -> Entry:
-        return check.query({"id": row[0], "text": row[1]}, rules)
-
-    return LinesReader(
-        listing,
-        table(2, "id, text", document),
-        table(2, "id, text", query),
-        Format(trec_judgement, f"4 columns: {QRELS}"),
-    )
+    schema = RowSchema(limits, Columns(), {})
+    document = table(2, "id, text", lambda row: schema.document(dict(zip(("id", "text"), row, strict=True))))
+    query = table(2, "id, text", lambda row: schema.query(dict(zip(("id", "text"), row, strict=True))))
+    return LinesReader(listing, document, query, Format(trec_judgement, f"4 columns: {QRELS}"))
 
 
 def trec_judgement(line: bytes) -> Judgement:

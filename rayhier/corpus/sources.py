@@ -42,8 +42,8 @@ def ranged(spec: FileCorpus) -> RangeReader:
         case Beir():
             return json_lines(listing.find(spec), RowSchema(spec.limits, Columns(id="_id"), spec.fields))
         case OwnFiles(type="jsonl"):
-            rules = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
-            return json_lines(listing.find(spec), rules)
+            schema = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
+            return json_lines(listing.find(spec), schema)
         case OwnFiles():
             return parquet.reader(spec)
         case MsMarco():
@@ -88,7 +88,7 @@ class TextReader:
         title, text = titled(check.decode(content), file.path)
         if not text:
             raise RowError(Reason.EMPTY_TEXT)
-        return check.document({"id": file.name, "title": title, "text": text}, RowSchema(self.limits, Columns(), {}))
+        return RowSchema(self.limits, Columns(), {}).document({"id": file.name, "title": title, "text": text})
 
 
 def titled(text: str, path: Path) -> tuple[str, str]:

@@ -24,6 +24,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.change_log import Change, ChangeLog
+from rayhier.storage.files import File
 from rayhier.storage.leaf_map import LeafMap, Manifest, key_of
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
@@ -290,12 +291,12 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
-def write_ids(root: Location, ids: pa.Array) -> files.File:
+def write_ids(root: Location, ids: pa.Array) -> File:
     table = pa.table({"doc_id": ids}, schema=schemas.IDS)
     return files.write_parquet(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
 
 
-def without_rows(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
+def without_rows(manifest: Manifest, rows: pa.Table, file: File, ids: int, change: leaf_map.Change) -> Manifest:
     removed = Removal(file=file, ids=ids, rows=rows.num_rows, since=manifest.version + 1)
     counts = np.array(manifest.counts) - leaf_sizes(rows, len(manifest.counts))
     documents = manifest.documents - int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
@@ -309,3 +310,18 @@ def with_shards(manifest: Manifest, shards: Sequence[Shard], version: int, chang
     dated = [shard.model_copy(update={"since": version}) for shard in shards]
     documents = manifest.documents + sum(shard.documents for shard in shards)
     return manifest.changed(change, documents=documents, counts=counts.tolist(), shards=[*manifest.shards, *dated])
+
+
+def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -> None:
+    """Raise InputError if files made from some files of `base` cannot replace these in the newest version.
+
+    They can while the newest version still has these files and all removals of `base`, and its further removals are
+    later. A rollback takes removals away, or brings earlier removals back.
+    """
+    removed = {removal.file.name for removal in base.removed}
+    is_earlier = (removal.since <= base.version for removal in now.removed if removal.file.name not in removed)
+    if any(is_earlier) or not removed | {file.name for file in used} <= {file.name for file in now.files}:
+        raise InputError(
+            f"{what}: version {now.version} ({now.change}) no longer has all files of version {base.version}; nothing "
+            "was changed; run it again"
+        )

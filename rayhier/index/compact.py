@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from rayhier.index.change import writing
+from rayhier.index.change import check_kept, writing
 from rayhier.index.gather import VersionRows
 from rayhier.index.shards import shard_count, write_shard
 from rayhier.spec import JobSpec
 from rayhier.storage import leaf_map
 from rayhier.storage.artifact import check
-from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, check_kept, ranges
+from rayhier.storage.leaf_map import MEND, LeafMap, Manifest, ranges
 from rayhier.storage.paths import Location
 from rayhier.storage.shard import Shard
 

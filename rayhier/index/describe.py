@@ -110,7 +110,11 @@ def table(tree: DisplayTree, size_L: Ints, parts: Sequence[ShardDescription]) ->
     """Make a row for each node of each level, top down, from the descriptions of all shards and the sizes of leaves."""
     path_LT, best = tree.paths(), pa.concat_tables([part.best for part in parts])
     totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))
-    words_of_levels = keywords(_buckets(parts, buckets(size_L)), path_LT, totals, KEYWORDS)
+    counts = (
+        pa.concat_tables([files.read_table(part.words, COUNTS.names, [("bucket", "==", bucket)]) for part in parts])
+        for bucket in range(buckets(size_L))
+    )
+    words_of_levels = keywords(counts, path_LT, totals, KEYWORDS)
     tables = []
     for level, (words, size_K) in enumerate(zip(words_of_levels, tree.summed(size_L), strict=True), start=1):
         node_N = path_LT[best["leaf"].to_numpy(), level - 1]
@@ -128,12 +132,6 @@ def table(tree: DisplayTree, size_L: Ints, parts: Sequence[ShardDescription]) ->
         ]
         tables.append(pa.table(columns, schema=schemas.LEAVES))
     return pa.concat_tables(tables)
-
-
-def _buckets(parts: Sequence[ShardDescription], count: int) -> Iterator[pa.Table]:
-    for bucket in range(count):
-        wanted = [("bucket", "==", bucket)]
-        yield pa.concat_tables([files.read_table(part.words, COUNTS.names, wanted) for part in parts])
 
 
 def counted(table: pa.Table, buckets: int) -> Iterator[pa.Table]:

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from rayhier.index.change import write_ids, writing
+from rayhier.index.change import check_kept, write_ids, writing
 from rayhier.index.shards import SHARD_BYTES, write_rows
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.files import File
-from rayhier.storage.leaf_map import LeafMap, Manifest, check_kept
+from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
 from rayhier.storage.shard import Removal, Shard
 

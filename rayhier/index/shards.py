@@ -61,7 +61,8 @@ def write_rows(
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
     offsets = [*begins.tolist(), table.num_rows]
-    makers = {field.name: maker for field in table.schema if (maker := maker_of(field)) is not None}
+    metadata = {field.name: field.metadata or {} for field in table.schema}
+    makers = {name: held[MAKER].decode() for name, held in metadata.items() if MAKER in held}
 
     def write(file: str, columns: pa.Table) -> File:
         return files.write_parquet(root, file, row_groups(columns, offsets), columns.schema)
@@ -91,11 +92,6 @@ def write_rows(
 def sidecar(name: str, kind: pa.DataType, maker: str) -> pa.Field:
     """Make the field of a sidecar's column. `maker` is the fingerprint of the model that computes its values."""
     return pa.field(name, kind, metadata={MAKER: maker})
-
-
-def maker_of(field: pa.Field) -> str | None:
-    maker = (field.metadata or {}).get(MAKER)
-    return None if maker is None else str(maker.decode())
 
 
 def row_groups(table: pa.Table, offsets: Sequence[int]) -> Iterator[pa.Table]:

@@ -268,7 +268,7 @@ class LeafMap:
         return pa.concat_arrays([ids for removed, ids in self._removed if removed in removals]).unique().sort()
 
     def _gone(self, shard: Shard) -> pa.Array:
-        late = [ids for removed, ids in self._removed if removed.acts_on(shard)]
+        late = [ids for removed, ids in self._removed if removed.since > shard.since]
         return pa.concat_arrays(late) if late else pa.array([], pa.string())
 
     @cached_property
@@ -345,21 +345,6 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
         _check_there(root, manifest, {file.name for file in newest.manifest.files}, "run again")
         if publish(root, manifest):
             return LeafMap(root, manifest)
-
-
-def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -> None:
-    """Raise InputError if files made from some files of `base` cannot replace these in the newest version.
-
-    They can while the newest version still has these files and all removals of `base`, and its further removals are
-    later. A rollback takes removals away, or brings earlier removals back.
-    """
-    removed = {removal.file.name for removal in base.removed}
-    is_earlier = (removal.since <= base.version for removal in now.removed if removal.file.name not in removed)
-    if any(is_earlier) or not removed | {file.name for file in used} <= {file.name for file in now.files}:
-        raise InputError(
-            f"{what}: version {now.version} ({now.change}) no longer has all files of version {base.version}; nothing "
-            "was changed; run it again"
-        )
 
 
 def republish(root: Location, version: int, log: int = 0, key: str | None = None) -> LeafMap:
