@@ -12,7 +12,6 @@ Shapes: A counts (a word in a leaf or node), L leaves, K nodes, T levels, W word
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -57,14 +56,6 @@ class DescribeShard:
         return {"rows": write_part(self.leaf_map, int(row["shard"]), self.scratch)}
 
 
-@dataclass(frozen=True)
-class ShardDescription:
-    words: Location
-    total_L: Ints
-    """Number [leaves] of occurrences of words in each leaf's documents, each document in its best leaf only."""
-    best: pa.Table
-
-
 def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
     shard = leaf_map.manifest.shards[number]
     rows = leaf_map.read(shard, READ, verify=False)
@@ -77,25 +68,17 @@ def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
     return shard.documents
 
 
-def written_part(scratch: Location, number: int, leaves: int) -> ShardDescription:
-    """Read the description of a shard, by its number. Counts of words stay on storage."""
-    words, best = (scratch / f"{name}-{number:05d}.parquet" for name in (WORDS, BEST))
-    counts = files.read_table(words, ["leaf", "count"])
-    total_L = np.bincount(counts["leaf"].to_numpy(), weights=counts["count"].to_numpy(), minlength=leaves)
-    return ShardDescription(words, total_L, files.read_table(best))
-
-
 def buckets(size_L: Sequence[int] | Ints) -> int:
     return max(1, -(-int(sum(size_L)) // ROWS_A_BUCKET))
 
 
 def describe(leaf_map: LeafMap, tree: DisplayTree) -> pa.Table:
     """Describe the nodes of a version from its documents, shard by shard."""
-    size_L, shards = np.array(leaf_map.manifest.counts), range(len(leaf_map.manifest.shards))
+    shards = len(leaf_map.manifest.shards)
     with tempfile.TemporaryDirectory(prefix="rayhier-") as folder:
-        for number in shards:
+        for number in range(shards):
             write_part(leaf_map, number, Path(folder))
-        return table(tree, size_L, [written_part(Path(folder), number, len(size_L)) for number in shards])
+        return table(tree, np.array(leaf_map.manifest.counts), Path(folder), shards)
 
 
 def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
@@ -106,15 +89,19 @@ def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
     return rows.take(pa.array(chosen))
 
 
-def table(tree: DisplayTree, size_L: Ints, parts: Sequence[ShardDescription]) -> pa.Table:
-    """Make a row for each node of each level, top down, from the descriptions of all shards and the sizes of leaves."""
-    path_LT, best = tree.paths(), pa.concat_tables([part.best for part in parts])
-    totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))
-    counts = (
-        pa.concat_tables([files.read_table(part.words, COUNTS.names, [("bucket", "==", bucket)]) for part in parts])
+def table(tree: DisplayTree, size_L: Ints, scratch: Location, shards: int) -> pa.Table:
+    """Make a row for each node of each level, top down, from what `write_part` wrote of each shard."""
+    written = [[scratch / f"{name}-{number:05d}.parquet" for number in range(shards)] for name in (WORDS, BEST)]
+    path_LT, best = tree.paths(), pa.concat_tables(map(files.read_table, written[1]))
+    total_L = np.zeros(len(size_L))
+    for path in written[0]:
+        counts = files.read_table(path, ["leaf", "count"])
+        total_L += np.bincount(counts["leaf"].to_numpy(), counts["count"].to_numpy(), len(size_L))
+    in_buckets = (
+        pa.concat_tables([files.read_table(path, COUNTS.names, [("bucket", "==", bucket)]) for path in written[0]])
         for bucket in range(buckets(size_L))
     )
-    words_of_levels = keywords(counts, path_LT, totals, KEYWORDS)
+    words_of_levels = keywords(in_buckets, path_LT, tree.summed(total_L), KEYWORDS)
     tables = []
     for level, (words, size_K) in enumerate(zip(words_of_levels, tree.summed(size_L), strict=True), start=1):
         node_N = path_LT[best["leaf"].to_numpy(), level - 1]

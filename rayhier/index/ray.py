@@ -19,7 +19,7 @@ from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_sizes, read_part
 from rayhier.index.change import writing
 from rayhier.index.compact import replace_shards
-from rayhier.index.describe import DescribeShard, table, written_part
+from rayhier.index.describe import DescribeShard, table
 from rayhier.index.display import DisplayTree
 from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
 from rayhier.index.shards import shard_count
@@ -229,9 +229,8 @@ def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt)
         without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
         for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, without_gpus):
             bar.advance(row["rows"])
-    counts = opened.manifest.counts
-    parts = [written_part(scratch, number, len(counts)) for number in range(len(shards))]
-    return files.write_parquet(attempt.root, LEAVES, [table(tree, np.array(counts), parts)], schemas.LEAVES)
+    described = table(tree, np.array(opened.manifest.counts), scratch, len(shards))
+    return files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
 
 
 def sliced(table: pa.Table) -> list[pa.Table]:
