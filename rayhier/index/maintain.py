@@ -104,13 +104,7 @@ class Region:
     """Documents in leaves that are due and in leaves near them, in memory, and the router as it changes."""
 
     def __init__(
-        self,
-        there: LeafMap,
-        router: LearnedIvfRouter,
-        due: Due,
-        spec: JobSpec,
-        documents: int = AT_ONCE,
-        skip: int = 0,
+        self, there: LeafMap, router: LearnedIvfRouter, due: Due, spec: JobSpec, documents: int, skip: int
     ) -> None:
         """Read about so many documents, of very many leaves only the largest, but for the first `skip`."""
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
@@ -153,9 +147,9 @@ class Region:
             centroid_S2M = self._halves(leaf_S)
             apart_S = (centroid_S2M[:, 0] - centroid_S2M[:, 1]).norm(dim=1) > SAME
             refused |= {leaf for leaf, apart in zip(leaf_S, apart_S.tolist(), strict=True) if not apart}
-            leaf_S = [leaf for leaf in leaf_S if leaf not in refused]
-            if not leaf_S:
+            if not apart_S.any():
                 break
+            leaf_S = [leaf for leaf in leaf_S if leaf not in refused]
             size_S = self._size_L[leaf_S]
             self.router, number_S = split(self.router, leaf_S, centroid_S2M[apart_S])
             further = self.router.n_leaves - len(self._size_L)
@@ -303,12 +297,9 @@ def _with_vectors(table: pa.Table, segment: Segment, row_A: Ints) -> pa.Table:
 
 
 def _all_rows(leaves: pa.ListArray) -> pa.Table:
-    begin_N, size_N = (
-        leaves.offsets.to_numpy()[:-1] - leaves.offsets[0].as_py(),
-        pc.list_value_length(leaves).to_numpy(),
-    )
-    leaf_A = leaves.flatten()
-    return pa.table({"leaf": leaf_A, "rank": np.arange(len(leaf_A)) - np.repeat(begin_N, size_N)})
+    document_A = pc.list_parent_indices(leaves).to_numpy()
+    rank_A = np.arange(len(document_A)) - np.searchsorted(document_A, document_A)
+    return pa.table({"leaf": leaves.flatten(), "rank": rank_A})
 
 
 def _rows(leaf_N2: Ints) -> tuple[Tensor, Tensor]:

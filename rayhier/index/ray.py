@@ -35,7 +35,7 @@ from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, ranges
 from rayhier.storage.ledger import Ledger, LedgerEntry
-from rayhier.storage.paths import Location, locate
+from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Shard
 
@@ -47,18 +47,14 @@ ROUTED_ROWS = 1024
 class RoutePart:
     """A Ray actor that routes parts of the corpus to leaves and writes their rows below scratch, sorted by leaf."""
 
-    def __init__(self, spec: dict[str, Any], corpus: str, vectors: str, model: str, scratch: str) -> None:
-        job = JobSpec.model_validate(spec)
-        torch.set_num_threads(job.cluster.index.cpus)
-        self.corpus, self.vectors = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
-        self.scratch = locate(scratch)
-        self.ledger = Ledger(self.scratch / "ledger", self.scratch)
-        if job.encodes_again:
-            job = job.model_copy(update={"encoder": agreed(job.encoder, self.ledger)})
-        device = resolve_device("cpu" if job.encoder.device == "cpu" else "auto")
-        trained = Artifact.open(locate(model))
-        self.model, self.fingerprint = Model.open(trained, job, device), trained.record.fingerprint
-        self.assign = Assigner(self.model.router, job, self.fingerprint)
+    def __init__(self, spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, scratch: Location) -> None:
+        torch.set_num_threads(spec.cluster.index.cpus)
+        self.corpus, self.vectors, self.scratch = corpus, vectors, scratch
+        self.ledger = Ledger(scratch / "ledger", scratch)
+        if spec.encodes_again:
+            spec = spec.model_copy(update={"encoder": agreed(spec.encoder, self.ledger)})
+        self.model = Model.open(model, spec, resolve_device("cpu" if spec.encoder.device == "cpu" else "auto"))
+        self.assign = Assigner(self.model.router, spec, model.record.fingerprint)
         self.clock = Clock(self.model.open_encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -132,13 +128,7 @@ def _route(
 ) -> tuple[RoutedParts, list[int]]:
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
-    arguments = {
-        "spec": spec.model_dump(mode="json"),
-        "corpus": str(corpus.folder),
-        "vectors": str(vectors.folder),
-        "model": str(model.folder),
-        "scratch": str(attempt.scratch),
-    }
+    arguments = {"spec": spec, "corpus": corpus, "vectors": vectors, "model": model, "scratch": attempt.scratch}
     done = {name: entry.counts["documents"] for name in names if (entry := ledger.done(part_key(name)))}
     missing = [{"part": name} for name in names if name not in done]
     ahead = tokenisers(spec, model.local("encoder"), corpus) if spec.encodes_again else None
@@ -213,8 +203,7 @@ def _gather(
     arguments = {"root": root, "source": source, "counts": counts, "ledger": folder, "made_of": made_of, "words": words}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
-        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
-        for row in stream(missing, GatherShard, arguments, without_gpus):
+        for row in stream(missing, GatherShard, arguments, _without_gpus(spec)):
             bar.advance(row["rows"])
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
     _check_count(root, sum(shard.rows for shard in shards), rows, "rows")
@@ -226,11 +215,14 @@ def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt)
     tree = DisplayTree.of(load_router(model.local("router")))
     with Bar("describe", opened.manifest.documents, "documents") as bar:
         items = [{"shard": number} for number in range(len(shards))]
-        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
-        for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, without_gpus):
+        for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, _without_gpus(spec)):
             bar.advance(row["rows"])
     described = table(tree, np.array(opened.manifest.counts), scratch, len(shards))
     return files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
+
+
+def _without_gpus(spec: JobSpec) -> Workers:
+    return Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
 
 
 def sliced(table: pa.Table) -> list[pa.Table]:
