@@ -57,7 +57,6 @@ class RowSchema:
     columns: Columns
     fields: Mapping[str, FieldType]
     query_columns: Columns | None = None
-    """Names of the columns of queries, if they differ."""
 
     @property
     def of_queries(self) -> Columns:
@@ -82,7 +81,6 @@ class RowSchema:
 class Rejection:
     reason: Reason
     value: str
-    """Beginning of the row, or of its id."""
 
 
 def beginning(value: object) -> str:
@@ -139,7 +137,6 @@ class ParsedRows(Generic[T]):
     """Accepted and rejected rows of a file, or of a range of a file, with line numbers, counted from 1."""
 
     lines: int
-    """Number of lines, blank lines and a header included."""
     read: int
     """Number of lines without blank lines and the header."""
     accepted: list[tuple[int, T]]
@@ -168,10 +165,7 @@ def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
 
 
 def judgement_row(row: Mapping[str, Any]) -> Judgement:
-    """Make a judgement from a row with BEIR's columns. RowError if a value has another type.
-
-    Ids are text or whole numbers, the grade is a whole number.
-    """
+    """Make a judgement from a row with BEIR's columns. RowError if a value has another type."""
     query_id, doc_id = (_id(row, name) for name in HEADER[:2])
     grade = row.get(HEADER[2])
     if isinstance(grade, float) and grade.is_integer():
@@ -192,7 +186,6 @@ def pair(row: Mapping[str, Any], limits: Limits) -> Pair:
 
 
 def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, Any]:
-    """Return counts for record.json: rows read and accepted, and rejected by reason, most frequent first."""
     if accepted + sum(rejected.values()) != read:
         raise RuntimeError(f"{accepted} accepted and {dict(rejected)} rejected, but {read} read")
     reasons = sorted(rejected.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -200,7 +193,6 @@ def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, An
 
 
 def split(line: bytes, columns: int) -> list[str]:
-    """Split a line at tabs. RowError if it does not have `columns` values, is too long or is not UTF-8."""
     values = decode(line).rstrip("\r\n").split("\t")
     if len(values) != columns:
         raise RowError(Reason.WRONG_COLUMNS)
@@ -208,7 +200,6 @@ def split(line: bytes, columns: int) -> list[str]:
 
 
 def decode(line: bytes) -> str:
-    """Decode a line of bytes as UTF-8. RowError if it is too long or not valid UTF-8."""
     if len(line) > LONGEST_LINE:
         raise RowError(Reason.LINE_TOO_LONG)
     try:
@@ -218,7 +209,6 @@ def decode(line: bytes) -> str:
 
 
 def json_row(line: bytes) -> dict[str, Any]:
-    """Parse a line as a JSON object. RowError if the line is anything else."""
     text = decode(line)
     try:
         value = json.loads(text)

@@ -25,10 +25,7 @@ class Read:
 
 
 def read(path: Path, schema: RowSchema, size: int, *, vectors: bool = True) -> Iterator[Read]:
-    """Yield the rows of a file, `size` at a time, with the vectors of a parquet file unless `vectors` is False.
-
-    InputError if the file cannot be read, or a parquet file lacks the column of ids.
-    """
+    """Yield the rows of a file, `size` at a time. InputError if it cannot be read, or lacks the column of ids."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix != PARQUET:

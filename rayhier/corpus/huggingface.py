@@ -30,16 +30,15 @@ class Repository:
 
     @classmethod
     def find(cls, key: str, path: str, revision: str | None) -> "Repository":
-        """Find the folder `path`, or else the data set of that name on the hub; InputError where neither exists.
+        """Find the folder `path`, or else the data set of that name on the hub. InputError if neither exists.
 
-        The hub is asked even where the commit is known: a hub that does not answer fails here at once, in `datasets`
-        only after many attempts.
+        The hub is asked even if the commit is known: a silent hub fails here at once, in `datasets` only after many
+        attempts.
         """
         folder: Path | None = hub_data.folder(key, path)
         return cls(key, path, hub_data.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
 
     def load(self, config: str | None) -> Mapping[str, Any]:
-        """Open a configuration of the data set: split -> rows; InputError where there is no such configuration."""
         try:
             import datasets
         except ImportError:
@@ -55,7 +54,6 @@ class Repository:
         return loaded
 
     def rows(self, config: str | None, loaded: Any) -> Iterator[dict[str, Any]]:
-        """Yield the rows of an opened split; InputError where a file is damaged or the hub stops answering."""
         import datasets
 
         try:
@@ -84,7 +82,6 @@ class HubReader:
         yield Stream(QUERIES, checked(rows, self.schema.query))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split, under the first of its names in NAMES that the data set has, if any."""
         loaded = self.qrels.load(None)
         for name in NAMES[split]:
             if name in loaded:
@@ -107,7 +104,6 @@ class HubReader:
 
 
 def reader(spec: HuggingFace) -> HubReader:
-    """Make the reader of the data sets that a spec names. InputError if one is missing or the hub is silent."""
     texts = Repository.find("corpus.path", spec.path, spec.revision)
     qrels = Repository.find("corpus.judgements", spec.qrels, spec.judgements_revision)
     return HubReader(texts, qrels, RowSchema(spec.limits, spec.row_columns, spec.fields))

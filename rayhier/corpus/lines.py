@@ -24,7 +24,6 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Format(Generic[T]):
     parse: Callable[[bytes], T]
-    """Function that parses a line. Raises RowError if the line has another format."""
     allowed: str
     """Description of a valid line, for error messages."""
     header: tuple[str, ...] = ()
@@ -63,12 +62,10 @@ def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
 
 
 def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: tuple[str, ...] = ()) -> Format[T]:
-    """Make the format of lines with `columns` values separated by tabs, from which `parse` makes a row."""
     return Format(lambda line: parse(check.split(line, columns)), f"{columns} columns split by tabs: {allowed}", header)
 
 
 JUDGEMENTS = table(3, ", ".join(check.HEADER), lambda row: check.judgement(*row), check.HEADER)
-"""Format of judgements in BEIR's layout. The header is optional."""
 
 
 def json_lines(listing: CorpusFiles, schema: RowSchema) -> LinesReader:
@@ -108,10 +105,7 @@ def values(line: bytes) -> tuple[str, ...]:
 
 
 def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
-    """Yield the lines of a file that begin at a byte in [begin, end), with their newline.
-
-    A line longer than LONGEST_LINE is cut to its first LONGEST_LINE + 1 bytes.
-    """
+    """Yield the lines of a file that begin in [begin, end), cut to LONGEST_LINE + 1 bytes, with their newline."""
     with path.open("rb") as opened:
         position = begin
         if begin > 0:
@@ -142,7 +136,6 @@ def ms_marco(listing: CorpusFiles, limits: Limits) -> LinesReader:
 
 
 def trec_judgement(line: bytes) -> Judgement:
-    """Parse a line of a TREC qrels file, ignoring its second column. RowError unless it has four columns."""
     columns = check.decode(line).split()
     if len(columns) != 4:
         raise RowError(check.Reason.WRONG_COLUMNS)

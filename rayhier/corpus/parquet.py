@@ -30,7 +30,6 @@ class ParquetReader:
     schema: RowSchema
 
     def ranges(self) -> list[Range]:
-        """Cut the files of documents into ranges of row groups, of 16 MiB. InputError if a file lacks a column."""
         ranges: list[Range] = []
         for file in self.listing.documents:
             self._check(file, self.schema.fields)
@@ -45,7 +44,6 @@ class ParquetReader:
         return checked(raw, self.schema.document)
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream the queries, file by file. InputError if a file lacks a column."""
         section = "columns" if self.schema.of_queries == self.schema.columns else "query_columns"
         for file in self.listing.queries:
             for name in ("id", "text"):
@@ -77,10 +75,7 @@ def reader(spec: OwnFiles) -> ParquetReader:
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a parquet file, or of some of its row groups, as column -> value, without missing columns.
-
-    A thousand rows are in memory at a time. InputError if the file is damaged.
-    """
+    """Yield the rows of a file, or of some row groups, without missing columns. InputError if it is damaged."""
     for table in tables(path, columns, BATCH_ROWS, groups):
         yield from table.to_pylist()
 

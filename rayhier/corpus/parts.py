@@ -40,7 +40,6 @@ class PartFile:
     lines: int
     read: int
     documents: File | None
-    """File of the accepted documents, if there are any."""
     fates: Location
 
 
@@ -78,7 +77,6 @@ class CheckedParts:
     reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Number of rejected rows by file and reason."""
     read: Counter[str] = field(default_factory=Counter)
-    """Number of rows read, by file."""
     accepted: int = 0
     cut: int = 0
 
@@ -133,7 +131,6 @@ def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) ->
 
 
 def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: DocumentLayout) -> File | None:
-    """Write a part file of documents, row group by row group, if there are any."""
     chunks = iter(lambda: list(islice(documents, CHUNK_DOCUMENTS)), [])
     first = next(chunks, None)
     if first is None:
@@ -155,7 +152,6 @@ def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield consecutive slices of a table, GROUP_ROWS rows each, to be written as row groups."""
     for begin in range(0, table.num_rows, GROUP_ROWS):
         yield table.slice(begin, GROUP_ROWS)
 

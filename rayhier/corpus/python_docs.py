@@ -41,7 +41,6 @@ class Docstrings:
     """Documents and their queries, in the same order, and rejected docstrings as (file, line, rejection)."""
 
     read: int = 0
-    """Number of docstrings, plus the number of files that do not parse."""
     documents: list[Entry] = field(default_factory=list)
     queries: list[Entry] = field(default_factory=list)
     rejected: list[tuple[str, int, Rejection]] = field(default_factory=list)
@@ -49,8 +48,6 @@ class Docstrings:
 
 @dataclass(frozen=True)
 class DocstringReader:
-    """Queries of docstrings and their judgements. A hash chooses the split of each query."""
-
     docstrings: Docstrings
 
     def queries(self) -> Iterator[Stream[Entry]]:
@@ -68,10 +65,7 @@ def reader(spec: PythonDocs) -> DocstringReader:
 
 
 def pairs(library: Path, limits: Limits) -> Docstrings:
-    """Make queries and documents from the docstrings of all Python files below a folder, sorted by file.
-
-    A file that does not parse counts as one rejected row.
-    """
+    """Make queries and documents from Python files below a folder. A file that does not parse is a rejected row."""
     result = Docstrings()
     texts: set[bytes] = set()
     names: Counter[str] = Counter()
@@ -121,7 +115,7 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 
 
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
-    """Make (document, query) of a docstring. RowError if the document is too short, or contains its query.
+    """Make (document, query). RowError if the document is too short, or contains its query.
 
     `recurrence` counts docstrings of the same name: the second gets the id `name#2`, and so on.
     """

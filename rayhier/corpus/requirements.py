@@ -9,10 +9,7 @@ from rayhier.spec.corpus import Beir, CorpusSpec, IrDatasets, MsMarco, OwnFiles,
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """Raise InputError, which names the key, if the corpus lacks what the spec needs.
-
-    `counts` are the corpus's counts, as record.json has them. `check_split` checks the split that is evaluated.
-    """
+    """Raise InputError, which names the key, if the corpus lacks what the spec needs."""
     if counts["documents"]["accepted"] == 0:
         key, value = _named(spec.corpus)
         raise InputError(
@@ -55,8 +52,7 @@ def check_judgements(counts: dict[str, Any]) -> None:
 def check_split(spec: JobSpec, counts: dict[str, Any], training: dict[str, Any] | None = None) -> None:
     """Raise InputError if the split that is evaluated has no judgement above 0, or only queries that also train.
 
-    `counts` are those of the artifact that holds the split. If it is not the corpus, `training` are the corpus's
-    counts.
+    `training` are the counts of the corpus, if the split is an artifact of its own.
     """
     if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:
         splits = counts["splits"] | (training or {"splits": {}})["splits"]

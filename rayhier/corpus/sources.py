@@ -37,7 +37,6 @@ def reader(spec: CorpusSpec) -> Reader:
 
 
 def ranged(spec: FileCorpus) -> RangeReader:
-    """Make the reader of a source of files, which is read range by range. InputError if a file is missing."""
     match spec:
         case Beir():
             return json_lines(listing.find(spec), RowSchema(spec.limits, Columns(id="_id"), spec.fields))
@@ -51,7 +50,6 @@ def ranged(spec: FileCorpus) -> RangeReader:
 
 
 def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
-    """Make the reader of a source that can only be iterated. InputError if it cannot be opened."""
     match spec:
         case IrDatasets():
             return ir_datasets.reader(spec)

@@ -22,9 +22,7 @@ from rayhier.arrays import Bools, Ints
 from rayhier.dataset.holdout import hash_ids
 
 PAIRS = 1_000_000
-"""About how many pairs of queries are compared at a time."""
 AROUND = regex.compile(r"^[¿¡\s]+|[\p{Sentence_Terminal}\s]+$")
-"""Matches what begins or ends a sentence."""
 FEWEST_FAMILIES, LARGEST = 50, 0.1
 """A shared answer joins queries if at least this many families remain, and none has a larger share of the queries."""
 
@@ -125,10 +123,7 @@ def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
 
 
 def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[Bools, Bools]:
-    """Mark the queries [q] whose id is an earlier query's, and other queries [q] whose normalised text is.
-
-    Both arguments hold the text of each query by its id.
-    """
+    """Mark queries [q] whose id is an earlier query's, and others [q] whose text is. Both map ids to texts."""
     texts = {normal(text) for text in earlier.values()}
     id_Q = np.array([query in earlier for query in asked], bool)
     return id_Q, np.array([normal(text) in texts for text in asked.values()], bool) & ~id_Q

@@ -86,15 +86,11 @@ def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorForm
 
 
 def leaf_sizes(rows: pa.Table, leaves: int) -> Ints:
-    """Count the rows of a table in each leaf, [leaves]."""
     return np.bincount(rows["leaf"].to_numpy(), minlength=leaves)
 
 
 def read_part(corpus: Location, vectors: Location) -> tuple[pa.Table, Floats]:
-    """Read the documents of a part of the corpus, with all columns, and their base vectors [n, m].
-
-    ValueError if the two files do not hold the same documents in the same order.
-    """
+    """Read the documents of a part of the corpus, and their base vectors [n, m]. ValueError if the ids differ."""
     documents, stored = files.read_table(corpus), columns.read([vectors], ["doc_id", "vector"])
     if not documents["doc_id"].equals(stored["doc_id"]):
         raise ValueError("documents and vectors of a part do not have the same ids in the same order")

@@ -37,18 +37,12 @@ AGAIN = ("given more than once", "each id once")
 
 
 def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
-    """Publish a version with more documents. InputError if an id is in the index already.
-
-    A leaf may hold at most `factor` times the mean rows of a leaf.
-    """
+    """Publish a version with more documents, with leaves of at most `factor` times the mean rows."""
     return _put(root, assign, batches, factor, replace=False)
 
 
 def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
-    """Publish a version with these documents, which replace documents with the same ids.
-
-    A leaf may hold at most `factor` times the mean rows of a leaf.
-    """
+    """Publish a version with these documents, which replace documents with the same ids."""
     return _put(root, assign, batches, factor, replace=True)
 
 
@@ -115,7 +109,6 @@ def fold(root: Location, assign: Assigner | None = None, factor: float = math.in
 
 
 def last_rows(changes: Sequence[Change]) -> pa.Table | None:
-    """Return the rows of documents that changes, in their order, leave in the index, if any."""
     last = {name: change.number for change in changes for name in change.ids.to_pylist()}
     tables = []
     for change in changes:
@@ -128,19 +121,13 @@ def last_rows(changes: Sequence[Change]) -> pa.Table | None:
 
 
 def rollback(root: Location, version: int) -> LeafMap:
-    """Publish the content of an older version again. The change log's tail is left behind.
-
-    InputError if a server writes to the index now.
-    """
+    """Publish an older version again, without the log's tail. InputError if a server writes to the index now."""
     refuse_while_written(root)
     return restore(root, version)
 
 
 def restore(root: Location, version: int, model: str | None = None, key: str | None = None) -> LeafMap:
-    """Roll back as `rollback` does, in the index's Writer, for a request with an idempotency key.
-
-    InputError if another model than this one (None: any) made the version, or a file of it is gone.
-    """
+    """Roll back in the index's Writer, for a request with an idempotency key. `model` must have made the version."""
     with pinned(root, version), pinned(root, leaf_map.versions(root)[-1], writes=True):
         made_by = LeafMap.open(root, version).manifest.model
         if model is not None and made_by != model:
@@ -236,9 +223,9 @@ def _write_shards(
 
 @contextlib.contextmanager
 def _writing_behind(shards: list[Shard]) -> Iterator[Callable[[Callable[[], Shard]], None]]:
-    """Yield a function that writes a shard in a thread while the block goes on. `shards` gets those written, in order.
+    """Yield a function that writes shards in a thread, one at a time. `shards` gets those written, in order.
 
-    At most one waits. The next call, or the block's end, raises what could not be written.
+    The next call, or the block's end, raises what could not be written.
     """
     waiting = list[Future[Shard]]()
 

@@ -14,7 +14,6 @@ from rayhier.storage.shard import Shard
 
 
 def compact_here(spec: JobSpec, root: Location) -> LeafMap:
-    """Compact in this process, without Ray, a shard at a time."""
     with writing(root) as opened:
         base = opened.manifest
         for file in base.files:  # checked once here, as each file is read for many shards
@@ -35,10 +34,7 @@ def compact_here(spec: JobSpec, root: Location) -> LeafMap:
 
 
 def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
-    """Return the change, for `leaf_map.commit`, that replaces all files of an older version by new shards.
-
-    Later additions and removals stay. The change raises InputError if the newest version lacks files of the older one.
-    """
+    """Return the change, for `commit`, that replaces all files of an older version. Later changes stay."""
     old = {file.name for file in base.files}
     dated = [shard.model_copy(update={"since": base.version}) for shard in shards]
 

@@ -28,7 +28,6 @@ from rayhier.storage.paths import Location
 
 KEYWORDS, DOCUMENTS = 12, 3
 WORDS, BEST = "words", "best"
-"""Beginnings of the names of the two files that describe a shard."""
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
 ROWS_A_BUCKET = 50_000
 """About the number of rows whose words make one bucket. The word counts of a bucket must fit in memory."""
@@ -73,7 +72,6 @@ def buckets(size_L: Sequence[int] | Ints) -> int:
 
 
 def describe(leaf_map: LeafMap, tree: DisplayTree) -> pa.Table:
-    """Describe the nodes of a version from its documents, shard by shard."""
     shards = len(leaf_map.manifest.shards)
     with tempfile.TemporaryDirectory(prefix="rayhier-") as folder:
         for number in range(shards):
@@ -150,8 +148,7 @@ def _count(table: pa.Table) -> pa.Table:
 def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints], most: int) -> list[list[list[str]]]:
     """Find at most `most` keywords of each node, level by level: highest score first, ties by word.
 
-    `buckets` hold all counts of their words. `path_LT` are the nodes above each leaf, and `totals`, for each level, the
-    numbers [k] of all words of its nodes.
+    `path_LT` are the nodes above each leaf, and `totals`, for each level, the numbers [k] of all words of its nodes.
     """
     best = [SCORED.empty_table() for _ in totals]
     for table in buckets:
@@ -192,10 +189,7 @@ def _summed(place_A: Ints, count_A: Ints, places: int) -> Ints:
 
 
 def kilgarriff(count_A: Ints, total_A: Ints, whole_A: Ints, every: int) -> Floats:
-    """Score words in nodes: (frequency in the node + n) / (frequency in the rest + n), per million words.
-
-    A word occurs `count_A` times among the node's `total_A` words, and `whole_A` times among all `every` words.
-    """
+    """Score words by (frequency in the node + n) / (frequency in the rest + n), per million of `every` word."""
     node_A = 1e6 * count_A / np.maximum(total_A, 1)
     rest_A = 1e6 * (whole_A - count_A) / np.maximum(every - total_A, 1)
     return np.asarray((node_A + SMOOTHING) / (rest_A + SMOOTHING))

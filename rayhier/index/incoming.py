@@ -113,10 +113,9 @@ class GivenDocuments:
 def given_documents(
     documents: Sequence[Mapping[str, Any]], corpus: CorpusSpec, dimension: int, *, unit: bool
 ) -> GivenDocuments:
-    """Check documents with the keys `id`, `title`, `text`, `fields` and `vector`.
+    """Check documents with the keys `id`, `title`, `text`, `fields` and `vector`. InputError names the refused one.
 
-    All have a vector, as the trained encoder makes them, or none has. With `unit` it must have length 1. InputError
-    names the document that is refused, and the reason.
+    All have a vector, as the trained encoder makes them, or none has. With `unit` it must have length 1.
     """
     layout, names = DocumentLayout.of(corpus), corpus.row_columns
     schema = RowSchema(corpus.limits, names, layout.fields)

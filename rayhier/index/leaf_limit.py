@@ -54,10 +54,7 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
 
 
 def within(router: Router, table: pa.Table, size_L: Ints, most: int) -> tuple[pa.Table, int]:
-    """Move rows out of leaves that become over-full. Returns the rows, and how many moved.
-
-    Leaves have `size_L` [l] rows before the table's, and may hold `most` rows.
-    """
+    """Move rows out of leaves that hold `size_L` [l] rows already, and may hold `most`. Returns how many moved."""
     count_L, room_L = leaf_sizes(table, len(size_L)), np.maximum(most - size_L, 0)
     over_L = count_L > room_L
     if not over_L.any():
@@ -68,10 +65,7 @@ def within(router: Router, table: pa.Table, size_L: Ints, most: int) -> tuple[pa
 
 
 def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
-    """Move `rows` of a part to their next-best leaf with room. `room_L` is reduced, in place, by the rows that move.
-
-    No document lies twice in one leaf. InputError if no leaf has room.
-    """
+    """Move `rows` to their next-best leaf with room, which `room_L` then lacks. InputError if no leaf has room."""
     leaf_A, rank_A, log_prob_A = (table[name].to_numpy().copy() for name in ("leaf", "rank", "log_prob"))
     document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     leaf_D2 = np.full((document_A.max(initial=-1) + 1, 2), -1, dtype=np.int64)
@@ -142,13 +136,9 @@ class Filling:
         self._least = int(self._size_L.sum())
         self._doubtful: list[pa.Array] = []
         self.moved = 0
-        """Number of rows that moved to a next-best leaf because their best leaf was full."""
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
-        """Route documents and count their rows. Returns the rows of the leaf map. InputError if no leaf has room.
-
-        `ids` are the ids that users know: of a passage, its document's.
-        """
+        """Route documents, counting their rows. `ids` are those that users know: of a passage, its document's."""
         table = self._assign(documents, encoded)
         if self._replace:
             self._doubtful.append(ids)

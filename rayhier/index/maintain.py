@@ -43,18 +43,15 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
 from rayhier.storage.paths import Location
 
 NEAR, NEARBY = 16, 256
-"""Leaves nearest to a changed leaf whose documents are placed again, and leaves with which such a document is
-compared."""
+"""Leaves near a changed leaf whose documents are placed again, and leaves among which a document is placed."""
 ROUNDS, STEPS = 6, 8
 """Most rounds, in each of which a leaf is split once, and steps of 2-means."""
 AT_ONCE = 1_000_000
-"""About the most documents that are in memory."""
 LOPSIDED = 0.1
 """Least share of a leaf's rows in each half."""
 SAME = 1e-3
 """Distance of two centroids up to which a leaf is not split: its documents have about the same vector."""
 PIECE = 1024
-"""Centroids that are compared at a time."""
 
 
 def maintain(
@@ -137,7 +134,6 @@ class Region:
         return self._id_N.filter(pa.array(changed_N)).unique()
 
     def split_grown(self) -> None:
-        """Split leaves that grew, and halves that are still too large."""
         refused = set[int]()
         for _ in range(ROUNDS):
             large = np.flatnonzero(self._whole_L & (self._size_L > largest(self._mean)))
@@ -161,7 +157,6 @@ class Region:
             refused |= {leaf for leaf, size in zip(leaf_S, size_S, strict=True) if self._size_L[leaf] >= size}
 
     def give_up_shrunk(self) -> None:
-        """Give up leaves that shrank. Their documents go to the next-best ones."""
         used_L = in_use(self.router).numpy()
         small = np.flatnonzero(self._whole_L & used_L & (self._size_L < SHRUNK * self._mean))
         if len(small) and len(small) < used_L.sum() - NEAR:

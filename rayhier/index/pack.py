@@ -29,10 +29,7 @@ T = TypeVar("T")
 
 
 def pack(root: Location) -> LeafMap | None:
-    """Publish a version with packed small shards or files of removed ids, or None if no sixteen are about equal.
-
-    InputError if a file is damaged, or was replaced in the meantime.
-    """
+    """Publish a version with packed shards or files of removed ids, or None if no sixteen are about equal."""
     with writing(root) as newest:
         base = newest.manifest
         if chosen := small(base):

@@ -110,7 +110,6 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
-    """Publish a version with the same documents in few files, without removed rows."""
     with writing(root) as opened:
         base = opened.manifest
         size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
@@ -186,10 +185,7 @@ def _gather(
     *,
     words: Language | None,
 ) -> list[Shard]:
-    """Write the missing shards, named from `name`, and return all shards. `size` is the bytes of all rows.
-
-    The ledger in `folder` has the shards that are written already. With `words`, words are counted.
-    """
+    """Write the missing shards, named from `name`, and return all. The ledger is in `folder`."""
     rows, ledger, cuts = sum(counts), Ledger(folder, root), ranges(counts, shard_count(spec, size))
     plan = {f"{name}-{number:05d}": cut for number, cut in enumerate(cuts)}
     # A shard of the same name may hold rows of parts that were routed again since, with another result.

@@ -38,10 +38,7 @@ def write_shard(
     *,
     words: Language | None = "english",
 ) -> Shard:
-    """Write the rows of a range of leaves, in any order, to a shard. `counts` are the rows of all leaves.
-
-    RuntimeError if the tables do not have as many rows for a leaf as counted.
-    """
+    """Write the rows of a range of leaves to a shard. RuntimeError unless leaves have `counts` rows."""
     table = pa.concat_tables(tables)
     counted = np.bincount(table["leaf"].to_numpy() - leaves.start, minlength=len(leaves))
     if counted.tolist() != list(counts[leaves.start : leaves.stop]):
@@ -54,10 +51,7 @@ def write_shard(
 def write_rows(
     root: Location, name: str, table: pa.Table, since: int = 1, *, words: Language | None = "english"
 ) -> Shard:
-    """Write rows of the leaf map, in any order, to the shard `root/name`, and sidecars' columns to their own files.
-
-    With `words`, the words of its documents are counted as in this language, in a separate file.
-    """
+    """Write rows of the leaf map to the shard `root/name`, and sidecars and words to their own files."""
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
     offsets = [*begins.tolist(), table.num_rows]

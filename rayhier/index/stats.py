@@ -24,16 +24,13 @@ SURPRISE, FEWEST_ADDED = 1.6, 100
 old documents. For documents of the same kind it is 0.6 to 1.2, of a new topic 1.5, of other collections 1.7 to 2.3
 (docs/growing.md)."""
 NORMAL = 1.96
-"""Standard deviations within which 95% of a normal distribution lie."""
 GROWN, SHRUNK = 1.5, 0.25
 """A leaf above 1.5 times the mean rows of a rebuilt index is split, and one below a quarter is given up."""
 FEWEST = 3
 """Most rows of a leaf that is not split however small the others are."""
 EVEN = 1.2
-"""Imbalance of a rebuilt index."""
 DEAR, EMPTIER = 1.25, 0.2
-"""Maintenance pays if searches compare 1.25 times the rows of a rebuilt index, or a fifth of the leaves is to be given
-up."""
+"""Maintenance pays if searches compare this multiple of the rows, or this share of leaves is to be given up."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,6 @@ class Due:
     """How the leaves of a version compare with those of a rebuilt index."""
 
     mean: float
-    """Mean rows of a leaf in a rebuilt index."""
     dear: float
     """Rows that searches compare, as a multiple of those in a rebuilt index: large leaves are visited most."""
     grown: Ints
@@ -64,7 +60,6 @@ class Due:
         return cls(mean, dear, grown, shrunk, len(shrunk) / max(1, manifest.leaves))
 
     def advice(self) -> list[str]:
-        """Return lines that say why maintenance pays, if it does."""
         lines = []
         if self.dear > DEAR and len(self.grown):
             times = f"searches compare {self.dear:.2f} times the rows of an index made anew (above {DEAR})"
@@ -75,7 +70,6 @@ class Due:
 
 
 def largest(mean: float) -> float:
-    """Return the most rows of a leaf that is not split."""
     return max(GROWN * mean, FEWEST)
 
 
@@ -129,13 +123,11 @@ class Stats:
     """L·Σn²/(Σn)² over the numbers n of rows in the L leaves. 1 if all leaves have the same number."""
     void: float
     added: float
-    """Share of stored rows that were added after the build or the last compaction."""
     files: int
     added_files: int
     added_documents: int
     bytes: int
     log_prob: float
-    """Mean log-probability of a document's first leaf, over documents of the build or the last compaction."""
     added_log_prob: float | None
     """Mean log-probability of a document's first leaf, over documents added since."""
     moved: int
@@ -169,10 +161,7 @@ class Stats:
         )
 
     def advice(self) -> list[str]:
-        """Return lines that advise to compact, to maintain leaves or to train again, with reasons.
-
-        The limits lie between streams of changes that need something and those that do not (docs/growing.md).
-        """
+        """Return advice with reasons. Limits lie between streams that need something and others (docs/growing.md)."""
         lines = []
         if self.void > TOMBSTONES:
             lines.append(

@@ -17,10 +17,7 @@ from rayhier.storage.shard import Shard
 
 
 def verify(root: Location, version: int | None = None) -> list[int]:
-    """Check the files of all versions, the change log, and the rows of a version. Returns the versions checked.
-
-    `version` None is the newest. InputError names the file that differs from the published state.
-    """
+    """Check the files of all versions, the change log, and the rows of one version. Returns the versions checked."""
     checked_versions, checked = [], set[str]()
     for number in leaf_map.versions(root):
         try:

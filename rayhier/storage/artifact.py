@@ -39,7 +39,6 @@ class Record(BaseModel, frozen=True, extra="forbid"):
     attempt: str
     """Name of the folder with the files. It lies next to record.json."""
     inputs: dict[str, str]
-    """Kind -> fingerprint of each artifact that this artifact was made from."""
     files: list[File]
     counts: dict[str, Any]
     versions: dict[str, str]
@@ -87,7 +86,6 @@ class Artifact:
 
     @classmethod
     def open(cls, folder: Location) -> Self:
-        """Open the artifact published at `folder`. InputError if there is none."""
         published = Place(folder).published()
         if published is None:
             raise InputError(f"{folder}: no artifact is published there")

@@ -38,10 +38,7 @@ class Output:
 
 
 class Attempt:
-    """A folder for a stage's files, owned by this process until it is published or released.
-
-    Use it as a context manager. Without `publish`, the block releases the folder for the next run.
-    """
+    """A folder for a stage's files. A block without `publish` releases the folder for the next run."""
 
     def __init__(self, place: Place, root: Location, claim: int) -> None:
         self.place = place
@@ -82,10 +79,7 @@ class Attempt:
         return self._claim == 0
 
     def publish(self, kind: Kind, inputs: dict[str, str], output: Output) -> Artifact:
-        """Publish all files below `root` except scratch. Of several runs the first one wins.
-
-        InputError if another run took this attempt over or removed it.
-        """
+        """Publish all files but scratch. The first run wins. InputError if another run took the attempt over."""
         self._check_mine()
         files.remove(self.scratch)
         entries = {file.name: file for file in output.files}

@@ -32,10 +32,7 @@ TOLD = 3
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
-    """Download the `wanted` files of `root` into a folder of the cache, unless they are there.
-
-    InputError if a downloaded file differs from its SHA-256.
-    """
+    """Download the `wanted` files of `root` into a folder of the cache. InputError if a file's SHA-256 differs."""
     names = "".join(sorted(f"{file.sha256} {file.name}\n" for file in wanted))
     folder = home() / hashlib.sha256(names.encode()).hexdigest()[:32]
 
@@ -74,7 +71,6 @@ class Lease:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """The folder, and size, times and inode of each of its files."""
         return (self.folder, *sorted((name, *stamp) for name, stamp in self._files.items()))
 
     def intact(self) -> bool:
@@ -85,8 +81,8 @@ class Lease:
 def get_or_build(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
     """Lease the cache folder of a `kind` that was computed from `made_of`. `fill` writes a missing or changed folder.
 
-    Afterwards the least recently used folders of its kind without a lease are removed, until the rest takes at most
-    `limit` bytes. InputError if the cache cannot be written.
+    Then the least recently used folders of the kind are removed, until the rest takes at most `limit` bytes. InputError
+    if the cache cannot be written.
     """
     folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
     try:
@@ -166,10 +162,7 @@ def _alone(kind: Path) -> Iterator[None]:
 
 
 def _keep_within(kind: Path, limit: float, added: int) -> None:
-    """Note that a folder of so many bytes was added. Sweep if all of the kind may take more than `limit` bytes.
-
-    The sum is noted in a file, as thousands of folders take long to look at: once a day is enough.
-    """
+    """Note the size of an added folder. Sweep if its kind may take more than `limit` bytes, and once a day."""
     noted, now = kind.with_name(f"{kind.name}.{SIZE}"), time.time()
     try:
         before, swept = map(int, noted.read_text().split())
@@ -183,10 +176,7 @@ def _keep_within(kind: Path, limit: float, added: int) -> None:
 
 
 def _sweep(kind: Path, limit: float) -> int:
-    """Remove folders without a lease, the least recently used first, until at most `limit` bytes are left.
-
-    Returns the bytes that are left.
-    """
+    """Remove the least recently used folders without a lease, until at most `limit` bytes are left. Returns these."""
     with os.scandir(kind) as entries:
         sizes = {kind / entry.name: _size(entry) for entry in entries if entry.is_dir()}
     total = sum(sizes.values())

@@ -57,11 +57,9 @@ class Change:
     """SHA-256 of the request's body: a key belongs to one body."""
     documents: int = 0
     replaced: int = 0
-    """Number of written documents whose ids were in the index before."""
     router: str | None = None
     """Folder, below the index, of the router that placed the documents. None: the model's."""
     epoch: int = 0
-    """Epoch of the Writer that made the change."""
 
     @property
     def rows(self) -> pa.Table | None:
@@ -134,7 +132,6 @@ class ChangeLog:
         return False
 
     def last(self, least: int = 0) -> int:
-        """Return the number of the newest change, at least `least`."""
         singles, gathered = self._listed()
         return max([least, *singles, _end(gathered)])
 
@@ -196,10 +193,7 @@ class ChangeLog:
         return found, None
 
     def gather(self, first: int, last: int) -> bool:
-        """Gather the changes `first` to `last` into one object, then remove their single objects.
-
-        Returns False and does nothing if some of the changes are not single objects, or one is the newest change.
-        """
+        """Gather single objects into one. Returns False if one of them is not single, or is the newest change."""
         singles, gathered = self._listed()
         numbers = range(first, last + 1)
         if _end(gathered) >= first or singles[-1:] <= [last] or not set(numbers) <= set(singles):
@@ -218,10 +212,7 @@ class ChangeLog:
         return True
 
     def tidy(self, last: int) -> None:
-        """Gather the single objects of the changes up to `last`, and remove single objects that do not count.
-
-        A Writer that died after it published a version, or while it gathered, leaves such objects.
-        """
+        """Gather single objects up to `last`, and remove those that do not count: a dead Writer leaves such objects."""
         singles, gathered = self._listed()
         runs = list[list[int]]()
         for number in singles:

@@ -17,17 +17,12 @@ SCALE = "scale.safetensors"
 class CrossEncoderFolder:
     path: Path
     layers: int
-    """Number of layers of its transformer. 1 if the configuration does not tell."""
     files: str
     """SHA-256 over the names and digests of all files that change scores."""
 
 
 def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
-    """Find the cross-encoder's folder that a spec names and check its files.
-
-    InputError if there is no such folder, package or hub id, or the folder has pickled weights, another SHA-256 than
-    the spec's, or custom code.
-    """
+    """Find the cross-encoder's folder that a spec names and check its files. InputError says what is wrong."""
     path = model_folder.find(spec.model, KEY)
     config = model_folder.read_config(path, KEY)
     digests, _ = model_folder.checked_weights(path, KEY, spec.sha256)

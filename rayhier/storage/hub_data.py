@@ -25,18 +25,12 @@ def folder(key: str, path: str) -> Path | None:
 
 
 def commit(key: str, path: str, revision: str | None) -> str:
-    """Return the commit of a hub data set's revision: `revision` if it is a commit hash, else the hub's answer.
-
-    InputError if the hub does not answer or has no such data set.
-    """
+    """Return the commit of a hub data set's revision. InputError if the hub does not answer or has no such set."""
     return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
 
 
 def ask(key: str, path: str, revision: str | None) -> str:
-    """Ask the hub for the commit hash of a data set's revision (None: the default branch).
-
-    InputError if the hub does not answer within 10 seconds, or has no such data set or revision.
-    """
+    """Ask the hub for the commit of a revision (None: the default branch). InputError if it does not answer."""
     try:
         from huggingface_hub import HfApi, constants
     except ImportError:

@@ -71,10 +71,7 @@ def refuse_while_written(root: Location) -> LeaseRecord | None:
 
 
 def fence(root: Location) -> None:
-    """End the epochs of all earlier Writers of the index: none of them answers a change any more.
-
-    WrittenError if the lease of a Writer holds.
-    """
+    """End the epochs of all earlier Writers: none answers a change any more. WrittenError if a lease holds."""
     with leased(root):
         pass
 
@@ -102,10 +99,7 @@ def _leases(root: Location) -> list[tuple[int, Location]]:
 
 @contextlib.contextmanager
 def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
-    """Take the lease during the block, for `seconds` at a time. A thread renews it.
-
-    InputError if the lease of another Writer holds.
-    """
+    """Take the lease during the block, for `seconds` at a time. InputError if another Writer's lease holds."""
     before = refuse_while_written(root)
     held = Held(1 if before is None else before.number + 1, seconds)
     path = root / LOG / f"{EPOCH}{held.epoch:06d}.json"
