@@ -89,7 +89,7 @@ class HubReader:
                 return
 
     def _rows(self, config: str, columns: tuple[str, ...], fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Rows of every split of a configuration; InputError where the first row of a split lacks a column."""
+        """Yield rows of every split of a configuration. InputError if the first row of a split lacks a column."""
         wanted = dict.fromkeys((getattr(self.schema.columns, name) for name in columns), "corpus.path")
         wanted |= {name: f"corpus.fields.{name}" for name in fields}
         for split in self.texts.load(config).values():

@@ -31,7 +31,7 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
     """Number the family [q] of each query, from 0.
 
     `words` holds each query's words, as `dataset.words` splits them, and `answers` the ids of its answers. A query
-    without words is related to others through answers alone. Raises ValueError where the two differ in length.
+    without words is related to others through answers alone. Raises ValueError if the two differ in length.
 
     >>> families([["red", "fox"], ["red", "fox", "den"], ["owl"], ["bat"]], [["a"], ["b"], ["b"], ["c"]])
     array([0, 0, 0, 1])
@@ -156,7 +156,7 @@ def folds(family_Q: Ints, count: int, seed: int) -> Ints:
     """Divide queries into `count` folds of about equal numbers of queries, and no family: the fold [q] of each.
 
     The largest families are placed first, each in the fold that has the fewest queries; families of one size in an
-    order that follows from `seed`. Raises ValueError where `count` is below 2 or above the number of families.
+    order that follows from `seed`. Raises ValueError if `count` is below 2 or above the number of families.
 
     >>> folds(np.array([0, 0, 0, 1, 2, 3]), 2, seed=0).tolist()
     [0, 0, 0, 1, 1, 1]

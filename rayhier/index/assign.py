@@ -56,7 +56,7 @@ class Assigner:
         if self.tree is not None:
             nodes_NL = self.tree.leaves(encoded)
             kind = pa.list_(pa.float16(), nodes_NL.shape[1])
-            values = columns.vectors_where(nodes_NL[row_A], rank_A == 0, pa.float16())
+            values = columns.vector_column(nodes_NL[row_A], pa.float16(), rank_A == 0)
             table = table.append_column(sidecar(schemas.NODES, kind, self.model), values)
         return table.sort_by(ORDER)
 

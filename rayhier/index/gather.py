@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,13 +12,6 @@ from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
-
-
-class RowSource(Protocol):
-    @property
-    def digests(self) -> list[str]: ...
-
-    def rows(self, leaves: range) -> Iterator[pa.Table]: ...
 
 
 @dataclass(frozen=True)
@@ -45,6 +38,9 @@ class VersionRows:
             leaf_map.read(shard, leaf_map.columns(shard), leaves=leaves, verify=False)
             for shard in leaf_map.manifest.shards
         )
+
+
+RowSource = RoutedParts | VersionRows
 
 
 class GatherShard:

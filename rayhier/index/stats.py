@@ -88,8 +88,8 @@ class ServedRecall:
     def of(cls, shares: Sequence[float], began: float) -> Self:
         """Compute the mean and Wilson's interval of queries' shares, the first of a time in seconds since 1970.
 
-        Wilson's interval is one of yes or no. Numbers between 0 and 1 vary at most as much as these where the mean is
-        equal, so that the interval is, if anything, too wide; and it says something even where all shares are 1.
+        Wilson's interval is one of yes or no. Numbers between 0 and 1 with the same mean vary at most as much. So the
+        interval is, if anything, too wide. It says something even if all shares are 1.
 
         >>> recall = ServedRecall.of([1.0] * 98 + [0.5] * 2, 0)
         >>> recall.mean, round(recall.low, 3), round(recall.high, 3), recall.since

@@ -191,7 +191,7 @@ def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
     if cached is not None and is_whole(cached):
         return cached
     try:
-        # The hub is asked first: where it does not answer, snapshot_download would return an incomplete snapshot.
+        # The hub is asked first: if it does not answer, snapshot_download would return an incomplete snapshot.
         commit = HfApi().model_info(hub_id["repo"], revision=hub_id["revision"], timeout=HUB_SECONDS).sha
         return snapshot(commit, local=False)
     except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise

@@ -26,7 +26,7 @@ PART = 16 << 20
 """Bytes of one part of an upload. A store accepts at most ten thousand parts of one object."""
 UPLOADS = 4
 CLIENT: dict[str, Any] = {
-    "allow_http": True,  # default endpoints use https; http only where the user's endpoint says so
+    "allow_http": True,  # default endpoints use https; http only if the user's endpoint says so
     "timeout": timedelta(minutes=15),
     "read_timeout": timedelta(seconds=60),
 }
