@@ -90,9 +90,8 @@ def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
             columns.append(old.read(shard, [key], verify=False)[key])
     for removed in manifest.removed:
         columns.append(files.read_table(old.root / removed.file.name, ["doc_id"])["doc_id"])
-    if all(
-        shard.since > BUILT for shard in manifest.shards
-    ):  # compacted: only the corpus names what was removed before
+    # Of a compacted index, only the corpus names what was removed before.
+    if all(shard.since > BUILT for shard in manifest.shards):
         columns += [table[key] for table in _corpus(index, [key])]
     return {name for column in columns for name in column.to_pylist()}
 
