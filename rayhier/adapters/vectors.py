@@ -30,7 +30,7 @@ import pyarrow as pa
 from rayhier.arrays import Floats, Ints
 from rayhier.embed.encode import TextEncoder
 from rayhier.index import change
-from rayhier.index.assign import Assigner, leaf_counts
+from rayhier.index.assign import Assigner, leaf_sizes
 from rayhier.index.maintain import maintain
 from rayhier.index.shards import write_rows
 from rayhier.index.vacuum import vacuum
@@ -209,7 +209,7 @@ class VectorIndex:
             vectors=self._spec.index.vectors,
             documents=len(vector_NP),
             leaves_per_document=self._spec.leaves_per_document,
-            counts=leaf_counts(rows["leaf"].to_numpy(), router.n_leaves),
+            counts=leaf_sizes(rows, router.n_leaves).tolist(),
             shards=[write_rows(self._root, "data/shard-00000.parquet", rows, words=None)],
         )
         leaf_map.publish(self._root, manifest)

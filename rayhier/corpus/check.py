@@ -57,18 +57,30 @@ class RowSchema:
     columns: Columns
     fields: Mapping[str, FieldType]
     query_columns: Columns | None = None
-    """Names of the columns of queries, if they differ."""
 
     @property
     def of_queries(self) -> Columns:
         return self.columns if self.query_columns is None else self.query_columns
+
+    def document(self, row: Mapping[str, Any]) -> "Entry":
+        """Make a document from a row. RowError if title and text are blank, or the id or a value is not allowed."""
+        values = tuple(_value(row.get(name), kind) for name, kind in self.fields.items())
+        title, text = _string(row, self.columns.title), _string(row, self.columns.text)
+        return entry(_key(row, self.columns.id, self.limits), title, text, self.limits, values)
+
+    def query(self, row: Mapping[str, Any]) -> "Entry":
+        """Make a query from a row. RowError if the text is blank, or the id or text is not allowed."""
+        names = self.of_queries
+        key = _key(row, names.id, self.limits)
+        if names.text not in row:
+            raise RowError(Reason.MISSING_TEXT)
+        return entry(key, "", _string(row, names.text), self.limits)
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
     reason: Reason
     value: str
-    """Beginning of the row, or of its id."""
 
 
 def beginning(value: object) -> str:
@@ -125,7 +137,6 @@ class ParsedRows(Generic[T]):
     """Accepted and rejected rows of a file, or of a range of a file, with line numbers, counted from 1."""
 
     lines: int
-    """Number of lines, blank lines and a header included."""
     read: int
     """Number of lines without blank lines and the header."""
     accepted: list[tuple[int, T]]
@@ -145,23 +156,6 @@ def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ..
     return accepted
 
 
-def document(row: Mapping[str, Any], rules: RowSchema) -> Entry:
-    """Make a document from a row. RowError if title and text are blank, or the id or a value is not allowed."""
-    names = rules.columns
-    values = tuple(_value(row.get(name), kind) for name, kind in rules.fields.items())
-    title, text = _string(row, names.title), _string(row, names.text)
-    return entry(_key(row, names.id, rules.limits), title, text, rules.limits, values)
-
-
-def query(row: Mapping[str, Any], rules: RowSchema) -> Entry:
-    """Make a query from a row. RowError if the text is blank, or the id or text is not allowed."""
-    names = rules.of_queries
-    key = _key(row, names.id, rules.limits)
-    if names.text not in row:
-        raise RowError(Reason.MISSING_TEXT)
-    return entry(key, "", _string(row, names.text), rules.limits)
-
-
 def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
     """Make a judgement from texts. RowError if the grade is not a whole number of 32 bits."""
     grade = grade.strip()
@@ -171,10 +165,7 @@ def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
 
 
 def judgement_row(row: Mapping[str, Any]) -> Judgement:
-    """Make a judgement from a row with BEIR's columns. RowError if a value has another type.
-
-    Ids are text or whole numbers, the grade is a whole number.
-    """
+    """Make a judgement from a row with BEIR's columns. RowError if a value has another type."""
     query_id, doc_id = (_id(row, name) for name in HEADER[:2])
     grade = row.get(HEADER[2])
     if isinstance(grade, float) and grade.is_integer():
@@ -195,7 +186,6 @@ def pair(row: Mapping[str, Any], limits: Limits) -> Pair:
 
 
 def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, Any]:
-    """Return counts for record.json: rows read and accepted, and rejected by reason, most frequent first."""
     if accepted + sum(rejected.values()) != read:
         raise RuntimeError(f"{accepted} accepted and {dict(rejected)} rejected, but {read} read")
     reasons = sorted(rejected.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -203,7 +193,6 @@ def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, An
 
 
 def split(line: bytes, columns: int) -> list[str]:
-    """Split a line at tabs. RowError if it does not have `columns` values, is too long or is not UTF-8."""
     values = decode(line).rstrip("\r\n").split("\t")
     if len(values) != columns:
         raise RowError(Reason.WRONG_COLUMNS)
@@ -211,7 +200,6 @@ def split(line: bytes, columns: int) -> list[str]:
 
 
 def decode(line: bytes) -> str:
-    """Decode a line of bytes as UTF-8. RowError if it is too long or not valid UTF-8."""
     if len(line) > LONGEST_LINE:
         raise RowError(Reason.LINE_TOO_LONG)
     try:
@@ -221,7 +209,6 @@ def decode(line: bytes) -> str:
 
 
 def json_row(line: bytes) -> dict[str, Any]:
-    """Parse a line as a JSON object. RowError if the line is anything else."""
     text = decode(line)
     try:
         value = json.loads(text)
@@ -258,25 +245,20 @@ def _key(row: Mapping[str, Any], name: str, limits: Limits) -> str:
 
 
 def _value(value: Any, kind: FieldType) -> Any:
-    if value is None:
-        return None
-    if not _is_a(value, kind):
-        raise RowError(Reason.WRONG_FIELD)
-    return float(value) if kind == "float" else value
-
-
-def _is_a(value: Any, kind: FieldType) -> bool:
-    """Return True if a value has a declared field's type.
-
-    An int fits `float` too, a bool fits no number. NaN, infinity, an `int` beyond 64 bits and invalid text fit no type.
-    """
-    if kind == "string":
-        return isinstance(value, str) and encodes(value)
-    if kind == "bool" or isinstance(value, bool):
-        return kind == "bool" and isinstance(value, bool)
-    if kind == "int":
-        return isinstance(value, int) and -(2**63) <= value < 2**63
-    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    match kind, value:
+        case _, None:
+            return None
+        case "string", str() if encodes(value):
+            return value
+        case "bool", bool():
+            return value
+        case _, bool():
+            pass
+        case "int", int() if -(2**63) <= value < 2**63:
+            return value
+        case "float", int() | float() if abs(value) <= sys.float_info.max:  # not NaN
+            return float(value)
+    raise RowError(Reason.WRONG_FIELD)
 
 
 def encodes(text: str) -> bool:

@@ -32,8 +32,8 @@ class Repository:
     def find(cls, key: str, path: str) -> "Repository":
         """Find the folder `path`, or else the data set of that name on the hub; InputError where neither exists.
 
-        The hub is asked even where the commit is known: a hub that does not answer fails here at once, in `datasets`
-        only after many attempts.
+        The hub is asked even if the commit is known: a silent hub fails here at once, in `datasets` only after many
+        attempts.
         """
         folder: Path | None = hub_data.folder(key, path)
         if folder is not None:
@@ -41,7 +41,6 @@ class Repository:
         return cls(key, path.partition("@")[0], hub_data.ask(key, path))
 
     def load(self, config: str | None) -> Mapping[str, Any]:
-        """Open a configuration of the data set: split -> rows; InputError where there is no such configuration."""
         try:
             import datasets
         except ImportError:
@@ -57,7 +56,6 @@ class Repository:
         return loaded
 
     def rows(self, config: str | None, loaded: Any) -> Iterator[dict[str, Any]]:
-        """Yield the rows of an opened split; InputError where a file is damaged or the hub stops answering."""
         import datasets
 
         try:
@@ -74,19 +72,18 @@ class Repository:
 class HubReader:
     texts: Repository
     qrels: Repository
-    rules: RowSchema
+    schema: RowSchema
 
     def documents(self) -> Stream[Entry]:
-        named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
-        rows = self._rows(DOCUMENTS, named, self.rules.fields)
-        return Stream(DOCUMENTS, checked(rows, lambda row: check.document(row, self.rules)))
+        named = ("id", "text") if self.schema.columns.title == "title" else ("id", "title", "text")
+        rows = self._rows(DOCUMENTS, named, self.schema.fields)
+        return Stream(DOCUMENTS, checked(rows, self.schema.document))
 
     def queries(self) -> Iterator[Stream[Entry]]:
         rows = self._rows(QUERIES, ("id", "text"), {})
-        yield Stream(QUERIES, checked(rows, lambda row: check.query(row, self.rules)))
+        yield Stream(QUERIES, checked(rows, self.schema.query))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Stream the judgements of a split, under the first of its names in NAMES that the data set has, if any."""
         loaded = self.qrels.load(None)
         for name in NAMES[split]:
             if name in loaded:
@@ -94,8 +91,8 @@ class HubReader:
                 return
 
     def _rows(self, config: str, columns: tuple[str, ...], fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Rows of every split of a configuration; InputError where the first row of a split lacks a column."""
-        wanted = dict.fromkeys((getattr(self.rules.columns, name) for name in columns), "corpus.path")
+        """Yield rows of every split of a configuration. InputError if the first row of a split lacks a column."""
+        wanted = dict.fromkeys((getattr(self.schema.columns, name) for name in columns), "corpus.path")
         wanted |= {name: f"corpus.fields.{name}" for name in fields}
         for split in self.texts.load(config).values():
             for number, row in enumerate(self.texts.rows(config, split)):

@@ -23,8 +23,10 @@ def of(names: Iterable[str]) -> Digests:
 
 def array(column: pa.ChunkedArray) -> Digests:
     """Convert a column of fixed-size binary values without nulls to digests [n]."""
-    chunks = [_chunk(chunk) for chunk in column.chunks]
-    return np.concatenate([NO_DIGESTS, *chunks])
+    flats = [
+        np.frombuffer(chunk.buffers()[1], NO_DIGESTS.dtype)[chunk.offset :][: len(chunk)] for chunk in column.chunks
+    ]
+    return np.concatenate([NO_DIGESTS, *flats])
 
 
 def later(digests: Digests) -> npt.NDArray[np.intp]:
@@ -46,8 +48,3 @@ class IdSet:
         probe = np.array([digest(key)], dtype=self._sorted.dtype)
         place = int(np.searchsorted(self._sorted, probe)[0])
         return bool((self._sorted[place : place + 1] == probe).any())
-
-
-def _chunk(chunk: pa.Array) -> Digests:
-    flat = np.frombuffer(chunk.buffers()[1], dtype=f"S{DIGEST_BYTES}")
-    return flat[chunk.offset : chunk.offset + len(chunk)]

@@ -22,19 +22,19 @@ class IrReader:
 
     dataset: tuple[str, Any]
     splits: dict[str, tuple[str, Any]]
-    rules: RowSchema
+    schema: RowSchema
 
     def documents(self) -> Stream[Entry]:
         """Stream all documents. Without a field `text`, a document has the text of `default_text()`."""
         name, opened = self.dataset
         rows = (_row(entry.doc_id, entry) for entry in _guarded(name, opened.docs_iter()))
-        return Stream(name, checked(rows, lambda row: check.document(row, self.rules)))
+        return Stream(name, checked(rows, self.schema.document))
 
     def queries(self) -> Iterator[Stream[Entry]]:
         """Stream the queries, split by split. A data set that serves as two splits is read once."""
         for name, opened in dict(self.splits.values()).items():
             rows = (_row(entry.query_id, entry) for entry in _guarded(name, opened.queries_iter()))
-            yield Stream(name, checked(rows, lambda row: check.query(row, self.rules)))
+            yield Stream(name, checked(rows, self.schema.query))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
         if split in self.splits:
@@ -56,8 +56,8 @@ def reader(spec: IrDatasets) -> IrReader:
     for split, (name, opened) in splits.items():
         if not opened.has_queries() or not opened.has_qrels():
             raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id with both")
-    rules = RowSchema(spec.limits, Columns(), {})
-    return IrReader((spec.dataset, dataset), splits or _splits(spec.dataset, dataset), rules)
+    schema = RowSchema(spec.limits, Columns(), {})
+    return IrReader((spec.dataset, dataset), splits or _splits(spec.dataset, dataset), schema)
 
 
 def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:

@@ -24,7 +24,6 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Format(Generic[T]):
     parse: Callable[[bytes], T]
-    """Function that parses a line. Raises RowError if the line has another format."""
     allowed: str
     """Description of a valid line, for error messages."""
     header: tuple[str, ...] = ()
@@ -63,31 +62,19 @@ def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
 
 
 def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: tuple[str, ...] = ()) -> Format[T]:
-    """Make the format of lines with `columns` values separated by tabs, from which `parse` makes a row."""
-    return Format(
-        lambda line: parse(check.split(line, columns)),
-        f"{columns} columns split by tabs: {allowed}",
-        header,
-    )
+    return Format(lambda line: parse(check.split(line, columns)), f"{columns} columns split by tabs: {allowed}", header)
 
 
 JUDGEMENTS = table(3, ", ".join(check.HEADER), lambda row: check.judgement(*row), check.HEADER)
-"""Format of judgements in BEIR's layout. The header is optional."""
 
 
-def json_lines(listing: CorpusFiles, rules: RowSchema) -> LinesReader:
-    keys = rules.columns
-    return LinesReader(
-        listing,
-        Format(
-            lambda line: check.document(check.json_row(line), rules), f"a JSON object with {keys.id} and {keys.text}"
-        ),
-        Format(
-            lambda line: check.query(check.json_row(line), rules),
-            f"a JSON object with {rules.of_queries.id} and {rules.of_queries.text}",
-        ),
-        JUDGEMENTS,
-    )
+def json_lines(listing: CorpusFiles, schema: RowSchema) -> LinesReader:
+    def keys(columns: Columns) -> str:
+        return f"a JSON object with {columns.id} and {columns.text}"
+
+    document = Format(lambda line: schema.document(check.json_row(line)), keys(schema.columns))
+    query = Format(lambda line: schema.query(check.json_row(line)), keys(schema.of_queries))
+    return LinesReader(listing, document, query, JUDGEMENTS)
 
 
 def refusal(path: Path, allowed: str) -> InputError:
@@ -118,10 +105,7 @@ def values(line: bytes) -> tuple[str, ...]:
 
 
 def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
-    """Yield the lines of a file that begin at a byte in [begin, end), with their newline.
-
-    A line longer than LONGEST_LINE is cut to its first LONGEST_LINE + 1 bytes.
-    """
+    """Yield the lines of a file that begin in [begin, end), cut to LONGEST_LINE + 1 bytes, with their newline."""
     with path.open("rb") as opened:
         position = begin
         if begin > 0:
@@ -145,24 +129,13 @@ def _skip(readline: Callable[[int], bytes], most: int) -> int:
 
 
 def ms_marco(listing: CorpusFiles, limits: Limits) -> LinesReader:
-    rules = RowSchema(limits, Columns(), {})
-
-    def document(row: list[str]) -> Entry:
-        return check.document({"id": row[0], "text": row[1]}, rules)
-
-    def query(row: list[str]) -> Entry:
-        return check.query({"id": row[0], "text": row[1]}, rules)
-
-    return LinesReader(
-        listing,
-        table(2, "id, text", document),
-        table(2, "id, text", query),
-        Format(trec_judgement, f"4 columns: {QRELS}"),
-    )
+    schema = RowSchema(limits, Columns(), {})
+    document = table(2, "id, text", lambda row: schema.document(dict(zip(("id", "text"), row, strict=True))))
+    query = table(2, "id, text", lambda row: schema.query(dict(zip(("id", "text"), row, strict=True))))
+    return LinesReader(listing, document, query, Format(trec_judgement, f"4 columns: {QRELS}"))
 
 
 def trec_judgement(line: bytes) -> Judgement:
-    """Parse a line of a TREC qrels file, ignoring its second column. RowError unless it has four columns."""
     columns = check.decode(line).split()
     if len(columns) != 4:
         raise RowError(check.Reason.WRONG_COLUMNS)

@@ -27,31 +27,29 @@ BUFFER_BYTES = 1 << 20
 @dataclass(frozen=True)
 class ParquetReader:
     listing: CorpusFiles
-    rules: RowSchema
+    schema: RowSchema
 
     def ranges(self) -> list[Range]:
-        """Cut the files of documents into ranges of row groups, of 16 MiB. InputError if a file lacks a column."""
         ranges: list[Range] = []
         for file in self.listing.documents:
-            self._check(file, self.rules.fields)
+            self._check(file, self.schema.fields)
             cuts = pieces(_sizes(file.path))
             ranges += [Range(len(ranges) + n, file.name, str(file.path), *cut) for n, cut in enumerate(cuts)]
         return ranges
 
     def documents(self, piece: Range) -> Rows[Entry]:
-        names = self.rules.columns
-        wanted = [names.id, names.title, names.text, *self.rules.fields]
+        names = self.schema.columns
+        wanted = [names.id, names.title, names.text, *self.schema.fields]
         raw = read(Path(piece.path), wanted, range(piece.begin, piece.end))
-        return checked(raw, lambda row: check.document(row, self.rules))
+        return checked(raw, self.schema.document)
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream the queries, file by file. InputError if a file lacks a column."""
-        section = "columns" if self.rules.of_queries == self.rules.columns else "query_columns"
+        section = "columns" if self.schema.of_queries == self.schema.columns else "query_columns"
         for file in self.listing.queries:
             for name in ("id", "text"):
-                check_columns(f"corpus.{section}.{name}", file.path, [getattr(self.rules.of_queries, name)])
-            raw = read(file.path, [self.rules.of_queries.id, self.rules.of_queries.text])
-            yield Stream(file.name, checked(raw, lambda row: check.query(row, self.rules)))
+                check_columns(f"corpus.{section}.{name}", file.path, [getattr(self.schema.of_queries, name)])
+            raw = read(file.path, [self.schema.of_queries.id, self.schema.of_queries.text])
+            yield Stream(file.name, checked(raw, self.schema.query))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
         """Stream the judgements of a split, from parquet, or tab-separated in BEIR's layout."""
@@ -65,9 +63,9 @@ class ParquetReader:
         yield Stream(file.name, checked(read(file.path, HEADER), check.judgement_row))
 
     def _check(self, file: NamedFile, fields: Iterable[str]) -> None:
-        wanted = ["id", "text", *(["title"] if self.rules.columns.title != "title" else [])]
+        wanted = ["id", "text", *(["title"] if self.schema.columns.title != "title" else [])]
         for name in wanted:
-            check_columns(f"corpus.columns.{name}", file.path, [getattr(self.rules.columns, name)])
+            check_columns(f"corpus.columns.{name}", file.path, [getattr(self.schema.columns, name)])
         for name in fields:
             check_columns(f"corpus.fields.{name}", file.path, [name])
 
@@ -77,10 +75,7 @@ def reader(spec: OwnFiles) -> ParquetReader:
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a parquet file, or of some of its row groups, as column -> value, without missing columns.
-
-    A thousand rows are in memory at a time. InputError if the file is damaged.
-    """
+    """Yield the rows of a file, or of some row groups, without missing columns. InputError if it is damaged."""
     for table in tables(path, columns, BATCH_ROWS, groups):
         yield from table.to_pylist()
 
@@ -94,6 +89,7 @@ def tables(path: Path, columns: Iterable[str], rows: int, groups: Iterable[int] 
 
 
 def extent(path: Path) -> tuple[int, int]:
+    """Return the number of rows of a file, and their uncompressed bytes."""
     return int(_open(path).metadata.num_rows), sum(_sizes(path))
 
 

@@ -7,7 +7,7 @@ that recur across parts, and counts. A repeated `make` or `settle` after a crash
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,6 @@ class PartFile:
     lines: int
     read: int
     documents: File | None
-    """File of the accepted documents, if there are any."""
     fates: Location
 
 
@@ -78,7 +77,6 @@ class CheckedParts:
     reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Number of rejected rows by file and reason."""
     read: Counter[str] = field(default_factory=Counter)
-    """Number of rows read, by file."""
     accepted: int = 0
     cut: int = 0
 
@@ -97,10 +95,8 @@ def finished(piece: Range, root: Location) -> PartFile | None:
     if entry is None:
         return None
     fates, *documents = entry.files
-    counts = entry.counts
-    return PartFile(
-        piece.source, counts["lines"], counts["read"], documents[0] if documents else None, root / fates.name
-    )
+    document_file = documents[0] if documents else None
+    return PartFile(piece.source, entry.counts["lines"], entry.counts["read"], document_file, root / fates.name)
 
 
 def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout) -> int:
@@ -116,7 +112,7 @@ def make(piece: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout
 
 def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) -> CheckedParts:
     """Drop ids that recur across parts from the later parts' files, and count the rows of all parts."""
-    digests = [_digests(part) for part in parts]
+    digests = [ids.array(files.read_table(part.fates, ["digest"])["digest"].drop_null()) for part in parts]
     checked = CheckedParts(np.concatenate([ids.NO_DIGESTS, *digests]))
     again = ids.later(checked.digests)
     first = 0
@@ -128,26 +124,19 @@ def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) ->
         if file is not None and len(positions):
             file = _drop(root, file, part_digests[positions], layout)
         checked.documents += [file] if file else []
-        _count(checked, part, _marked(part, positions), lines[part.source])
+        _count(checked, part, positions, lines[part.source])
         first += len(part_digests)
         lines[part.source] += part.lines
     return checked
 
 
 def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: DocumentLayout) -> File | None:
-    """Write a part file of documents, row group by row group, if there are any."""
-    name = f"documents/part-{part:05d}.parquet"
-    first = list(islice(documents, CHUNK_DOCUMENTS))
-    if not first:
+    chunks = iter(lambda: list(islice(documents, CHUNK_DOCUMENTS)), [])
+    first = next(chunks, None)
+    if first is None:
         return None
-
-    def tables() -> Iterator[pa.Table]:
-        chunk = first
-        while chunk:
-            yield layout.table(chunk)
-            chunk = list(islice(documents, CHUNK_DOCUMENTS))
-
-    return files.write_parquet(root, name, regrouped(tables()), layout.schema)
+    tables = (layout.table(chunk) for chunk in chain([first], chunks))
+    return files.write_parquet(root, f"documents/part-{part:05d}.parquet", regrouped(tables), layout.schema)
 
 
 def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -163,26 +152,19 @@ def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield consecutive slices of a table, GROUP_ROWS rows each, to be written as row groups."""
     for begin in range(0, table.num_rows, GROUP_ROWS):
         yield table.slice(begin, GROUP_ROWS)
 
 
-def _digests(part: PartFile) -> ids.Digests:
-    return ids.array(files.read_table(part.fates, ["digest"])["digest"].drop_null())
-
-
-def _marked(part: PartFile, positions: npt.NDArray[np.intp]) -> pa.Table:
+def _count(checked: CheckedParts, part: PartFile, duplicates: npt.NDArray[np.intp], line: int) -> None:
+    """Count a part's rows, of which those at the positions `duplicates` are rejected too."""
     fates = files.read_table(part.fates)
     is_duplicate = np.zeros(len(fates), dtype=bool)
-    is_duplicate[positions] = True
+    is_duplicate[duplicates] = True
     reasons = pc.if_else(pa.array(is_duplicate), str(Reason.DUPLICATE_ID), fates["reason"])
-    return fates.set_column(fates.schema.get_field_index("reason"), "reason", reasons)
-
-
-def _count(checked: CheckedParts, part: PartFile, fates: pa.Table, line: int) -> None:
-    accepted = fates.filter(pc.is_null(fates["reason"]))
-    rejected = fates.filter(pc.is_valid(fates["reason"])).sort_by("line")
+    fates = fates.set_column(fates.schema.get_field_index("reason"), "reason", reasons)
+    accepted = fates.filter(pc.is_null(reasons))
+    rejected = fates.filter(pc.is_valid(reasons)).sort_by("line")
     names = [part.source] * len(rejected)
     numbers = pc.add(rejected["line"], line)
     checked.rejected.append(pa.table([names, numbers, rejected["reason"], rejected["value"]], schema=schemas.REJECTED))
@@ -196,8 +178,7 @@ def _drop(root: Location, file: File, removed: ids.Digests, layout: DocumentLayo
     """Rewrite a part file without the ids of these digests. None if no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)
-    row_digests = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=removed.dtype)
-    remaining = table.filter(pa.array(~np.isin(row_digests, removed)))
+    remaining = table.filter(pa.array(~np.isin(ids.of(table[layout.key].to_pylist()), removed)))
     if remaining.num_rows == 0:
         path.unlink()
         return None

@@ -35,17 +35,14 @@ class DocumentLayout:
         return "doc_id" if self.passages is None else schemas.PARENT.name
 
     def check_cut(self, names: Sequence[str]) -> None:
-        """Raise InputError if columns are those of passages and this layout's are not, or the other way round."""
+        """Raise InputError if only one of the columns and this layout is of passages."""
         were_cut = schemas.PARENT.name in names
         if were_cut != (self.passages is not None):
             got, allowed = ("passages", "whole documents") if were_cut else ("whole documents", "passages")
             raise InputError(f"corpus.passages: got an index of {got}; allowed: {allowed}, as the spec says")
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Return rows of another layout with the columns of this one, null in declared fields that they lack.
-
-        InputError if a field has another type, or only one of the two cuts documents into passages.
-        """
+        """Return rows of another layout with the columns of this one. InputError if a field has another type."""
         self.check_cut(rows.column_names)
         columns = []
         for field in self.schema:

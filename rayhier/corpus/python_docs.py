@@ -17,20 +17,8 @@ from rayhier.corpus.rows import Stream
 from rayhier.corpus.split import assign
 from rayhier.spec.corpus import Limits, PythonDocs
 
-SKIPPED = frozenset(
-    {
-        "site-packages",
-        "dist-packages",
-        "test",
-        "tests",
-        "idle_test",
-        "idlelib",
-        "lib2to3",
-        "turtledemo",
-        "ensurepip",
-        "__pycache__",
-    }
-)
+SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo"}
+SKIPPED |= {"ensurepip", "__pycache__"}
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)")
 SHORTEST_REST = 40
 LONGEST_SUMMARY = 200
@@ -53,29 +41,23 @@ class Docstrings:
     """Documents and their queries, in the same order, and rejected docstrings as (file, line, rejection)."""
 
     read: int = 0
-    """Number of docstrings, plus the number of files that do not parse."""
     documents: list[Entry] = field(default_factory=list)
     queries: list[Entry] = field(default_factory=list)
     rejected: list[tuple[str, int, Rejection]] = field(default_factory=list)
 
-    def judgements(self) -> list[Judgement]:
-        return [
-            Judgement(query.key, document.key, 1) for query, document in zip(self.queries, self.documents, strict=True)
-        ]
-
 
 @dataclass(frozen=True)
 class DocstringReader:
-    """Queries of docstrings and their judgements. A hash chooses the split of each query."""
-
     docstrings: Docstrings
 
     def queries(self) -> Iterator[Stream[Entry]]:
         yield Stream("docstrings", iter(self.docstrings.queries))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        splits = assign({query.key: query.text for query in self.docstrings.queries})
-        yield Stream("docstrings", (row for row in self.docstrings.judgements() if splits[row.query_id] == split))
+        queries, documents = self.docstrings.queries, self.docstrings.documents
+        splits = assign({query.key: query.text for query in queries})
+        judged = (Judgement(query.key, document.key, 1) for query, document in zip(queries, documents, strict=True))
+        yield Stream("docstrings", (row for row in judged if splits[row.query_id] == split))
 
 
 def reader(spec: PythonDocs) -> DocstringReader:
@@ -83,10 +65,7 @@ def reader(spec: PythonDocs) -> DocstringReader:
 
 
 def pairs(library: Path, limits: Limits) -> Docstrings:
-    """Make queries and documents from the docstrings of all Python files below a folder, sorted by file.
-
-    A file that does not parse counts as one rejected row.
-    """
+    """Make queries and documents from Python files below a folder. A file that does not parse is a rejected row."""
     result = Docstrings()
     texts: set[bytes] = set()
     names: Counter[str] = Counter()
@@ -118,12 +97,9 @@ def pairs(library: Path, limits: Limits) -> Docstrings:
 
 def python_files(library: Path) -> list[Path]:
     """List the Python files below a folder, without tests, tools and installed packages, sorted."""
-    files = []
-    for path in library.rglob("*.py"):
-        parts = path.relative_to(library).with_suffix("").parts
-        if not SKIPPED.intersection(parts) and all(part.isidentifier() for part in parts) and path.is_file():
-            files.append(path)
-    return sorted(files)
+    named = ((path, path.relative_to(library).with_suffix("").parts) for path in library.rglob("*.py"))
+    wanted = (path for path, parts in named if not SKIPPED & {*parts} and all(part.isidentifier() for part in parts))
+    return sorted(path for path in wanted if path.is_file())
 
 
 def read(code: bytes, source: str) -> Iterator[Docstring]:
@@ -139,7 +115,7 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 
 
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
-    """Make (document, query) of a docstring. RowError if the document is too short, or contains its query.
+    """Make (document, query). RowError if the document is too short, or contains its query.
 
     `recurrence` counts docstrings of the same name: the second gets the id `name#2`, and so on.
     """

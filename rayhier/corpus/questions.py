@@ -29,7 +29,6 @@ Files = Sequence[tuple[str, ParsedRows[T]]]
 class Questions:
     queries: Files[Entry]
     judgements: Mapping[str, Files[Judgement]]
-    """Split -> rows of each of its files."""
     named: frozenset[str] | None
     """Ids of queries that train or dev judgements name, accepted or not. None: nothing is judged."""
     earlier: Mapping[str, str] = field(default_factory=dict)
@@ -64,10 +63,7 @@ class Questions:
         return {query.key: query.text for query in self.accepted_queries}
 
     def asked_before(self) -> dict[str, dict[str, int]]:
-        """Count dev queries that are also in train, and test queries that are also in train or dev.
-
-        Queries are the same by id or by text. A query that counts by id does not count by text.
-        """
+        """Count queries of dev, and of test, that are also in earlier splits: by id, and others by text."""
         texts, earlier = {**self.earlier, **self._texts}, dict(self.earlier)
         counted = {}
         for split, rows in self.splits.items():
@@ -120,10 +116,10 @@ class Questions:
 
 
 def read(reader: Reader, documents: Container[str] | None, *, judged: bool = True) -> Questions:
-    """Read the queries of a source, each id once, and judgements of these and `documents`, each pair once in a split.
+    """Read the queries of a source, each id once, and their judgements, each pair once in a split.
 
-    `documents` is None if any document may be judged. Without `judged`, the source has no judgements. InputError for a
-    file in which no row has the right number of columns.
+    `documents` is None if any document may be judged. InputError for a file without a row of the right number of
+    columns.
     """
     earlier: set[bytes] = set()
     queries = [(stream.source, _whole(stream, collect(distinct(stream.rows, earlier)))) for stream in reader.queries()]

@@ -23,7 +23,6 @@ class Range:
 
     part: int
     source: str
-    """Name of the file or data set, as rejected.parquet shows it."""
     path: str
     begin: int
     end: int
@@ -34,9 +33,7 @@ class Stream(Generic[T]):
     source: str
     rows: Rows[T]
     path: Path | None = None
-    """Path of a file of lines."""
     allowed: str = ""
-    """Description of a valid line, for error messages."""
 
 
 class Reader(Protocol):

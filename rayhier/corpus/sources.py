@@ -37,13 +37,12 @@ def reader(spec: CorpusSpec) -> Reader:
 
 
 def ranged(spec: FileCorpus) -> RangeReader:
-    """Make the reader of a source of files, which is read range by range. InputError if a file is missing."""
     match spec:
         case Beir():
             return json_lines(listing.find(spec), RowSchema(spec.limits, Columns(id="_id"), spec.fields))
         case OwnFiles(type="jsonl"):
-            rules = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
-            return json_lines(listing.find(spec), rules)
+            schema = RowSchema(spec.limits, spec.columns, spec.fields, spec.row_query_columns)
+            return json_lines(listing.find(spec), schema)
         case OwnFiles():
             return parquet.reader(spec)
         case MsMarco():
@@ -51,7 +50,6 @@ def ranged(spec: FileCorpus) -> RangeReader:
 
 
 def iterated(spec: IrDatasets | HuggingFace | TextFiles) -> StreamReader:
-    """Make the reader of a source that can only be iterated. InputError if it cannot be opened."""
     match spec:
         case IrDatasets():
             return ir_datasets.reader(spec)
@@ -88,7 +86,7 @@ class TextReader:
         title, text = titled(check.decode(content), file.path)
         if not text:
             raise RowError(Reason.EMPTY_TEXT)
-        return check.document({"id": file.name, "title": title, "text": text}, RowSchema(self.limits, Columns(), {}))
+        return RowSchema(self.limits, Columns(), {}).document({"id": file.name, "title": title, "text": text})
 
 
 def titled(text: str, path: Path) -> tuple[str, str]:

@@ -20,7 +20,6 @@ REJECTED = "rejected.parquet"
 
 
 def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[str, int]]:
-    """Count queries, judgements, and judgements above 0 (`relevant`) in each split."""
     return {
         split: {
             "queries": len({judgement.query_id for judgement in rows}),
@@ -48,7 +47,6 @@ def stored(root: Location, documents: Sequence[File], fields: Iterable[str]) -> 
 
 
 def rejected(rows: Iterable[tuple[str, int, Rejection]]) -> pa.Table:
-    """Make the table of rejected rows from (file, line, rejection)."""
     listed = [(source, line, str(rejection.reason), rejection.value) for source, line, rejection in rows]
     return pa.table(list(zip(*listed, strict=True)) or [()] * len(schemas.REJECTED), schema=schemas.REJECTED)
 

@@ -27,8 +27,6 @@ class Copies:
 
 @dataclass(frozen=True)
 class Documents:
-    """Document ids [n] and base vectors [n, m], in the order of the corpus."""
-
     ids: list[str]
     vector_NM: Floats
     parents: list[str] | None = None
@@ -52,7 +50,6 @@ def language(corpus: Artifact) -> Language:
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:
-    """Load ids, base vectors and parents of all rows of a corpus, or only of the rows that `choice` keeps."""
     names, vector_PNM = [], []
     for name in vectors.names("documents/"):
         part = read_vectors(corpus, vectors, name)
@@ -77,19 +74,13 @@ def together(part_PNM: list[Floats]) -> Floats:
 
 
 def read_vectors(corpus: Artifact, vectors: Artifact, name: str) -> pa.Table:
-    """Read `doc_id`, `result_id` and `vector` of the rows in the file `name` of the vectors artifact.
-
-    ValueError if the corpus has passages and its file has other rows, or rows in another order.
-    """
+    """Read `doc_id`, `result_id` and `vector` of the rows in a file of the vectors artifact."""
     table = columns.read([vectors.path(name)], ["doc_id", "vector"])
     return table.append_column("result_id", result_ids(corpus, name, table["doc_id"]))
 
 
 def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the id of the result that each row of a file belongs to.
-
-    ValueError if the corpus's file `name` does not have the rows `doc_ids` in this order.
-    """
+    """Return each row's result: a document. ValueError if the corpus's file `name` does not have the rows `doc_ids`."""
     path = corpus.path(name)
     if "parent" not in files.read_metadata(path).schema.to_arrow_schema().names:
         return doc_ids
@@ -128,11 +119,7 @@ def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
 
 
 def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
-    """Load the texts to encode of documents, in the order of `ids`. Reads a file at a time."""
-    wanted = pa.array(ids, pa.string())
-    texts: dict[str, str] = {}
-    for name in corpus.names("documents/"):
-        table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
-        table = table.filter(pc.is_in(table["doc_id"], wanted))
-        texts |= zip(table["doc_id"].to_pylist(), document_texts(table), strict=True)
+    """Load the texts to encode of documents, in the order of `ids`."""
+    table = load_titled(corpus, ids)
+    texts = dict(zip(table["doc_id"].to_pylist(), document_texts(table), strict=True))
     return [texts[name] for name in ids]

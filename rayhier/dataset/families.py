@@ -22,9 +22,7 @@ from rayhier.arrays import Bools, Ints
 from rayhier.dataset.holdout import hash_ids
 
 PAIRS = 1_000_000
-"""About how many pairs of queries are compared at a time."""
 AROUND = regex.compile(r"^[¿¡\s]+|[\p{Sentence_Terminal}\s]+$")
-"""Matches what begins or ends a sentence."""
 FEWEST_FAMILIES, LARGEST = 50, 0.1
 """A shared answer joins queries if at least this many families remain, and none has a larger share of the queries."""
 
@@ -33,7 +31,7 @@ def families(words: Sequence[Collection[str]], answers: Sequence[Collection[str]
     """Number the family [q] of each query, from 0.
 
     `words` holds each query's words, as `dataset.words` splits them, and `answers` the ids of its answers. A query
-    without words is related to others through answers alone. Raises ValueError where the two differ in length.
+    without words is related to others through answers alone. Raises ValueError if the two differ in length.
 
     >>> families([["red", "fox"], ["red", "fox", "den"], ["owl"], ["bat"]], [["a"], ["b"], ["b"], ["c"]])
     array([0, 0, 0, 1])
@@ -125,10 +123,7 @@ def some(family_Q: Ints, texts: Sequence[str], most: int) -> Bools:
 
 
 def asked_before(asked: Mapping[str, str], earlier: Mapping[str, str]) -> tuple[Bools, Bools]:
-    """Mark the queries [q] whose id is an earlier query's, and other queries [q] whose normalised text is.
-
-    Both arguments hold the text of each query by its id.
-    """
+    """Mark queries [q] whose id is an earlier query's, and others [q] whose text is. Both map ids to texts."""
     texts = {normal(text) for text in earlier.values()}
     id_Q = np.array([query in earlier for query in asked], bool)
     return id_Q, np.array([normal(text) in texts for text in asked.values()], bool) & ~id_Q
@@ -161,7 +156,7 @@ def folds(family_Q: Ints, count: int, seed: int) -> Ints:
     """Divide queries into `count` folds of about equal numbers of queries, and no family: the fold [q] of each.
 
     The largest families are placed first, each in the fold that has the fewest queries; families of one size in an
-    order that follows from `seed`. Raises ValueError where `count` is below 2 or above the number of families.
+    order that follows from `seed`. Raises ValueError if `count` is below 2 or above the number of families.
 
     >>> folds(np.array([0, 0, 0, 1, 2, 3]), 2, seed=0).tolist()
     [0, 0, 0, 1, 1, 1]

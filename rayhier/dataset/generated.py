@@ -12,10 +12,9 @@ VECTORS = "generated.parquet"
 
 
 def split_generated(queries: Queries) -> tuple[Queries, Queries]:
-    """Split generated queries in two for training without dev judgements: a tenth serves as dev, the rest trains.
+    """Split generated queries: a tenth, at most 1,000, serves as dev, the rest trains.
 
-    A hash of the ids chooses the tenth, at most 1,000. If nothing would be left to train on, both parts have all
-    queries.
+    A hash of the ids chooses the tenth. If nothing would be left to train on, both parts have all queries.
     """
     is_dev = np.zeros(len(queries), dtype=bool)
     is_dev[holdout_rows(queries.ids)] = True
@@ -23,7 +22,6 @@ def split_generated(queries: Queries) -> tuple[Queries, Queries]:
 
 
 def load_generated(generated: Artifact, vectors: Artifact) -> Queries:
-    """Load generated queries with their base vectors. Documents that a query was written for have grade 1."""
     pairs = columns.read([generated.path("pairs.parquet")], ["query_id", "doc_id"])
     grades: dict[str, dict[str, int]] = {}
     for query, document in zip(*(pairs[name].to_pylist() for name in pairs.column_names), strict=True):

@@ -11,8 +11,6 @@ from rayhier.dataset.ranking import Ranking
 
 
 class Judge:
-    """Computes named measures (`nDCG@10`, `R@100`, …) of rankings, for fixed queries and their judgements."""
-
     def __init__(self, queries: Queries, measures: Sequence[str]) -> None:
         self.query_ids = list(queries.ids)
         self._place = {query: place for place, query in enumerate(self.query_ids)}

@@ -58,7 +58,6 @@ def relevant(grades: Mapping[str, int]) -> list[str]:
 
 
 def load_answers(corpus: Artifact, split: str) -> set[str]:
-    """Load the ids of the documents that answer any query of a split."""
     judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["doc_id", "grade"])
     answers: set[str] = set(judged.filter(pc.greater(judged["grade"], 0))["doc_id"].to_pylist())
     return answers
@@ -73,10 +72,7 @@ def load_texts(corpus: Artifact, splits: Sequence[str]) -> dict[str, str]:
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
-    """Load the judged queries of a split with their base vectors, if it has judgements.
-
-    `corpus` has texts and judgements, `vectors` the vectors. An artifact of the test split is both.
-    """
+    """Load the judged queries of a split. An artifact of the test split is both `corpus` and `vectors`."""
     judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["query_id", "doc_id", "grade"])
     grades: dict[str, dict[str, int]] = {}
     for query, document, grade in zip(*(judged[name].to_pylist() for name in judged.column_names), strict=True):

@@ -69,7 +69,7 @@ def _query(line: bytes, ids: Sequence[str], texts: Sequence[str]) -> Entry:
     if line.lstrip().startswith(b"{"):
         row = check.json_row(line)
         name, text = (next((name for name in names if name in row), names[0]) for names in (ids, texts))
-        return check.query(row, RowSchema(Limits(), Columns(id=name, text=text), {}))
+        return RowSchema(Limits(), Columns(id=name, text=text), {}).query(row)
     key, text = check.split(line, 2)
     return check.entry(key, "", text, Limits())
 

@@ -291,7 +291,7 @@ def _versions(root: Location, _: argparse.Namespace) -> list[str]:
 
 
 REPAIRS = {"vacuum": _vacuum, "versions": _versions, "rollback": _rollback}
-"""Name -> function of the commands that also run where the newest manifest is damaged."""
+"""Name -> function of the commands that also run if the newest manifest is damaged."""
 
 
 if __name__ == "__main__":

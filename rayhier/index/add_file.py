@@ -17,10 +17,9 @@ from rayhier.storage.paths import Location
 def add_file(
     workdir: Location, file: Path, *, upsert: bool = False, id_column: str | None = None, model: Model | None = None
 ) -> LeafMap:
-    """Add the documents of a JSON lines or parquet file. With `upsert`, they replace documents with the same ids.
+    """Add the documents of a JSON lines or parquet file. InputError if one does not fit the corpus.
 
-    `id_column` is the column of ids, by default the corpus's. InputError if a document does not fit the corpus's
-    columns and limits.
+    `id_column` is the column of ids, by default the corpus's.
     """
     now = current.read(workdir)
     leaf_map = open_leaf_map(workdir, now)

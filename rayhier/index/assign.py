@@ -56,7 +56,7 @@ class Assigner:
         if self.tree is not None:
             nodes_NL = self.tree.leaves(encoded)
             kind = pa.list_(pa.float16(), nodes_NL.shape[1])
-            values = columns.vectors_where(nodes_NL[row_A], rank_A == 0, pa.float16())
+            values = columns.vector_column(nodes_NL[row_A], pa.float16(), rank_A == 0)
             table = table.append_column(sidecar(schemas.NODES, kind, self.model), values)
         return table.sort_by(ORDER)
 
@@ -85,16 +85,12 @@ def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorForm
         raise InputError(f"{problem}; allowed: numbers of at most {most:g}, the limit of {precision}")
 
 
-def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
-    counts: list[int] = np.bincount(leaf_N, minlength=leaves).tolist()
-    return counts
+def leaf_sizes(rows: pa.Table, leaves: int) -> Ints:
+    return np.bincount(rows["leaf"].to_numpy(), minlength=leaves)
 
 
 def read_part(corpus: Location, vectors: Location) -> tuple[pa.Table, Floats]:
-    """Read the documents of a part of the corpus, with all columns, and their base vectors [n, m].
-
-    ValueError if the two files do not hold the same documents in the same order.
-    """
+    """Read the documents of a part of the corpus, and their base vectors [n, m]. ValueError if the ids differ."""
     documents, stored = files.read_table(corpus), columns.read([vectors], ["doc_id", "vector"])
     if not documents["doc_id"].equals(stored["doc_id"]):
         raise ValueError("documents and vectors of a part do not have the same ids in the same order")

@@ -78,9 +78,7 @@ def carry_changes(before: Artifact, index: Artifact, model: Model) -> Carried | 
         return Carried(0, 0, opened.manifest.log)
 
     def numbered(now: LeafMap) -> Manifest:
-        update = {"change": "carry", "at": leaf_map.now(), "log": max(last, now.manifest.log)}
-        update["taken"] = old.manifest.version
-        return now.manifest.model_copy(update=update)
+        return now.manifest.changed("carry", log=max(last, now.manifest.log), taken=old.manifest.version)
 
     return Carried(len(written), len(gone), leaf_map.commit(index.root, numbered).manifest.log)
 
@@ -93,9 +91,8 @@ def _named(old: LeafMap, index: Artifact, key: str) -> set[str]:
             columns.append(old.read(shard, [key], verify=False)[key])
     for removed in manifest.removed:
         columns.append(files.read_table(old.root / removed.file.name, ["doc_id"])["doc_id"])
-    if all(
-        shard.since > BUILT for shard in manifest.shards
-    ):  # compacted: only the corpus names what was removed before
+    # Of a compacted index, only the corpus names what was removed before.
+    if all(shard.since > BUILT for shard in manifest.shards):
         columns += [table[key] for table in _corpus(index, [key])]
     return {name for column in columns for name in column.to_pylist()}
 

@@ -12,7 +12,6 @@ Shapes: A counts (a word in a leaf or node), L leaves, K nodes, T levels, W word
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from rayhier.storage.paths import Location
 
 KEYWORDS, DOCUMENTS = 12, 3
 WORDS, BEST = "words", "best"
-"""Beginnings of the names of the two files that describe a shard."""
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
 ROWS_A_BUCKET = 50_000
 """About the number of rows whose words make one bucket. The word counts of a bucket must fit in memory."""
@@ -57,14 +55,6 @@ class DescribeShard:
         return {"rows": write_part(self.leaf_map, int(row["shard"]), self.scratch)}
 
 
-@dataclass(frozen=True)
-class ShardDescription:
-    words: Location
-    total_L: Ints
-    """Number [leaves] of occurrences of words in each leaf's documents, each document in its best leaf only."""
-    best: pa.Table
-
-
 def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
     shard = leaf_map.manifest.shards[number]
     rows = leaf_map.read(shard, READ, verify=False)
@@ -77,25 +67,16 @@ def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
     return shard.documents
 
 
-def written_part(scratch: Location, number: int, leaves: int) -> ShardDescription:
-    """Read the description of a shard, by its number. Counts of words stay on storage."""
-    words, best = (scratch / f"{name}-{number:05d}.parquet" for name in (WORDS, BEST))
-    counts = files.read_table(words, ["leaf", "count"])
-    total_L = np.bincount(counts["leaf"].to_numpy(), weights=counts["count"].to_numpy(), minlength=leaves)
-    return ShardDescription(words, total_L, files.read_table(best))
-
-
 def buckets(size_L: Sequence[int] | Ints) -> int:
     return max(1, -(-int(sum(size_L)) // ROWS_A_BUCKET))
 
 
 def describe(leaf_map: LeafMap, tree: DisplayTree) -> pa.Table:
-    """Describe the nodes of a version from its documents, shard by shard."""
-    size_L, shards = np.array(leaf_map.manifest.counts), range(len(leaf_map.manifest.shards))
+    shards = len(leaf_map.manifest.shards)
     with tempfile.TemporaryDirectory(prefix="rayhier-") as folder:
-        for number in shards:
+        for number in range(shards):
             write_part(leaf_map, number, Path(folder))
-        return table(tree, size_L, [written_part(Path(folder), number, len(size_L)) for number in shards])
+        return table(tree, np.array(leaf_map.manifest.counts), Path(folder), shards)
 
 
 def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
@@ -106,11 +87,19 @@ def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
     return rows.take(pa.array(chosen))
 
 
-def table(tree: DisplayTree, size_L: Ints, parts: Sequence[ShardDescription]) -> pa.Table:
-    """Make a row for each node of each level, top down, from the descriptions of all shards and the sizes of leaves."""
-    path_LT, best = tree.paths(), pa.concat_tables([part.best for part in parts])
-    totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))
-    words_of_levels = keywords(_buckets(parts, buckets(size_L)), path_LT, totals, KEYWORDS)
+def table(tree: DisplayTree, size_L: Ints, scratch: Location, shards: int) -> pa.Table:
+    """Make a row for each node of each level, top down, from what `write_part` wrote of each shard."""
+    written = [[scratch / f"{name}-{number:05d}.parquet" for number in range(shards)] for name in (WORDS, BEST)]
+    path_LT, best = tree.paths(), pa.concat_tables(map(files.read_table, written[1]))
+    total_L = np.zeros(len(size_L))
+    for path in written[0]:
+        counts = files.read_table(path, ["leaf", "count"])
+        total_L += np.bincount(counts["leaf"].to_numpy(), counts["count"].to_numpy(), len(size_L))
+    in_buckets = (
+        pa.concat_tables([files.read_table(path, COUNTS.names, [("bucket", "==", bucket)]) for path in written[0]])
+        for bucket in range(buckets(size_L))
+    )
+    words_of_levels = keywords(in_buckets, path_LT, tree.summed(total_L), KEYWORDS)
     tables = []
     for level, (words, size_K) in enumerate(zip(words_of_levels, tree.summed(size_L), strict=True), start=1):
         node_N = path_LT[best["leaf"].to_numpy(), level - 1]
@@ -128,12 +117,6 @@ def table(tree: DisplayTree, size_L: Ints, parts: Sequence[ShardDescription]) ->
         ]
         tables.append(pa.table(columns, schema=schemas.LEAVES))
     return pa.concat_tables(tables)
-
-
-def _buckets(parts: Sequence[ShardDescription], count: int) -> Iterator[pa.Table]:
-    for bucket in range(count):
-        wanted = [("bucket", "==", bucket)]
-        yield pa.concat_tables([files.read_table(part.words, COUNTS.names, wanted) for part in parts])
 
 
 def counted(table: pa.Table, buckets: int) -> Iterator[pa.Table]:
@@ -165,8 +148,7 @@ def _count(table: pa.Table) -> pa.Table:
 def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints], most: int) -> list[list[list[str]]]:
     """Find at most `most` keywords of each node, level by level: highest score first, ties by word.
 
-    `buckets` hold all counts of their words. `path_LT` are the nodes above each leaf, and `totals`, for each level, the
-    numbers [k] of all words of its nodes.
+    `path_LT` are the nodes above each leaf, and `totals`, for each level, the numbers [k] of all words of its nodes.
     """
     best = [SCORED.empty_table() for _ in totals]
     for table in buckets:
@@ -207,10 +189,7 @@ def _summed(place_A: Ints, count_A: Ints, places: int) -> Ints:
 
 
 def kilgarriff(count_A: Ints, total_A: Ints, whole_A: Ints, every: int) -> Floats:
-    """Score words in nodes: (frequency in the node + n) / (frequency in the rest + n), per million words.
-
-    A word occurs `count_A` times among the node's `total_A` words, and `whole_A` times among all `every` words.
-    """
+    """Score words by (frequency in the node + n) / (frequency in the rest + n), per million of `every` word."""
     node_A = 1e6 * count_A / np.maximum(total_A, 1)
     rest_A = 1e6 * (whole_A - count_A) / np.maximum(every - total_A, 1)
     return np.asarray((node_A + SMOOTHING) / (rest_A + SMOOTHING))

@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Ints
 from rayhier.cluster.document_tree import above, grow
 from rayhier.model.router import Router
 
@@ -34,7 +34,10 @@ class DisplayTree:
             return cls(parents, np.arange(leaves), grouped=False)
         centroid_LM = router.cells.centroid_LM.cpu().numpy()
         filled = np.flatnonzero(centroid_LM.any(axis=1))
-        return cls(*_groups(centroid_LM[filled], filled, leaves), grouped=True)
+        tree = grow(centroid_LM[filled], BRANCHING, SEED)
+        lowest = np.zeros(leaves, np.int64)  # leaves without documents lie below the first node
+        lowest[filled] = tree.leaf_N
+        return cls([*tree.parents, lowest], np.arange(leaves), grouped=True)
 
     @property
     def counts(self) -> list[int]:
@@ -50,10 +53,3 @@ class DisplayTree:
         return [
             np.bincount(path_LT[:, level], weights=value_L, minlength=count) for level, count in enumerate(self.counts)
         ]
-
-
-def _groups(centroid_HM: Floats, filled: Ints, leaves: int) -> tuple[list[Ints], Ints]:
-    tree = grow(centroid_HM, BRANCHING, SEED)
-    lowest = np.zeros(leaves, np.int64)
-    lowest[filled] = tree.leaf_N
-    return [*tree.parents, lowest], np.arange(leaves)

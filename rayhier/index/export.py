@@ -42,7 +42,11 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     """
     manifest = leaf_map.manifest
     m, leaves = manifest.dimension, len(manifest.counts)
-    _check_memory(manifest.rows * m * BYTES[manifest.vectors])
+    needed, free = manifest.rows * m * BYTES[manifest.vectors], available()
+    if needed > free:
+        raise InputError(
+            f"export: needs {needed >> 20:,} MiB of memory; {free >> 20:,} MiB are free; use a machine with more"
+        )
     quantizer = faiss.IndexFlatIP(m)
     index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, faiss.METRIC_INNER_PRODUCT)
     if LOSSLESS[manifest.vectors] == "fp16":
@@ -94,14 +98,6 @@ def _recall(index: Any, query_QM: Floats, probes: int) -> float:
     exact_QK = nearest(index.nlist)
     hit_QK = (nearest(probes)[:, :, None] == exact_QK[:, None, :]).any(axis=1) & (exact_QK >= 0)
     return float(hit_QK.sum() / (exact_QK >= 0).sum())
-
-
-def _check_memory(needed: int) -> None:
-    free = available()
-    if needed > free:
-        raise InputError(
-            f"export: needs {needed >> 20:,} MiB of memory; {free >> 20:,} MiB are free; use a machine with more"
-        )
 
 
 def available() -> int:

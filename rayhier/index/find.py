@@ -21,7 +21,6 @@ from rayhier.storage.shard import Shard
 
 FORMAT = 1
 FEWEST = 1_000
-"""Rows from which on the ids of a shard are hashed."""
 CACHE_BYTES = 2e9
 """Most bytes of hashes that stay on this machine."""
 OPENED = 100
@@ -29,7 +28,6 @@ OPENED = 100
 HASHES = "hashes.npy"
 Hashes = npt.NDArray[np.uint64]
 _known: "OrderedDict[str, tuple[Lease, Hashes]]" = OrderedDict()
-"""The mapped hashes of shards, by the SHA-256 of their files."""
 _lock = threading.Lock()
 
 FOUND = pa.schema([("id", pa.string()), ("leaf", pa.int32()), ("rank", pa.int8())])
@@ -75,7 +73,3 @@ def _hashes(leaf_map: LeafMap, shard: Shard) -> Hashes:
 def unknown(rows: pa.Table, ids: pa.Array) -> list[str]:
     missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, rows["id"].combine_chunks()))).to_pylist()
     return missing
-
-
-def per_leaf(rows: pa.Table, leaves: int) -> np.ndarray:
-    return np.bincount(rows["leaf"].to_numpy(), minlength=leaves)

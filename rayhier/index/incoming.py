@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Floats
-from rayhier.corpus import check, parquet
+from rayhier.corpus import parquet
 from rayhier.corpus.check import Entry, RowError, RowSchema, beginning
 from rayhier.corpus.document_file import VECTOR, Read, check_rows, read
 from rayhier.corpus.passages import DocumentLayout
@@ -42,13 +42,13 @@ def batches(
     """
     layout = DocumentLayout.of(corpus)
     columns = corpus.row_columns
-    rules = RowSchema(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
+    schema = RowSchema(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     is_small = _is_small(path)
-    parts: Iterable[Read] = list(read(path, rules, size)) if is_small else read(path, rules, size, vectors=False)
+    parts: Iterable[Read] = list(read(path, schema, size)) if is_small else read(path, schema, size, vectors=False)
     check_rows(path, (row for part in parts for row in part.rows))
-    for part in parts if is_small else read(path, rules, size):
+    for part in parts if is_small else read(path, schema, size):
         table = layout.table([row for row in part.rows if isinstance(row, Entry)])
         vectors = part.vectors
         if vectors is not None and len(vectors) != len(table) and layout.passages is None:
@@ -113,16 +113,15 @@ class GivenDocuments:
 def given_documents(
     documents: Sequence[Mapping[str, Any]], corpus: CorpusSpec, dimension: int, *, unit: bool
 ) -> GivenDocuments:
-    """Check documents with the keys `id`, `title`, `text`, `fields` and `vector`.
+    """Check documents with the keys `id`, `title`, `text`, `fields` and `vector`. InputError names the refused one.
 
-    All have a vector, as the trained encoder makes them, or none has. With `unit` it must have length 1. InputError
-    names the document that is refused, and the reason.
+    All have a vector, as the trained encoder makes them, or none has. With `unit` it must have length 1.
     """
     layout, names = DocumentLayout.of(corpus), corpus.row_columns
-    rules = RowSchema(corpus.limits, names, layout.fields)
+    schema = RowSchema(corpus.limits, names, layout.fields)
     entries, places = list[Entry](), dict[str, int]()
     for place, document in enumerate(documents):
-        entry = _entry(document, rules, place)
+        entry = _entry(document, schema, place)
         if entry.key in places:
             raise InputError(
                 f"documents[{place}].id: got {beginning(entry.key)!r}, which documents[{places[entry.key]}] has too; "
@@ -142,21 +141,21 @@ def given_documents(
     return GivenDocuments(layout.table(entries), list(places), vector_NM)
 
 
-def _entry(document: Mapping[str, Any], rules: RowSchema, place: int) -> Entry:
-    names, fields = rules.columns, document.get("fields") or {}
+def _entry(document: Mapping[str, Any], schema: RowSchema, place: int) -> Entry:
+    names, fields = schema.columns, document.get("fields") or {}
     for name in fields:
-        if name not in rules.fields:
-            allowed = ", ".join(rules.fields) or "none: this corpus declares no fields"
+        if name not in schema.fields:
+            allowed = ", ".join(schema.fields) or "none: this corpus declares no fields"
             raise InputError(f"documents[{place}].fields: got {beginning(name)!r}; allowed: {allowed}")
     row = {names.id: document.get("id"), names.title: document.get("title"), names.text: document.get("text"), **fields}
     try:
-        entry = check.document(row, rules)
+        entry = schema.document(row)
     except RowError as error:
         raise InputError(
             f"documents[{place}]: {error.reason}; allowed: documents as in the corpus; nothing was changed"
         ) from None
     if entry.cut:
-        most = f"{rules.limits.title:,} characters of title and {rules.limits.text:,} of text"
+        most = f"{schema.limits.title:,} characters of title and {schema.limits.text:,} of text"
         raise InputError(f"documents[{place}]: text too long; allowed: {most}, corpus.limits; nothing was changed")
     return entry
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
-from rayhier.index.assign import ORDER, Assigner, leaf_counts, leaves_column
-from rayhier.index.find import find, per_leaf
+from rayhier.index.assign import ORDER, Assigner, leaf_sizes, leaves_column
+from rayhier.index.find import find
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, place_all
 from rayhier.model.spill import CANDIDATES
@@ -53,11 +53,19 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
     return rows_held.append_column("part", [np.full(len(rows), number)]).append_column("row", [rows])
 
 
-def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
-    """Move `rows` of a part to their next-best leaf with room. `room_L` is reduced, in place, by the rows that move.
+def within(router: Router, table: pa.Table, size_L: Ints, most: int) -> tuple[pa.Table, int]:
+    """Move rows out of leaves that hold `size_L` [l] rows already, and may hold `most`. Returns how many moved."""
+    count_L, room_L = leaf_sizes(table, len(size_L)), np.maximum(most - size_L, 0)
+    over_L = count_L > room_L
+    if not over_L.any():
+        return table, 0
+    (rows,) = excess([table], count_L, room_L)
+    # Over-full leaves are filled by their own rows; only other leaves have room for moved rows.
+    return move(router, table, rows, np.where(over_L, 0, room_L - count_L)), len(rows)
 
-    No document lies twice in one leaf. InputError if no leaf has room.
-    """
+
+def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
+    """Move `rows` to their next-best leaf with room, which `room_L` then lacks. InputError if no leaf has room."""
     leaf_A, rank_A, log_prob_A = (table[name].to_numpy().copy() for name in ("leaf", "rank", "log_prob"))
     document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     leaf_D2 = np.full((document_A.max(initial=-1) + 1, 2), -1, dtype=np.int64)
@@ -128,40 +136,24 @@ class Filling:
         self._least = int(self._size_L.sum())
         self._doubtful: list[pa.Array] = []
         self.moved = 0
-        """Number of rows that moved to a next-best leaf because their best leaf was full."""
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
-        """Route documents and count their rows. Returns the rows of the leaf map. InputError if no leaf has room.
-
-        `ids` are the ids that users know: of a passage, its document's.
-        """
+        """Route documents, counting their rows. `ids` are those that users know: of a passage, its document's."""
         table = self._assign(documents, encoded)
-        count_L = self._counts(table)
         if self._replace:
             self._doubtful.append(ids)
-            if (count_L > self._room(count_L)).any():
-                self._look_up()
-        room_L = self._room(count_L)
-        over_L = count_L > room_L
-        if over_L.any():
-            (rows,) = excess([table], count_L, room_L)
-            # Over-full leaves are filled by their own rows; only other leaves have room for moved rows.
-            table = move(self._assign.router, table, rows, np.where(over_L, 0, room_L - count_L))
-            count_L, self.moved = self._counts(table), self.moved + len(rows)
-        self._size_L += count_L
+            count_L = leaf_sizes(table, len(self._size_L))
+            if ((count_L > 0) & (self._size_L + count_L > self._most(table))).any():
+                rows = find(self._base, pa.concat_arrays(self._doubtful))
+                self._size_L -= leaf_sizes(rows, len(self._size_L))
+                self._doubtful.clear()
+        table, moved = within(self._assign.router, table, self._size_L, self._most(table))
+        self.moved += moved
+        self._size_L += leaf_sizes(table, len(self._size_L))
         if not self._doubtful:
             self._least = int(self._size_L.sum())
         return table
 
-    def _counts(self, table: pa.Table) -> np.ndarray:
-        return np.array(leaf_counts(table["leaf"].to_numpy(), len(self._size_L)))
-
-    def _room(self, count_L: np.ndarray) -> np.ndarray:
-        """Return the rows of a batch that each leaf can still take. `count_L` are those of the batch in each leaf."""
-        rows = self._least if self._doubtful else int(self._size_L.sum() + count_L.sum())
-        return np.asarray(np.maximum(most_rows(rows, self._base.manifest.leaves, self._factor) - self._size_L, 0))
-
-    def _look_up(self) -> None:
-        rows = find(self._base, pa.concat_arrays(self._doubtful))
-        self._size_L -= per_leaf(rows, len(self._size_L))
-        self._doubtful.clear()
+    def _most(self, table: pa.Table) -> int:
+        rows = self._least if self._doubtful else int(self._size_L.sum()) + table.num_rows
+        return most_rows(rows, self._base.manifest.leaves, self._factor)

@@ -24,11 +24,10 @@ from torch.nn import functional as F
 
 from rayhier.arrays import Bools, Ints
 from rayhier.dataset.words import word_hashes
-from rayhier.index.assign import Assigner
+from rayhier.index.assign import Assigner, leaf_sizes
 from rayhier.index.change import with_shards, without_rows, write_ids, writing
-from rayhier.index.due import SHRUNK, Due, largest
-from rayhier.index.find import per_leaf
 from rayhier.index.shards import write_rows
+from rayhier.index.stats import SHRUNK, Due, largest
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.placing import choose
 from rayhier.model.revise import flat, give_up, in_use, move, split
@@ -44,18 +43,15 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Revision, key_of
 from rayhier.storage.paths import Location
 
 NEAR, NEARBY = 16, 256
-"""Leaves nearest to a changed leaf whose documents are placed again, and leaves with which such a document is
-compared."""
+"""Leaves near a changed leaf whose documents are placed again, and leaves among which a document is placed."""
 ROUNDS, STEPS = 6, 8
 """Most rounds, in each of which a leaf is split once, and steps of 2-means."""
 AT_ONCE = 1_000_000
-"""About the most documents that are in memory."""
 LOPSIDED = 0.1
 """Least share of a leaf's rows in each half."""
 SAME = 1e-3
 """Distance of two centroids up to which a leaf is not split: its documents have about the same vector."""
 PIECE = 1024
-"""Centroids that are compared at a time."""
 
 
 def maintain(
@@ -105,13 +101,7 @@ class Region:
     """Documents in leaves that are due and in leaves near them, in memory, and the router as it changes."""
 
     def __init__(
-        self,
-        there: LeafMap,
-        router: LearnedIvfRouter,
-        due: Due,
-        spec: JobSpec,
-        documents: int = AT_ONCE,
-        skip: int = 0,
+        self, there: LeafMap, router: LearnedIvfRouter, due: Due, spec: JobSpec, documents: int, skip: int
     ) -> None:
         """Read about so many documents, of very many leaves only the largest, but for the first `skip`."""
         self._counted_L, revision = np.array(there.manifest.counts), there.manifest.revision
@@ -144,7 +134,6 @@ class Region:
         return self._id_N.filter(pa.array(changed_N)).unique()
 
     def split_grown(self) -> None:
-        """Split leaves that grew, and halves that are still too large."""
         refused = set[int]()
         for _ in range(ROUNDS):
             large = np.flatnonzero(self._whole_L & (self._size_L > largest(self._mean)))
@@ -154,9 +143,9 @@ class Region:
             centroid_S2M = self._halves(leaf_S)
             apart_S = (centroid_S2M[:, 0] - centroid_S2M[:, 1]).norm(dim=1) > SAME
             refused |= {leaf for leaf, apart in zip(leaf_S, apart_S.tolist(), strict=True) if not apart}
-            leaf_S = [leaf for leaf in leaf_S if leaf not in refused]
-            if not leaf_S:
+            if not apart_S.any():
                 break
+            leaf_S = [leaf for leaf in leaf_S if leaf not in refused]
             size_S = self._size_L[leaf_S]
             self.router, number_S = split(self.router, leaf_S, centroid_S2M[apart_S])
             further = self.router.n_leaves - len(self._size_L)
@@ -168,7 +157,6 @@ class Region:
             refused |= {leaf for leaf, size in zip(leaf_S, size_S, strict=True) if self._size_L[leaf] >= size}
 
     def give_up_shrunk(self) -> None:
-        """Give up leaves that shrank. Their documents go to the next-best ones."""
         used_L = in_use(self.router).numpy()
         small = np.flatnonzero(self._whole_L & used_L & (self._size_L < SHRUNK * self._mean))
         if len(small) and len(small) < used_L.sum() - NEAR:
@@ -304,12 +292,9 @@ def _with_vectors(table: pa.Table, segment: Segment, row_A: Ints) -> pa.Table:
 
 
 def _all_rows(leaves: pa.ListArray) -> pa.Table:
-    begin_N, size_N = (
-        leaves.offsets.to_numpy()[:-1] - leaves.offsets[0].as_py(),
-        pc.list_value_length(leaves).to_numpy(),
-    )
-    leaf_A = leaves.flatten()
-    return pa.table({"leaf": leaf_A, "rank": np.arange(len(leaf_A)) - np.repeat(begin_N, size_N)})
+    document_A = pc.list_parent_indices(leaves).to_numpy()
+    rank_A = np.arange(len(document_A)) - np.searchsorted(document_A, document_A)
+    return pa.table({"leaf": leaves.flatten(), "rank": rank_A})
 
 
 def _rows(leaf_N2: Ints) -> tuple[Tensor, Tensor]:
@@ -330,7 +315,7 @@ def _published(newest: LeafMap, region: Region, spec: JobSpec) -> LeafMap:
     shard = write_rows(root, f"data/moved-{token}.parquet", table, words=manifest.words)
     before = _all_rows(rows["leaves"].combine_chunks())
     count_L = np.pad(manifest.counts, (0, region.router.n_leaves - len(manifest.counts)))
-    count_L = count_L - per_leaf(before, len(count_L)) + np.bincount(table["leaf"].to_numpy(), minlength=len(count_L))
+    count_L = count_L - leaf_sizes(before, len(count_L)) + leaf_sizes(table, len(count_L))
     region.router.log_size_L.copy_(torch.from_numpy(np.log(count_L + 0.5)))
     revision = Revision(files=_written(root, f"routers/{token}", region.router), origins=region.origins)
     removal = write_ids(root, named)

@@ -27,7 +27,6 @@ class Node:
     """Number of rows below the node. A document in two leaves has two rows."""
     keywords: list[str]
     documents: list[str]
-    """Ids of a few documents that most probably lie below the node."""
 
     @property
     def name(self) -> str:
@@ -76,10 +75,7 @@ class NodeTable:
         return self._nodes(self.levels, numbers)
 
     def below(self, name: str, limit: int) -> tuple[list[Node], int]:
-        """Return the `limit` largest children of a node that have documents, the largest first, and their number.
-
-        The root is 0:0, a leaf has no children. InputError if no node has this name.
-        """
+        """Return the `limit` largest children of a node that have documents, and the number of all. The root is 0:0."""
         level, number = self._place(name)
         if level == self.levels:
             return [], 0

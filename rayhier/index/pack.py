@@ -14,14 +14,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from rayhier.index.change import write_ids
+from rayhier.index.change import check_kept, write_ids, writing
 from rayhier.index.shards import SHARD_BYTES, write_rows
 from rayhier.spec import InputError
 from rayhier.storage import leaf_map
 from rayhier.storage.files import File
-from rayhier.storage.leaf_map import LeafMap, Manifest, check_kept
+from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
-from rayhier.storage.pins import pinned, reading
 from rayhier.storage.shard import Removal, Shard
 
 WIDTH = 16
@@ -30,11 +29,8 @@ T = TypeVar("T")
 
 
 def pack(root: Location) -> LeafMap | None:
-    """Publish a version with packed small shards or files of removed ids, or None if no sixteen are about equal.
-
-    InputError if a file is damaged, or was replaced in the meantime.
-    """
-    with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
+    """Publish a version with packed shards or files of removed ids, or None if no sixteen are about equal."""
+    with writing(root) as newest:
         base = newest.manifest
         if chosen := small(base):
             rows = pa.concat_tables([newest.read(shard, newest.columns(shard)) for shard in chosen])
@@ -90,6 +86,6 @@ def _placed(
         now = newest.manifest
         check_kept("pack", base, used, now)
         kept = [each for each in getattr(now, listed) if each not in gone]
-        return now.model_copy(update={"change": "pack", "at": leaf_map.now(), listed: [*kept, *packed]})
+        return now.changed("pack", **{listed: [*kept, *packed]})
 
     return change

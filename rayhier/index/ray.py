@@ -16,9 +16,10 @@ from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.ray import tokenisers
 from rayhier.embed.tokeniser import unpacked
 from rayhier.index import leaf_limit
-from rayhier.index.assign import Assigner, leaf_counts, read_part
+from rayhier.index.assign import Assigner, leaf_sizes, read_part
+from rayhier.index.change import writing
 from rayhier.index.compact import replace_shards
-from rayhier.index.describe import DescribeShard, table, written_part
+from rayhier.index.describe import DescribeShard, table
 from rayhier.index.display import DisplayTree
 from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
 from rayhier.index.shards import shard_count
@@ -35,8 +36,7 @@ from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, ranges
 from rayhier.storage.ledger import Ledger, LedgerEntry
-from rayhier.storage.paths import Location, locate
-from rayhier.storage.pins import pinned, reading
+from rayhier.storage.paths import Location
 from rayhier.storage.schemas import Language
 from rayhier.storage.shard import Shard
 
@@ -48,18 +48,14 @@ ROUTED_ROWS = 1024
 class RoutePart:
     """A Ray actor that routes parts of the corpus to leaves and writes their rows below scratch, sorted by leaf."""
 
-    def __init__(self, spec: dict[str, Any], corpus: str, vectors: str, model: str, scratch: str) -> None:
-        job = JobSpec.model_validate(spec)
-        torch.set_num_threads(job.cluster.index.cpus)
-        self.corpus, self.vectors = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
-        self.scratch = locate(scratch)
-        self.ledger = Ledger(self.scratch / "ledger", self.scratch)
-        if job.encodes_again:
-            job = job.model_copy(update={"encoder": agreed(job.encoder, self.ledger)})
-        device = best_device()
-        trained = Artifact.open(locate(model))
-        self.model, self.fingerprint = Model.open(trained, job, device), trained.record.fingerprint
-        self.assign = Assigner(self.model.router, job, self.fingerprint)
+    def __init__(self, spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, scratch: Location) -> None:
+        torch.set_num_threads(spec.cluster.index.cpus)
+        self.corpus, self.vectors, self.scratch = corpus, vectors, scratch
+        self.ledger = Ledger(scratch / "ledger", scratch)
+        if spec.encodes_again:
+            spec = spec.model_copy(update={"encoder": agreed(spec.encoder, self.ledger)})
+        self.model = Model.open(model, spec, best_device())
+        self.assign = Assigner(self.model.router, spec, model.record.fingerprint)
         self.clock = Clock(self.model.open_encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -71,11 +67,9 @@ class RoutePart:
             encoded = self.model.encode_stored(base_NM, lambda: document_texts(documents), tokens)
             table = self.assign(documents, encoded)
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
-        counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
-        entry = LedgerEntry(
-            (file.model_copy(update={"name": f"{ROUTED}/{file.name}"}),),
-            {"leaves": counts, "documents": documents.num_rows},
-        )
+        written = file.model_copy(update={"name": f"{ROUTED}/{file.name}"})
+        counts = leaf_sizes(table, self.assign.router.n_leaves).tolist()
+        entry = LedgerEntry((written,), {"leaves": counts, "documents": documents.num_rows})
         self.ledger.enter(part_key(name), entry)
         return {"rows": documents.num_rows, **self.clock.lap()}
 
@@ -117,8 +111,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
-    """Publish a version with the same documents in few files, without removed rows."""
-    with reading(root) as opened, pinned(root, opened.manifest.version, writes=True):
+    with writing(root) as opened:
         base = opened.manifest
         size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
         for file in base.files:  # checked once here, as gathering reads each file for many shards
@@ -135,13 +128,7 @@ def _route(
 ) -> tuple[RoutedParts, list[int]]:
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
-    arguments = {
-        "spec": spec.model_dump(mode="json"),
-        "corpus": str(corpus.folder),
-        "vectors": str(vectors.folder),
-        "model": str(model.folder),
-        "scratch": str(attempt.scratch),
-    }
+    arguments = {"spec": spec, "corpus": corpus, "vectors": vectors, "model": model, "scratch": attempt.scratch}
     done = {name: entry.counts["documents"] for name in names if (entry := ledger.done(part_key(name)))}
     missing = [{"part": name} for name in names if name not in done]
     ahead = tokenisers(spec, model.local("encoder"), corpus) if spec.encodes_again else None
@@ -182,7 +169,7 @@ def _cap(
             capped.paths[number], capped.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
     after = np.zeros_like(size_L)
     for path in capped.paths:
-        after += np.array(leaf_counts(files.read_table(path, ["leaf"])["leaf"].to_numpy(), len(size_L)))
+        after += leaf_sizes(files.read_table(path, ["leaf"]), len(size_L))
     moved = sum(map(len, moved_rows))
     say(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
     return capped, after.tolist(), moved
@@ -199,10 +186,7 @@ def _gather(
     *,
     words: Language | None,
 ) -> list[Shard]:
-    """Write the missing shards, named from `name`, and return all shards. `size` is the bytes of all rows.
-
-    The ledger in `folder` has the shards that are written already. With `words`, words are counted.
-    """
+    """Write the missing shards, named from `name`, and return all. The ledger is in `folder`."""
     rows, ledger, cuts = sum(counts), Ledger(folder, root), ranges(counts, shard_count(spec, size))
     plan = {f"{name}-{number:05d}": cut for number, cut in enumerate(cuts)}
     # A shard of the same name may hold rows of parts that were routed again since, with another result.
@@ -216,8 +200,7 @@ def _gather(
     arguments = {"root": root, "source": source, "counts": counts, "ledger": folder, "made_of": made_of, "words": words}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
-        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
-        for row in stream(missing, GatherShard, arguments, without_gpus):
+        for row in stream(missing, GatherShard, arguments, _without_gpus(spec)):
             bar.advance(row["rows"])
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
     _check_count(root, sum(shard.rows for shard in shards), rows, "rows")
@@ -229,12 +212,14 @@ def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt)
     tree = DisplayTree.of(load_router(model.local("router")))
     with Bar("describe", opened.manifest.documents, "documents") as bar:
         items = [{"shard": number} for number in range(len(shards))]
-        without_gpus = Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
-        for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, without_gpus):
+        for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, _without_gpus(spec)):
             bar.advance(row["rows"])
-    counts = opened.manifest.counts
-    parts = [written_part(scratch, number, len(counts)) for number in range(len(shards))]
-    return files.write_parquet(attempt.root, LEAVES, [table(tree, np.array(counts), parts)], schemas.LEAVES)
+    described = table(tree, np.array(opened.manifest.counts), scratch, len(shards))
+    return files.write_parquet(attempt.root, LEAVES, [described], schemas.LEAVES)
+
+
+def _without_gpus(spec: JobSpec) -> Workers:
+    return Workers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
 
 
 def sliced(table: pa.Table) -> list[pa.Table]:

@@ -61,7 +61,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS, taken: int | Non
         if name in named or (not writing and leaf_map.now() - status.st_mtime > 3600 * hours):
             (root / name).unlink(missing_ok=True)
             removed, size = removed + 1, size + status.st_size
-    last = _oldest_log(root) - KEPT
+    last = min(LeafMap.open(root, version).manifest.log for version in leaf_map.versions(root)) - KEPT
     logged = ChangeLog(root).forget(last if taken is None else min(last, taken))
     removed, size = removed + len(logged), size + sum(logged)
     pins.sweep(root)
@@ -86,7 +86,3 @@ def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
     pinned = [before[version] for version in pins.held(root) if version in before]
     manifests = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
     return {file.name for manifest in (*manifests, *pinned) for file in manifest.files}
-
-
-def _oldest_log(root: Location) -> int:
-    return min(LeafMap.open(root, version).manifest.log for version in leaf_map.versions(root))

@@ -39,7 +39,6 @@ class Record(BaseModel, frozen=True, extra="forbid"):
     attempt: str
     """Name of the folder with the files. It lies next to record.json."""
     inputs: dict[str, str]
-    """Kind -> fingerprint of each artifact that this artifact was made from."""
     files: list[File]
     counts: dict[str, Any]
     versions: dict[str, str]
@@ -64,16 +63,15 @@ class Place:
         except FileNotFoundError:
             return None
         except InputError as error:
-            raise InputError(f"{error}; {self._mend()}") from None
+            raise InputError(f"{error}; {_mend(self.kind)}") from None
         if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
             raise InputError(f"{path}: format {saved['format']}, not {FORMAT}: {OLDER}")
         try:
             return Artifact(self.folder, Record.model_validate(saved))
         except ValidationError as error:
-            raise InputError(f"{path}: not a record of format {FORMAT}: {_first(error)}; {self._mend()}") from None
-
-    def _mend(self) -> str:
-        return f"rebuild it with --fresh --stage {stage_of(self.kind)}"
+            problem = error.errors(include_url=False)[0]
+            said = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            raise InputError(f"{path}: not a record of format {FORMAT}: {said}; {_mend(self.kind)}") from None
 
     def remove(self) -> None:
         """Remove the artifact: record.json first, then the files of every attempt to make it."""
@@ -88,7 +86,6 @@ class Artifact:
 
     @classmethod
     def open(cls, folder: Location) -> Self:
-        """Open the artifact published at `folder`. InputError if there is none."""
         published = Place(folder).published()
         if published is None:
             raise InputError(f"{folder}: no artifact is published there")
@@ -115,17 +112,14 @@ class Artifact:
         """Read all files not below the folders `without`. InputError names a file that differs from record.json."""
         for file in self.record.files:
             if not file.name.startswith(without):
-                self._check(file)
+                check(self.root, file, _mend(self.record.kind))
 
     def verified(self, name: str) -> Location:
         """Return the place of the file `name`. InputError if the file differs from record.json."""
         for file in self.record.files:
             if file.name == name:
-                self._check(file)
+                check(self.root, file, _mend(self.record.kind))
         return self.path(name)
-
-    def _check(self, file: File) -> None:
-        check(self.root, file, f"rebuild it with --fresh --stage {stage_of(self.record.kind)}")
 
 
 def check(root: Location, file: File, mend: str) -> None:
@@ -141,15 +135,10 @@ def check(root: Location, file: File, mend: str) -> None:
         raise InputError(f"{path}: SHA-256 is {digest[:12]}…, but {file.sha256[:12]}… was published; {mend}")
 
 
-def stage_of(kind: str) -> str:
-    stages = {"generated": "generate", "vectors": "embed", "model": "train", "calibration": "calibrate"}
-    return stages.get(kind, kind)
-
-
 def versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in LIBRARIES}
 
 
-def _first(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+def _mend(kind: str) -> str:
+    stages = {"generated": "generate", "vectors": "embed", "model": "train", "calibration": "calibrate"}
+    return f"rebuild it with --fresh --stage {stages.get(kind, kind)}"

@@ -38,10 +38,7 @@ class Output:
 
 
 class Attempt:
-    """A folder for a stage's files, owned by this process until it is published or released.
-
-    Use it as a context manager. Without `publish`, the block releases the folder for the next run.
-    """
+    """A folder for a stage's files. A block without `publish` releases the folder for the next run."""
 
     def __init__(self, place: Place, root: Location, claim: int) -> None:
         self.place = place
@@ -56,8 +53,10 @@ class Attempt:
         """Take over an unpublished attempt whose owner is dead, else begin a new attempt."""
         for root in _attempts(place.folder):
             claim = _claim(root, clock)
-            if claim is not None and not _is_published(place, root):
-                return cls(place, root, claim)
+            if claim is not None:
+                artifact = place.published()  # after the claim: the owner may just have published
+                if artifact is None or artifact.root != root:
+                    return cls(place, root, claim)
         root = place.folder / f"attempt-{uuid.uuid4().hex[:8]}"
         _take(root, 0)
         return cls(place, root, 0)
@@ -80,10 +79,7 @@ class Attempt:
         return self._claim == 0
 
     def publish(self, kind: Kind, inputs: dict[str, str], output: Output) -> Artifact:
-        """Publish all files below `root` except scratch. Of several runs the first one wins.
-
-        InputError if another run took this attempt over or removed it.
-        """
+        """Publish all files but scratch. The first run wins. InputError if another run took the attempt over."""
         self._check_mine()
         files.remove(self.scratch)
         entries = {file.name: file for file in output.files}
@@ -143,11 +139,6 @@ def _attempts(folder: Location) -> list[Location]:
     return sorted((path for path in folder.glob("attempt-*") if path.is_dir()), key=str)
 
 
-def _is_published(place: Place, root: Location) -> bool:
-    artifact = place.published()
-    return artifact is not None and artifact.root == root
-
-
 def _claim(root: Location, clock: Callable[[], float]) -> int | None:
     """Claim a dead run's attempt and return the claim's number. None if its owner lives or another run won."""
     try:
@@ -159,7 +150,8 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
         owner = files.read_json(root / OWNER)
         if int(owner["claim"]) == int(newest.name):
             heard = float(owner["heartbeat"])
-            is_dead = owner["host"] == socket.gethostname() and not _lives(int(owner["pid"]), owner["started"])
+            has_ended = not owner["started"] or started(int(owner["pid"])) != owner["started"]
+            is_dead = owner["host"] == socket.gethostname() and has_ended
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the owner died before it wrote owner.json: the claim's age decides
     if not is_dead and clock() - heard <= SILENT_SECONDS:
@@ -170,7 +162,3 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
 
 def _take(root: Location, claim: int) -> bool:
     return files.create(root / CLAIMS / str(claim), uuid.uuid4().bytes)
-
-
-def _lives(pid: int, began: str | None) -> bool:
-    return pid > 0 and started(pid) == began is not None

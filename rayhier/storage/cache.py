@@ -32,17 +32,30 @@ TOLD = 3
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
-    """Download the `wanted` files of `root` into a folder of the cache, unless they are there.
+    """Download the `wanted` files of `root` into a folder of the cache. InputError if a file's SHA-256 differs."""
+    names = "".join(sorted(f"{file.sha256} {file.name}\n" for file in wanted))
+    folder = home() / hashlib.sha256(names.encode()).hexdigest()[:32]
 
-    InputError if a downloaded file differs from its SHA-256.
-    """
-    folder = home() / _key(wanted)
+    def is_whole() -> bool:
+        try:
+            return all(files.digest(folder / file.name) == file.sha256 for file in wanted)
+        except OSError:
+            return False
 
-    def fill(temporary: Path) -> None:
+    if is_whole():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    try:
         for file in wanted:
             _download(root, file, temporary / file.name)
-
-    return _filled(folder, fill, lambda: _holds(folder, wanted))
+        temporary.rename(folder)
+    except OSError:
+        if not is_whole():  # if it is whole, another process was first
+            raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
 
 
 class Lease:
@@ -58,7 +71,6 @@ class Lease:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """The folder, and size, times and inode of each of its files."""
         return (self.folder, *sorted((name, *stamp) for name, stamp in self._files.items()))
 
     def intact(self) -> bool:
@@ -69,23 +81,21 @@ class Lease:
 def get_or_build(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
     """Lease the cache folder of a `kind` that was computed from `made_of`. `fill` writes a missing or changed folder.
 
-    Afterwards the least recently used folders of its kind without a lease are removed, until the rest takes at most
-    `limit` bytes. InputError if the cache cannot be written.
+    Then the least recently used folders of the kind are removed, until the rest takes at most `limit` bytes. InputError
+    if the cache cannot be written.
     """
     folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        return _kept(folder) or _make(folder, fill, limit)
+        with _alone(folder.parent):
+            if _is_complete(folder):
+                return Lease(folder)
+        return _make(folder, fill, limit)
     except OSError as error:
         raise InputError(
             f"{error.filename or folder}: {error.strerror or error}; searches cache the index on this machine, in "
             "$RAYHIER_CACHE, else ~/.cache/rayhier: that folder must be writable and have room"
         ) from None
-
-
-def _kept(folder: Path) -> Lease | None:
-    with _alone(folder.parent):
-        return Lease(folder) if _is_complete(folder) else None
 
 
 def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
@@ -152,10 +162,7 @@ def _alone(kind: Path) -> Iterator[None]:
 
 
 def _keep_within(kind: Path, limit: float, added: int) -> None:
-    """Note that a folder of so many bytes was added. Sweep if all of the kind may take more than `limit` bytes.
-
-    The sum is noted in a file, as thousands of folders take long to look at: once a day is enough.
-    """
+    """Note the size of an added folder. Sweep if its kind may take more than `limit` bytes, and once a day."""
     noted, now = kind.with_name(f"{kind.name}.{SIZE}"), time.time()
     try:
         before, swept = map(int, noted.read_text().split())
@@ -169,17 +176,12 @@ def _keep_within(kind: Path, limit: float, added: int) -> None:
 
 
 def _sweep(kind: Path, limit: float) -> int:
-    """Remove folders without a lease, the least recently used first, until at most `limit` bytes are left.
-
-    Returns the bytes that are left.
-    """
+    """Remove the least recently used folders without a lease, until at most `limit` bytes are left. Returns these."""
     with os.scandir(kind) as entries:
         sizes = {kind / entry.name: _size(entry) for entry in entries if entry.is_dir()}
     total = sum(sizes.values())
     for folder in sorted(sizes, key=_last_use) if total > limit else []:
-        if total <= limit:
-            break
-        if not _has_lease(folder):
+        if total > limit and not _has_lease(folder):
             shutil.rmtree(folder, ignore_errors=True)
             total -= sizes[folder]
     return total
@@ -209,37 +211,9 @@ def _has_lease(folder: Path) -> bool:
         os.close(lock)
 
 
-def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], bool]) -> Path:
-    if complete():
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        fill(temporary)
-        temporary.rename(folder)
-    except OSError:
-        if not complete():  # if complete, another process was first
-            raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return folder
-
-
 def home() -> Path:
     folder = os.environ.get("RAYHIER_CACHE")
     return Path(folder) if folder else Path.home() / ".cache" / "rayhier"
-
-
-def _key(wanted: Sequence[File]) -> str:
-    lines = sorted(f"{file.sha256} {file.name}\n" for file in wanted)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()[:32]
-
-
-def _holds(folder: Path, wanted: Sequence[File]) -> bool:
-    try:
-        return all(files.digest(folder / file.name) == file.sha256 for file in wanted)
-    except OSError:
-        return False
 
 
 def _download(root: Remote, file: File, path: Path) -> None:

@@ -57,11 +57,9 @@ class Change:
     """SHA-256 of the request's body: a key belongs to one body."""
     documents: int = 0
     replaced: int = 0
-    """Number of written documents whose ids were in the index before."""
     router: str | None = None
     """Folder, below the index, of the router that placed the documents. None: the model's."""
     epoch: int = 0
-    """Epoch of the Writer that made the change."""
 
     @property
     def rows(self) -> pa.Table | None:
@@ -83,7 +81,7 @@ class Change:
         return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
     @classmethod
-    def unpacked(cls, data: bytes, name: str, *, with_table: bool = True) -> Self:
+    def unpacked(cls, data: bytes, name: str, number: int, *, with_table: bool = True) -> Self:
         """Read a change from its object's bytes, or without its table. InputError if the bytes changed."""
         digest, _, content = data.partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != digest:
@@ -92,6 +90,8 @@ class Change:
         about: dict[str, Any] = json.loads(line)
         if about["format"] != FORMAT:
             raise InputError(f"{name}: format {about['format']}; allowed: {FORMAT}, that of this version of rayhier")
+        if about["number"] != number:
+            raise InputError(f"{name}: damaged: holds change {about['number']}, not {number}")
         table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all() if with_table else pa.table({})
         return cls(about["number"], about["kind"], table, **{name: about[name] for name in TOLD if name in about})
 
@@ -132,7 +132,6 @@ class ChangeLog:
         return False
 
     def last(self, least: int = 0) -> int:
-        """Return the number of the newest change, at least `least`."""
         singles, gathered = self._listed()
         return max([least, *singles, _end(gathered)])
 
@@ -188,17 +187,13 @@ class ChangeLog:
         try:
             for number in numbers:
                 path = self._folder / _name(number)
-                change = Change.unpacked(path.read_bytes(), str(path), with_table=with_table)
-                found.append(_checked(change, number, str(path)))
+                found.append(Change.unpacked(path.read_bytes(), str(path), number, with_table=with_table))
         except (InputError, FileNotFoundError) as error:
             return found, error
         return found, None
 
     def gather(self, first: int, last: int) -> bool:
-        """Gather the changes `first` to `last` into one object, then remove their single objects.
-
-        Returns False and does nothing if some of the changes are not single objects, or one is the newest change.
-        """
+        """Gather single objects into one. Returns False if one of them is not single, or is the newest change."""
         singles, gathered = self._listed()
         numbers = range(first, last + 1)
         if _end(gathered) >= first or singles[-1:] <= [last] or not set(numbers) <= set(singles):
@@ -217,10 +212,7 @@ class ChangeLog:
         return True
 
     def tidy(self, last: int) -> None:
-        """Gather the single objects of the changes up to `last`, and remove single objects that do not count.
-
-        A Writer that died after it published a version, or while it gathered, leaves such objects.
-        """
+        """Gather single objects up to `last`, and remove those that do not count: a dead Writer leaves such objects."""
         singles, gathered = self._listed()
         runs = list[list[int]]()
         for number in singles:
@@ -251,8 +243,7 @@ class ChangeLog:
         while place < len(data):
             length = int.from_bytes(data[place : place + LENGTH])
             place += LENGTH
-            change = Change.unpacked(data[place : place + length], str(path), with_table=with_table)
-            yield _checked(change, number, str(path))
+            yield Change.unpacked(data[place : place + length], str(path), number, with_table=with_table)
             place, number = place + length, number + 1
         if number != end + 1:
             raise InputError(f"{path}: damaged: holds changes {begin} to {number - 1}, not to {end}")
@@ -281,9 +272,3 @@ def _end(gathered: Iterable[tuple[int, int]]) -> int:
 def epoch_of(name: str) -> int:
     number = name.removeprefix(EPOCH).removesuffix(".json")
     return int(number) if name == f"{EPOCH}{number}.json" and number.isdecimal() else 0
-
-
-def _checked(change: Change, number: int, name: str) -> Change:
-    if change.number != number:
-        raise InputError(f"{name}: damaged: holds change {change.number}, not {number}")
-    return change

@@ -19,11 +19,7 @@ class CrossEncoderFolder:
 
 
 def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
-    """Find the cross-encoder's folder that a spec names and check its files.
-
-    InputError if there is no such folder, package or hub id, or the folder has pickled weights, another SHA-256 than
-    the spec's, or custom code.
-    """
+    """Find the cross-encoder's folder that a spec names and check its files. InputError says what is wrong."""
     path = model_folder.find(spec.model, KEY)
     model_folder.read_config(path, KEY)
     digests, _ = model_folder.checked_weights(path, KEY, spec.sha256)

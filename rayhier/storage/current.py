@@ -19,7 +19,6 @@ class Current(BaseModel, frozen=True, extra="forbid"):
     format: int = FORMAT
     spec: JobSpec
     artifacts: dict[str, str]
-    """Kind -> fingerprint of each artifact of the first seed."""
     seeds: dict[str, dict[str, str]] = {}
     """Seed -> kind -> fingerprint of each artifact, for all seeds but the first."""
     before: str | None = None
@@ -61,7 +60,6 @@ def _check(workdir: Location, saved: Any) -> None:
 
 
 def artifact(workdir: Location, current: Current, kind: str) -> Artifact:
-    """Open the artifact of a kind that current.json names. InputError if it names none of this kind."""
     if kind not in current.artifacts:
         raise InputError(f"{workdir / NAME}: names no {kind}; build it with rayhier run SPEC")
     return Artifact.open(workdir / kind / current.artifacts[kind])

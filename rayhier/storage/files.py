@@ -85,10 +85,7 @@ def rewrite(path: Location, data: bytes) -> None:
 
 
 def write(path: Location, fill: Callable[[Path], T], *, durable: bool = True) -> T:
-    """Let `fill` write a temporary file on this machine, then move it to `path`. Returns the result of `fill`.
-
-    The file appears in one step. Unless it need not be `durable`, it is flushed to the device first.
-    """
+    """Let `fill` write a temporary local file, then move it to `path` in one step. Returns the result of `fill`."""
     if isinstance(path, Remote):
         with tempfile.TemporaryDirectory() as folder:
             result = fill(Path(folder) / path.name)
@@ -148,10 +145,7 @@ def names(folder: Location, after: str = "") -> list[str]:
 
 @contextlib.contextmanager
 def filling(folder: Location) -> Iterator[Path]:
-    """Give a local folder to write in, for libraries that need paths. `folder` has its files afterwards.
-
-    For a bucket, files are uploaded one by one unless an error ends the block.
-    """
+    """Give a local folder to write in. For a bucket, its files are uploaded unless an error ends the block."""
     if isinstance(folder, Path):
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
@@ -251,19 +245,13 @@ def describe(root: Location, name: str) -> File:
 
 
 def digest(path: Location) -> str:
+    if isinstance(path, Path):
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
     hashed = hashlib.sha256()
-    for chunk in _chunks(path):
+    for chunk in path.chunks():
         hashed.update(chunk)
     return hashed.hexdigest()
-
-
-def _chunks(path: Location) -> Iterator[bytes]:
-    if isinstance(path, Remote):
-        yield from path.chunks()
-        return
-    with path.open("rb") as opened:
-        while chunk := opened.read(CHUNK_BYTES):
-            yield chunk
 
 
 def seal(value: dict[str, Any]) -> bytes:

@@ -37,7 +37,6 @@ CHANGING = ("data/", "words/", "routers/", "manifests/", "log/")
 ROLLBACKS = 1_000
 """Number of the newest rollbacks whose idempotency keys a manifest has."""
 REMEMBERED = 8
-"""Number of parsed manifests that stay in memory."""
 BUILT = 1
 """Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 CARRIED = (
@@ -80,7 +79,6 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
     parent: int | None
     change: Change = "build"
     at: float = Field(default_factory=lambda: now())
-    """Time at which this version was made, in seconds since 1970."""
     model: str
     dimension: int
     metric: Literal["inner_product"]
@@ -90,7 +88,6 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
     moved: int = 0
     """Number of rows that lie in a next-best leaf because their best leaf was full."""
     counts: list[int]
-    """Number of rows in each leaf, without removed rows."""
     shards: list[Shard]
     """Shards of the build or last compaction, each a contiguous range of leaves, then added shards."""
     removed: list[Removal] = []
@@ -142,23 +139,17 @@ class Manifest(BaseModel, frozen=True, extra="forbid"):
         return IndexSize(self.documents, self.rows, self.dimension, self.leaves)
 
     def changed(self, change: Change, **fields: Any) -> "Manifest":
-        """Return a copy with other fields, which a change makes now."""
         return self.model_copy(update={"change": change, "at": now(), **fields})
 
 
 @dataclass(frozen=True)
 class LeafMap:
-    """A leaf map, opened at one version."""
-
     root: Location
     manifest: Manifest
 
     @classmethod
     def open(cls, root: Location, version: int | None = None) -> Self:
-        """Open a version of the leaf map below `root`. None: the newest version.
-
-        InputError if there is no such version, or its manifest is damaged or of another format.
-        """
+        """Open a version (None: the newest). InputError if it is missing, damaged or of another format."""
         numbers = versions(root)
         if not numbers or (version is not None and version not in numbers):
             shown = ", ".join(map(str, numbers[-10:])) or "none"
@@ -204,11 +195,7 @@ class LeafMap:
         return self._read(shard, shard.file, [key])[key]
 
     def vectors(self, shard: Shard, first: int, last: int, *, verify: bool = True) -> pa.ChunkedArray:
-        """Read the vectors of a shard's rows [first, last), removed rows too.
-
-        InputError if the file differs from the manifest's entry. Without `verify`, only parquet's page checksums are
-        tested.
-        """
+        """Read the vectors of a shard's rows [first, last), removed rows too. `verify` as in `read`."""
         if verify:
             check(self.root, shard.file, MEND)
         with _named(path := self.root / shard.file.name):
@@ -234,10 +221,7 @@ class LeafMap:
         return self._read(shard, shard.postings, None)
 
     def router(self) -> Path | None:
-        """Return the local folder of the router in place of the model's. None: the model's router routes.
-
-        From a bucket the folder is fetched first. InputError if a file differs from the manifest's entry.
-        """
+        """Return the local folder of the router in place of the model's, fetched and checked, or None."""
         if self.manifest.revision is None:
             return None
         revised = self.manifest.revision.files
@@ -268,7 +252,7 @@ class LeafMap:
         return pa.concat_arrays([ids for removed, ids in self._removed if removed in removals]).unique().sort()
 
     def _gone(self, shard: Shard) -> pa.Array:
-        late = [ids for removed, ids in self._removed if removed.acts_on(shard)]
+        late = [ids for removed, ids in self._removed if removed.since > shard.since]
         return pa.concat_arrays(late) if late else pa.array([], pa.string())
 
     @cached_property
@@ -335,31 +319,13 @@ def publish(root: Location, manifest: Manifest) -> bool:
 
 
 def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
-    """Publish the version that `change` makes from the newest version. Begin again if another writer was faster.
-
-    `change` raises InputError if it does not fit the newest version. Then nothing is published.
-    """
+    """Publish what `change` makes of the newest version, again if another writer was faster."""
     while True:
         newest = LeafMap.open(root)
         manifest = _after(newest.manifest.version, change(newest))
         _check_there(root, manifest, {file.name for file in newest.manifest.files}, "run again")
         if publish(root, manifest):
             return LeafMap(root, manifest)
-
-
-def check_kept(what: str, base: Manifest, used: Iterable[File], now: Manifest) -> None:
-    """Raise InputError if files made from some files of `base` cannot replace these in the newest version.
-
-    They can while the newest version still has these files and all removals of `base`, and its further removals are
-    later. A rollback takes removals away, or brings earlier removals back.
-    """
-    removed = {removal.file.name for removal in base.removed}
-    is_earlier = (removal.since <= base.version for removal in now.removed if removal.file.name not in removed)
-    if any(is_earlier) or not removed | {file.name for file in used} <= {file.name for file in now.files}:
-        raise InputError(
-            f"{what}: version {now.version} ({now.change}) no longer has all files of version {base.version}; nothing "
-            "was changed; run it again"
-        )
 
 
 def republish(root: Location, version: int, log: int = 0, key: str | None = None) -> LeafMap:

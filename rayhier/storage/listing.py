@@ -40,7 +40,6 @@ class CorpusFiles:
 
 
 def find(spec: FileCorpus) -> CorpusFiles:
-    """Find the files of the corpus that a spec names. InputError if a file is missing."""
     match spec:
         case Beir():
             return _beir(paths.resolve("corpus.path", spec.path))
@@ -51,10 +50,7 @@ def find(spec: FileCorpus) -> CorpusFiles:
 
 
 def texts(spec: TextFiles) -> tuple[NamedFile, ...]:
-    """Find the text files below a folder, and links with such names, sorted. InputError if there is no file.
-
-    Links are not followed.
-    """
+    """Find the text files below a folder, and links with such names, which are not followed, sorted."""
     folder = paths.resolve("corpus.path", spec.path)
     _check_folder(folder, "a folder of text files")
     files = list[NamedFile]()

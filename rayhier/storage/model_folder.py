@@ -37,7 +37,6 @@ class ModelFolder:
     sha256: str
     """SHA-256 of the file of weights, or of the digests of several such files in order of name."""
     dimension: int
-    """Size of the encoder's vectors, m."""
     files: str
     """SHA-256 over the names and digests of all files that change vectors."""
 
@@ -45,8 +44,8 @@ class ModelFolder:
 def open_model(spec: EncoderSpec) -> ModelFolder:
     """Find the encoder's folder that a spec names and check its files.
 
-    InputError if there is no such folder, package or hub id, or the folder has pickled weights, another SHA-256 than
-    the spec's, custom code, or a module or pooling that rayhier lacks.
+    InputError if there is no such folder, or it has pickled weights, another SHA-256 than the spec's, custom code, or a
+    module or pooling that rayhier lacks.
     """
     path = find(spec.model)
     layout = read_layout(path)
@@ -77,10 +76,7 @@ def refuse_code(folder: Path, config: Mapping[str, Any], key: str) -> None:
 
 
 def checked_weights(folder: Path, key: str, sha256: str | None = None) -> tuple[dict[Path, str], str]:
-    """Check the files of a model's weights. Returns the SHA-256 of each file, and that of all of them.
-
-    InputError if there are none, one is cut short, or their SHA-256 is not the expected one.
-    """
+    """Check the files of a model's weights. Returns the SHA-256 of each file, and that of all of them."""
     digests = {}
     for file in weight_files(folder, key):
         _check_whole(file, key)
@@ -101,10 +97,7 @@ def digest_by_name(folder: Path, digests: Mapping[Path, str]) -> str:
 
 
 def weight_files(folder: Path, key: str = KEY) -> list[Path]:
-    """List the files of a model's weights: `model.safetensors`, or those that its index names, in order of name.
-
-    InputError if the folder has neither.
-    """
+    """List the files of a model's weights: `model.safetensors`, or those that its index names."""
     single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
         return [single]
@@ -150,10 +143,7 @@ def _digest_of(parts: Iterable[str]) -> str:
 
 
 def find(model: str, key: str = KEY) -> Path:
-    """Return the folder that `package:NAME`, a path, or else a Hugging Face hub id names.
-
-    InputError, which names the spec's `key`, if there is no such folder.
-    """
+    """Return the folder that `package:NAME`, a path, or else a Hugging Face hub id names. `key` is for errors."""
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE), key)
     if is_hub_id(model) and not paths.is_there(model):
@@ -174,7 +164,6 @@ def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
     """Return the folder of a hub model's snapshot. Download it if the local cache has no complete snapshot.
 
     Other programs may have cached only some files, and without modules.json a folder would be read as another encoder.
-    InputError if neither the cache nor the hub has the model.
     """
     # Imported here: an encoder from a folder or package does not need the hub's client.
     from huggingface_hub import HfApi, snapshot_download
@@ -202,7 +191,7 @@ def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
     if cached is not None and is_whole(cached):
         return cached
     try:
-        # The hub is asked first: where it does not answer, snapshot_download would return an incomplete snapshot.
+        # The hub is asked first: if it does not answer, snapshot_download would return an incomplete snapshot.
         commit = HfApi().model_info(hub_id["repo"], revision=hub_id["revision"], timeout=HUB_SECONDS).sha
         return snapshot(commit, local=False)
     except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise
@@ -249,10 +238,7 @@ def _in_package(name: str, key: str) -> Path:
 
 
 def _check_whole(weights: Path, key: str) -> None:
-    """Raise InputError unless a safetensors file is as long as its header says: a shorter file was cut off.
-
-    The file has 8 bytes with the header's length, a JSON header, and data.
-    """
+    """Raise InputError unless a safetensors file is as long as its header says: a shorter file was cut off."""
     size = weights.stat().st_size
     try:
         with weights.open("rb") as opened:

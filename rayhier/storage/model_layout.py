@@ -53,12 +53,10 @@ class Layout:
     configs: tuple[Path, ...]
     """Files that hold the layout: modules.json, prompts and the modules' configurations."""
     width: int
-    """Size of a token's vector."""
     dimension: int
     """Size of a text's vector, m."""
     prompts: dict[str, str]
     default_prompt: str | None
-    """Name of the prompt that is put before every text."""
     lowercase: bool
 
     @property
@@ -68,10 +66,7 @@ class Layout:
 
 
 def read_layout(folder: Path) -> Layout:
-    """Read the layout of an encoder's folder. Without modules.json it is a transformer with mean pooling.
-
-    InputError if a file cannot be read, or a module, pooling or activation is not one that rayhier has.
-    """
+    """Read the layout of an encoder's folder: without modules.json, a transformer with mean pooling."""
     try:
         return _read(folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

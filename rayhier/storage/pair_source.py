@@ -22,14 +22,10 @@ class PairSource:
     identity: str
     """SHA-256 of the file, or over all files of the folder that change the model's output."""
     lines: int = 0
-    """Number of lines of the file."""
 
 
 def describe(spec: GeneratedSpec) -> PairSource:
-    """Find and check the file of pairs, or the folder of the model, that a spec names.
-
-    InputError if it is missing, the file is empty, or the model has pickled weights or custom code, or no decoder.
-    """
+    """Find and check the file of pairs, or the folder of the model. InputError says what is wrong."""
     if isinstance(spec, QueryModel):
         return _model(spec)
     path = paths.resolve(FILE, spec.path)

@@ -17,7 +17,6 @@ ELSEWHERE = {
     "encoder.model": ", package:NAME, or a hub id ORG/NAME",
     "train.generated.model": ", package:NAME, or a hub id ORG/NAME",
 }
-"""Key of the spec -> allowed values besides paths."""
 
 
 def locate(text: str) -> Location:
@@ -31,10 +30,7 @@ def locate(text: str) -> Location:
 
 
 def resolve(key: str, text: str) -> Path:
-    """Return the absolute path that the value `text` of the spec's `key` names, `~` expanded.
-
-    InputError if the text cannot be a path, and inside a Ray job if the path is relative.
-    """
+    """Return the absolute path of a spec's key, `~` expanded. InputError if it is relative in a Ray job."""
     try:
         expanded = Path(text).expanduser()
         path = expanded.resolve()

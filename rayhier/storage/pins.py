@@ -17,16 +17,12 @@ from rayhier.storage.paths import Location
 PINS = "pins"
 READS, WRITES = "v", "w"
 SECONDS = 300.0
-"""Seconds for which a pin holds after it is written or renewed."""
 RENEWALS = 5
 
 
 @contextlib.contextmanager
 def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
-    """Open a version of the leaf map (None: the newest) and pin it during the block.
-
-    A process that cannot write below `root` reads without a pin. InputError if there is no such version.
-    """
+    """Open a version of the leaf map (None: the newest) and pin it, unless this process cannot write below `root`."""
     while True:
         leaf_map = LeafMap.open(root, version)
         number = leaf_map.manifest.version
@@ -41,10 +37,7 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
 
 @contextlib.contextmanager
 def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bool = False) -> Iterator[None]:
-    """Pin a version of the leaf map during the block, for `seconds` at a time. A thread renews the pin.
-
-    With `writes`, a vacuum also keeps files that no manifest lists yet.
-    """
+    """Pin a version during the block. With `writes`, a vacuum also keeps files that no manifest lists yet."""
     name = f"{WRITES if writes else READS}{version:06d}-{uuid.uuid4().hex[:12]}.json"
     path = root / PINS / name
     _write(path, seconds)
@@ -57,7 +50,7 @@ def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bo
 
 
 def held(root: Location) -> set[int]:
-    """Return the numbers of the versions that are pinned now. An unreadable pin file counts as a pin."""
+    """Return the versions that are pinned now. An unreadable pin file counts as a pin."""
     return {version for _, version in _pins(root)}
 
 
@@ -67,7 +60,6 @@ def written(root: Location) -> list[int]:
 
 
 def sweep(root: Location) -> None:
-    """Remove the files of expired pins."""
     for path, _ in _pins(root, expired=True):
         path.unlink(missing_ok=True)
 

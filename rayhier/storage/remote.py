@@ -25,9 +25,8 @@ CHUNK_BYTES = 1 << 20
 PART = 16 << 20
 """Bytes of one part of an upload. A store accepts at most ten thousand parts of one object."""
 UPLOADS = 4
-"""Number of parts that are uploaded, and held in memory, at the same time."""
 CLIENT: dict[str, Any] = {
-    "allow_http": True,  # default endpoints use https; http only where the user's endpoint says so
+    "allow_http": True,  # default endpoints use https; http only if the user's endpoint says so
     "timeout": timedelta(minutes=15),
     "read_timeout": timedelta(seconds=60),
 }
@@ -46,7 +45,6 @@ class Remote:
     """A bucket and a key, which names an object or a prefix of keys. Making a `Remote` sends no request."""
 
     bucket: str
-    """Name of the bucket with its scheme: `s3://name`."""
     key: str
     """Key without slashes at its ends. "" is the whole bucket."""
 
@@ -104,23 +102,19 @@ class Remote:
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator["Remote"]:
-        """Yield the objects and prefixes one level below this key, sorted."""
         with self._errors():
             listed = obstore.list_with_delimiter(_store(self.bucket), self.key)
         keys = {*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])} - {self.key}
         yield from sorted(Remote(self.bucket, key) for key in keys)
 
     def glob(self, pattern: str) -> Iterator["Remote"]:
-        """Yield the objects and prefixes one level below whose name matches a pattern without a slash."""
         return (entry for entry in self.iterdir() if fnmatch.fnmatchcase(entry.name, pattern))
 
     def below(self) -> Iterator[str]:
-        """Yield the names, relative to this key, of all objects below it at any depth."""
         for key in self._keys():
             yield key[len(self.key) :].lstrip("/")
 
     def names(self, after: str) -> Iterator[str]:
-        """Yield the names of all objects below that sort after a name."""
         with self._errors():
             for metas in obstore.list(_store(self.bucket), self.key, offset=f"{self.key}/{after}" if after else None):
                 yield from (meta["path"][len(self.key) :].lstrip("/") for meta in metas)
@@ -191,7 +185,8 @@ class Remote:
     def reach(self) -> None:
         """Raise OSError within seconds if the bucket is missing, access is denied, or the store is silent."""
         with self._errors():
-            store = _open(self.bucket, retry_config=SOON, client_options={**CLIENT, "timeout": timedelta(seconds=5)})
+            options = {**CLIENT, "timeout": timedelta(seconds=5)}
+            store = _open(self.bucket, retry_config=SOON, client_options=options)
             obstore.list_with_delimiter(store, self.key)
 
     def _keys(self) -> Iterator[str]:

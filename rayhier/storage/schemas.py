@@ -21,7 +21,6 @@ REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", p
 
 
 def documents(fields: Mapping[str, FieldType], passages: bool) -> pa.Schema:
-    """Make the schema of documents. Declared fields may be null."""
     declared = [pa.field(name, FIELDS[kind]) for name, kind in fields.items()]
     return pa.schema([*DOCUMENTS, *([PARENT] if passages else []), *declared])
 
@@ -32,21 +31,16 @@ def carried(documents: pa.Schema) -> pa.Schema:
 
 
 def vectors(key: str, dimension: int) -> pa.Schema:
-    """Make the schema of the base encoder's vectors. `key` is `doc_id` or `query_id`."""
     return pa.schema([(key, pa.string()), ("vector", pa.list_(pa.float32(), dimension))])
 
 
 def spans(dimension: int) -> pa.Schema:
-    """Make the schema of pseudo-queries: the document's id, a text, and its base vector."""
     drawn = [("doc_id", pa.string()), ("text", pa.string())]
     return pa.schema([*drawn, ("vector", pa.list_(pa.float32(), dimension))])
 
 
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
-    """Make the schema of the leaf map's rows, vectors of float16 or float32 (`precision`) and size `dimension`.
-
-    A row lies in `leaf`, which is the leaf number `rank`, counted from 0, of the document's `leaves`.
-    """
+    """Make the schema of rows. A row lies in `leaf`, which is the leaf number `rank`, from 0, of its `leaves`."""
     value = {"float16": pa.float16(), "float32": pa.float32()}[precision]
     return pa.schema(
         [

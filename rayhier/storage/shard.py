@@ -82,6 +82,4 @@ class Removal(BaseModel, frozen=True, extra="forbid"):
     rows: int
     """Number of rows that this took from the leaf map."""
     since: int
-
-    def acts_on(self, shard: Shard) -> bool:
-        return self.since > shard.since
+    """Version that removed these ids, from older shards only: an id can be added again."""

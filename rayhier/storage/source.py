@@ -34,7 +34,6 @@ from rayhier.storage.listing import SPLITS, CorpusFiles
 PARQUET = ".parquet"
 BATCH_ROWS = 10_000
 SAMPLE, SAMPLE_BYTES = 1_000, 4 << 20
-"""Most documents of a sample, and most bytes read of a file of lines, or of a parquet file's texts."""
 SAMPLE_ROWS, BUFFER_BYTES = 50, 1 << 20
 PEEKED = 10
 """Number of a file's first rows whose keys are checked before a run begins."""
@@ -74,7 +73,6 @@ class Source:
 
 
 def describe(spec: CorpusSpec) -> Source:
-    """Describe the source of a corpus that a spec names. InputError if a file is missing or empty."""
     match spec:
         case PythonDocs():
             return _unread({"python": platform.python_version()}, SPLITS)
@@ -239,7 +237,6 @@ def _judged_by(spec: FileCorpus, listing: CorpusFiles, split: str) -> Iterator[s
 
 
 def _query_rows(spec: FileCorpus, path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield id and content of every query of a file."""
     columns = spec.row_query_columns
     if path.suffix == PARQUET and not spec.in_lines:
         for row in _parquet_rows(path, [columns.id, columns.text], BATCH_ROWS):
@@ -274,10 +271,7 @@ def _parquet_rows(path: Path, names: list[str], at_once: int, most: float = math
 
 
 def passages_a_document(spec: FileCorpus, passages: Passages, path: Path) -> float:
-    """Estimate the mean number of passages of a document from a file's first rows, or 1 if no row has a passage.
-
-    A row without a readable text counts as no passage, because it will be rejected.
-    """
+    """Estimate the mean passages of a document from a file's first rows. Unreadable rows count as none."""
     texts = list(islice(_sample_texts(spec, path), SAMPLE))
     words = (len(text[: spec.limits.text].split()) for text in texts if text is not None)
     count = sum(len(passages.starts(number)) for number in words)

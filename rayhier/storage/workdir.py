@@ -52,9 +52,6 @@ def _check_writable(workdir: Path) -> None:
         parent = parent.parent
     if not parent.is_dir():
         raise InputError(f"workdir: {parent} is not a folder; allowed: a folder this user can write")
-    if not os.access(parent, os.W_OK | os.X_OK) or _read_only(parent):
+    is_read_only = os.statvfs(parent).f_flag & os.ST_RDONLY or parent.is_relative_to("/proc")
+    if is_read_only or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"workdir: {parent} cannot be written; allowed: a folder this user can write")
-
-
-def _read_only(folder: Path) -> bool:
-    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY) or folder.is_relative_to("/proc")

@@ -59,15 +59,19 @@ class WrittenError(InputError):
     """A Writer's lease on the index still holds. The lease will end."""
 
 
-def refuse_while_written(root: Location) -> None:
-    _refuse(root, newest(root))
+def refuse_while_written(root: Location) -> LeaseRecord | None:
+    """Return the newest lease on the index below `root`. WrittenError if it holds."""
+    lease = newest(root)
+    if lease is not None and lease.holds:
+        raise WrittenError(
+            f"{root}: a server writes to this index (process {lease.process.pid} of {lease.process.host}); allowed: "
+            "one writer at a time: send changes to that server, or stop it; nothing was changed"
+        )
+    return lease
 
 
 def fence(root: Location) -> None:
-    """End the epochs of all earlier Writers of the index: none of them answers a change any more.
-
-    WrittenError if the lease of a Writer holds.
-    """
+    """End the epochs of all earlier Writers: none answers a change any more. WrittenError if a lease holds."""
     with leased(root):
         pass
 
@@ -95,12 +99,8 @@ def _leases(root: Location) -> list[tuple[int, Location]]:
 
 @contextlib.contextmanager
 def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
-    """Take the lease during the block, for `seconds` at a time. A thread renews it.
-
-    InputError if the lease of another Writer holds.
-    """
-    before = newest(root)
-    _refuse(root, before)
+    """Take the lease during the block, for `seconds` at a time. InputError if another Writer's lease holds."""
+    before = refuse_while_written(root)
     held = Held(1 if before is None else before.number + 1, seconds)
     path = root / LOG / f"{EPOCH}{held.epoch:06d}.json"
     # The name may be free again. In this case a later lease exists already.
@@ -124,14 +124,6 @@ def leased(root: Location, seconds: float = SECONDS) -> Iterator[Held]:
         if not held.lost.is_set():
             with contextlib.suppress(OSError):  # it ends by itself; the number stays the highest
                 files.rewrite(path, _bytes(0.0))
-
-
-def _refuse(root: Location, lease: LeaseRecord | None) -> None:
-    if lease is not None and lease.holds:
-        raise WrittenError(
-            f"{root}: a server writes to this index (process {lease.process.pid} of {lease.process.host}); allowed: "
-            "one writer at a time: send changes to that server, or stop it; nothing was changed"
-        )
 
 
 def _bytes(seconds: float) -> bytes:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,9 @@ ROWS = 13
 MINES = ("joint", "contrast", "hce", "paper")
 """Trainings that mine hard negatives."""
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["rayhier", "torch.distributed", "torch._dynamo", "safetensors.torch"]
-    + [
-        f"rayhier.train.{name}"
-        for name in (
-            "contrast",
-            "learned_ivf.router_phase",
-            "tower",
-            "ehi",
-            "hce.hce",
-            "retreever.matching",
-        )
-    ]
-)
+TRAINED = ("contrast", "learned_ivf.router_phase", "tower", "ehi", "hce.hce", "retreever.matching")
+IMPORTED = ["rayhier", "torch.distributed", "torch._dynamo", "safetensors.torch"]
+FORKED.set_forkserver_preload([*IMPORTED, *(f"rayhier.train.{name}" for name in TRAINED)])
 """What each worker would import for seconds is imported once, by the process that they are forks of."""
 
 
@@ -121,17 +111,6 @@ def contrast(micro_batch):
     return loop
 
 
-def hce(micro_batch):
-    """HCE by judged pairs and pseudo-queries, and a tree that grows again after every epoch."""
-    return tree(micro_batch, {"tree": {"branching": 3, "levels": 2, "recluster": "every"}})
-
-
-def paper(micro_batch):
-    """HCE as the paper has it: a term of the contrast for each level below the first."""
-    published = {"form": "paper", "hard_negatives": {"source": "none"}}
-    return tree(micro_batch, {**published, "tree": {"branching": 4, "levels": 1}})
-
-
 def tree(micro_batch, settings):
     import numpy as np
     import pyarrow as pa
@@ -154,17 +133,8 @@ def tree(micro_batch, settings):
     return loop
 
 
-def router_phase(micro_batch):
-    """The router after a contrast of two epochs, over a flat router; every worker has its own draws."""
-    return taught(micro_batch, {"type": "learned_ivf", "branching": 9})
-
-
-def tall(micro_batch):
-    """The router over a tree of two levels."""
-    return taught(micro_batch, {"type": "learned_ivf", "branching": 3, "height": 2})
-
-
 def taught(micro_batch, router):
+    """The router after a contrast of two epochs; every worker has its own draws."""
     import numpy as np
 
     from rayhier.train.contrast import Contrast
@@ -182,17 +152,8 @@ def taught(micro_batch, router):
     return loop
 
 
-def variation(micro_batch):
-    """ReTreever's tree by total variation, all levels, a learned propagation."""
-    return levels({"similarity": "tv", "schedule": "matryoshka"}, learned=True)
-
-
-def cosine(micro_batch):
-    """ReTreever's tree by the cosine, a level drawn for every step."""
-    return levels({"similarity": "cosine", "schedule": "stochastic"}, learned=False)
-
-
-def levels(settings, learned):
+def levels(_, settings, learned):
+    """ReTreever's tree."""
     import numpy as np
 
     from rayhier.dataset.documents import Documents
@@ -265,6 +226,20 @@ def reading(micro_batch):
     return loop
 
 
+PAPER = {"form": "paper", "hard_negatives": {"source": "none"}, "tree": {"branching": 4, "levels": 1}}
+KINDS = {
+    "joint": joint,
+    "contrast": contrast,
+    "hce": partial(tree, settings={"tree": {"branching": 3, "levels": 2, "recluster": "every"}}),
+    "paper": partial(tree, settings=PAPER),
+    "variation": partial(levels, settings={"similarity": "tv", "schedule": "matryoshka"}, learned=True),
+    "cosine": partial(levels, settings={"similarity": "cosine", "schedule": "stochastic"}, learned=False),
+    "reading": reading,
+    "router_phase": partial(taught, router={"type": "learned_ivf", "branching": 9}),
+    "tall": partial(taught, router={"type": "learned_ivf", "branching": 3, "height": 2}),
+}
+
+
 def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None) -> None:
     """Train a little, and leave the first batch's gradients, every loss and the weights behind."""
     import faiss
@@ -276,7 +251,7 @@ def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None
     torch.manual_seed(rank)
     if size > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
-    loop = globals()[kind](micro_batch)
+    loop = KINDS[kind](micro_batch)
     kept = {f"gradient.{n}": p.grad.clone() for n, p in enumerate(loop.learner.parameters)}
     while not loop.ended:
         loop.run_epoch()
@@ -311,10 +286,7 @@ def run(kind: str, folder: Path, size: int, micro_batch: int | None = None) -> l
     return [load_file(folder / f"{rank}.safetensors") for rank in range(size)]
 
 
-@pytest.fixture(
-    scope="module",
-    params=["joint", "contrast", "hce", "paper", "variation", "cosine", "reading", "router_phase", "tall"],
-)
+@pytest.fixture(scope="module", params=KINDS)
 def alone(request, tmp_path_factory):
     """A kind of training, and what one process makes of it."""
     return request.param, run(request.param, tmp_path_factory.mktemp("workers") / "alone", 1)[0]

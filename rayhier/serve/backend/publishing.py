@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from rayhier.index import change
 from rayhier.index.compact import compact_here
-from rayhier.index.due import Due
 from rayhier.index.maintain import can_maintain, leaves_at_once, maintain
 from rayhier.index.pack import pack
-from rayhier.index.stats import Stats
+from rayhier.index.stats import Due, Stats
 from rayhier.index.vacuum import vacuum
 from rayhier.model.router import Router
 from rayhier.search.segment.memory import give_back

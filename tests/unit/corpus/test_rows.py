@@ -9,14 +9,14 @@ from rayhier.corpus import check, lines, rows
 from rayhier.corpus.check import Judgement, Reason, Rejection, RowSchema
 from rayhier.spec.corpus import Columns, Limits
 
-RULES = RowSchema(Limits(), Columns(), {})
+SCHEMA = RowSchema(Limits(), Columns(), {})
 VALID = st.builds(
     lambda key, text: json.dumps({"id": key, "text": text}).encode(), st.sampled_from("abc"), st.text(max_size=5)
 )
 
 
 def entries(raw):
-    parsed = rows.checked(lines.rows(raw), lambda line: check.document(check.json_row(line), RULES))
+    parsed = rows.checked(lines.rows(raw), lambda line: SCHEMA.document(check.json_row(line)))
     return rows.collect(rows.distinct(parsed, set()))
 
 

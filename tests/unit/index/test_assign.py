@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.cluster.kmeans import leaf_means
 from rayhier.index.assign import Assigner, read_part
 from rayhier.index.shards import write_rows
 from rayhier.model.ehi import EhiRouter
@@ -45,20 +44,23 @@ def by_hand(router, vectors):
     return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
 
 
+@pytest.mark.parametrize("leaves", [1, 2])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
-def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, precision, tolerance):
-    table = Assigner(router, job(vectors=precision))(documents, Encoded.of(vectors))
+def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, precision, tolerance, leaves):
+    table = Assigner(router, job(vectors=precision, leaves_per_document=leaves))(documents, Encoded.of(vectors))
     logp = by_hand(router, vectors)
     place = {name: row for row, name in enumerate(documents["doc_id"].to_pylist())}
     assert table.schema == schemas.leaf_map(M, precision)
-    assert sorted(table["doc_id"].to_pylist()) == sorted(place)
-    for row in table.to_pylist():
-        own = place[row["doc_id"]]
-        assert row["leaf"] == logp[own].argmax()
-        assert (row["rank"], row["leaves"]) == (0, [row["leaf"]])
-        assert row["log_prob"] == pytest.approx(logp[own].max(), abs=1e-5)
+    rows = {(row["doc_id"], row["rank"]): row for row in table.to_pylist()}
+    assert rows.keys() == {(name, rank) for name in place for rank in range(leaves)}
+    assert len(rows) == table.num_rows
+    for (name, rank), row in rows.items():
+        own = place[name]
+        assert row["leaves"][0] == logp[own].argmax()
+        assert (row["leaf"], len(set(row["leaves"]))) == (row["leaves"][rank], leaves)
+        assert row["log_prob"] == pytest.approx(logp[own, row["leaf"]], abs=1e-5)
         np.testing.assert_allclose(row["vector"], vectors[own], atol=tolerance)
-        assert (row["title"], row["text"]) == (f"title {row['doc_id']}", f"text {row['doc_id']}")
+        assert (row["title"], row["text"]) == (f"title {name}", f"text {name}")
 
 
 def test_what_documents_carry_goes_along(router, vectors, documents, tmp_path):
@@ -75,22 +77,6 @@ def test_what_documents_carry_goes_along(router, vectors, documents, tmp_path):
     stored = files.read_table(tmp_path / shard.file.name)
     for rows in (table, stored):
         assert all([row[name] for name in carried] == wanted[row["doc_id"]] for row in rows.to_pylist())
-
-
-def test_two_leaves_a_document(router, vectors, documents):
-    table = Assigner(router, job(leaves_per_document=2, vectors="float32"))(documents, Encoded.of(vectors))
-    logp = by_hand(router, vectors)
-    order = np.argsort(-logp, axis=1)
-    rows = {(row["doc_id"], row["rank"]): row for row in table.to_pylist()}
-    assert len(rows) == table.num_rows == 2 * N
-    for n, name in enumerate(documents["doc_id"].to_pylist()):
-        for rank in (0, 1):
-            row = rows[name, rank]
-            assert row["leaves"][0] == order[n, 0] != row["leaves"][1]
-            assert row["leaf"] == row["leaves"][rank]
-            assert row["log_prob"] == pytest.approx(logp[n, row["leaf"]], abs=1e-5)
-            assert row["title"] == rows[name, 0]["title"]
-            assert row["vector"] == rows[name, 0]["vector"]
 
 
 @pytest.mark.parametrize(
@@ -124,12 +110,3 @@ def test_other_documents_or_another_order_are_refused(tmp_path, documents, vecto
         files.write_parquet(tmp_path, "vectors.parquet", [other], other.schema)
         with pytest.raises(ValueError, match="do not have the same ids in the same order"):
             read_part(tmp_path / "documents.parquet", tmp_path / "vectors.parquet")
-
-
-def test_leaf_means_are_unit_means(vectors):
-    leaf = np.random.default_rng(3).integers(0, B, N)
-    found = leaf_means(vectors, leaf, B + 1)
-    for number in range(B + 1):
-        own = vectors[leaf == number]
-        wanted = own.mean(axis=0) / np.linalg.norm(own.mean(axis=0)) if len(own) else np.zeros(M)
-        np.testing.assert_allclose(found[number], wanted, atol=1e-5)

@@ -11,22 +11,6 @@ from rayhier.index.display import DisplayTree
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 
-TEXTS = [
-    ("Cats", "purr purr"),
-    ("cats", "and dogs sleep"),
-    ("Dogs", "bark; loud BARK"),
-    ("a dog", "bone bone"),
-    ("Stars", "sky, moon!"),
-    ("", "moon shines é"),
-]
-"""Words of two letters and more: leaf 0 has 3 + 4, leaf 1 has 4 + 3, leaf 2 has 3 + 2, leaf 3 none."""
-TABLE = pa.table(
-    {
-        "leaf": pa.array([0, 0, 1, 1, 2, 2], pa.int32()),
-        "title": [title for title, _ in TEXTS],
-        "text": [text for _, text in TEXTS],
-    }
-)
 LEAVES = 4
 FLAT = np.arange(LEAVES)[:, None]
 """Leaves as nodes of the only level."""
@@ -36,23 +20,11 @@ def score(own, of, rest, others):
     return (1e6 * own / of + 100) / (1e6 * rest / others + 100)
 
 
-def test_keywords_of_leaves_and_of_their_parents():
-    """Over two nodes the leaves 0 and 1, 2 and 3; `dogs` stands twice in the first node, never elsewhere."""
-    path_LT = np.array([[0, 0], [0, 1], [1, 2], [1, 3]])
-    totals = [np.array([14, 5]), np.array([7, 7, 5, 0])]
-    above, leaves = keywords(counted(TABLE, 2), path_LT, totals, 5)
-    assert leaves[0] == ["cats", "purr", "and", "sleep", "dogs"]
-    assert leaves[1] == ["bark", "bone", "dog", "loud", "dogs"]
-    assert leaves[2:] == [["moon", "shines", "sky", "stars"], []]
-    assert above == [["bark", "bone", "cats", "dogs", "purr"], ["moon", "shines", "sky", "stars"]]
-    assert keywords(counted(TABLE, 2), path_LT, totals, 1) == [[["bark"], ["moon"]], [["cats"], ["bark"], ["moon"], []]]
-
-
 def test_no_documents_and_no_words():
     zero = [np.zeros(LEAVES, np.int64)]
-    assert keywords(counted(TABLE.slice(0, 0), 2), FLAT, zero, 3) == [[[], [], [], []]]
     blank = pa.table({"leaf": pa.array([1], pa.int32()), "title": [""], "text": ["… !"]})
-    assert keywords(counted(blank, 2), FLAT, zero, 3) == [[[], [], [], []]]
+    for table in (blank, blank.slice(0, 0)):
+        assert keywords(counted(table, 2), FLAT, zero, 3) == [[[], [], [], []]]
 
 
 # A whole leaf map: every word of it counts, in leaves and in the nodes above them.

@@ -8,8 +8,8 @@ import torch
 from rayhier.index import change, vacuum
 from rayhier.index.assign import Assigner
 from rayhier.index.compact import compact_here
-from rayhier.index.due import Due, largest
 from rayhier.index.maintain import maintain, two_means
+from rayhier.index.stats import Due, largest
 from rayhier.index.verify import verify
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
