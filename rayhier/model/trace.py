@@ -24,8 +24,6 @@ RUNS = 3
 
 
 class BothOutputs(nn.Module):
-    """An encoder that returns its tokens' vectors beside its texts' vectors."""
-
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder
@@ -36,10 +34,10 @@ class BothOutputs(nn.Module):
 
 
 def traced(encoder: Encoder, longest: int) -> Layers:
-    """Trace an encoder that is not trained any more: the trace has its weights, and its devices.
+    """Trace an encoder that is not trained any more.
 
-    The trace is compared with the encoder, bit by bit, on texts of several lengths, `longest` tokens among them. Where
-    a model's architecture cannot be traced, or its trace computes anything else, the encoder itself is returned.
+    The trace is compared with the encoder, bit by bit, on texts of several lengths. If it cannot be traced or differs,
+    the encoder itself is returned.
     """
     layers = BothOutputs(encoder).eval()
     traced_on, *tried_on = (_texts(encoder, n, min(t, longest)) for n, t in (TRACED, *TRIED, (1, longest)))
@@ -56,7 +54,7 @@ def traced(encoder: Encoder, longest: int) -> Layers:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide that TorchScript is deprecated (torch.compile needs a C++ compiler on a server), and what tracing meets."""
+    """Hide that TorchScript is deprecated (torch.compile needs a C++ compiler), and what tracing meets."""
     logger = logging.getLogger("transformers")
     level = logger.level
     with warnings.catch_warnings():
