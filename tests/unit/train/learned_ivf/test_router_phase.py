@@ -167,15 +167,6 @@ def test_the_most_even_round_counts():
 # Targets
 
 
-@KINDS
-def test_it_learns(problem, router):
-    router_phase = run(build(problem, router, epochs=6))
-    first, *_, last = router_phase.history
-    assert last["dev"] > first["dev"]
-    assert last["loss_total"] < 0.95 * router_phase.history[1]["loss_total"]
-    assert {"imbalance", "empty", "leaves"} <= last.keys()
-
-
 def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
     """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
     router_phase = build(problem, epochs=20)
