@@ -112,11 +112,7 @@ def _mean(hidden_NTM: Tensor, segment_NT: Tensor) -> Tensor:
 
 
 def load_cross_encoder(
-    folder: Path,
-    head: Head,
-    dtype: torch.dtype = torch.float32,
-    seed: int | None = None,
-    layers: int | None = None,
+    folder: Path, head: Head, dtype: torch.dtype = torch.float32, seed: int | None = None, layers: int | None = None
 ) -> CrossEncoder:
     """Load a cross-encoder, or with `layers` only its first layers.
 

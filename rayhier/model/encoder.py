@@ -238,11 +238,7 @@ def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
 
 
 def _write_modules(
-    folder: Path,
-    layout: Layout,
-    steps: Sequence[tuple[str, nn.Module]],
-    max_length: int,
-    similarity: Similarity,
+    folder: Path, layout: Layout, steps: Sequence[tuple[str, nn.Module]], max_length: int, similarity: Similarity
 ) -> None:
     """Write all files but transformer and tokenizer."""
     places = [("Transformer", ""), ("Pooling", "1_Pooling"), *((type(step).__name__, place) for place, step in steps)]

@@ -230,10 +230,7 @@ class LearnedPropagation(nn.Module):
 
 class NodeTree(nn.Module):
     def __init__(
-        self,
-        splits: Splits | AttentionSplits,
-        propagation: LearnedPropagation | None = None,
-        dropout: float = 0.0,
+        self, splits: Splits | AttentionSplits, propagation: LearnedPropagation | None = None, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.splits, self.propagation, self.dropout = splits, propagation, nn.Dropout(dropout)

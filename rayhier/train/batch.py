@@ -128,10 +128,7 @@ class PairBatch:
 
     @property
     def asks(self) -> list[Ask]:
-        return [
-            (self.side, self.asked_N[self.own]),
-            ("document", self.column_C[self.columns[self.group.rank]]),
-        ]
+        return [(self.side, self.asked_N[self.own]), ("document", self.column_C[self.columns[self.group.rank]])]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
         query_NM, share_CM = vectors

@@ -63,13 +63,7 @@ Measure = Callable[[TrainedIndex], DevMeasured]
 
 class Joint(Phase):
     def __init__(
-        self,
-        tower: Tower,
-        examples: Examples,
-        router: EhiRouting,
-        spec: EhiTraining,
-        seed: int,
-        measure: Measure,
+        self, tower: Tower, examples: Examples, router: EhiRouting, spec: EhiTraining, seed: int, measure: Measure
     ) -> None:
         self.spec, self.tower, self.examples, self._measure = spec, tower, examples, measure
         n, m = examples.document_NM.shape

@@ -99,13 +99,7 @@ def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> 
 
 class RouterPhase(Phase):
     def __init__(
-        self,
-        router: LearnedIvfRouter,
-        leaf_NR: Ints,
-        targets: Targets,
-        dev: Targets,
-        spec: Teaching,
-        seed: int,
+        self, router: LearnedIvfRouter, leaf_NR: Ints, targets: Targets, dev: Targets, spec: Teaching, seed: int
     ) -> None:
         """Prepare to train a router whose documents lie in leaves [n, r], or leave it without targets.
 

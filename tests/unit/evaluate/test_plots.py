@@ -25,11 +25,7 @@ def test_every_plot_is_written_twice_even_without_exact_baselines_or_epochs(tmp_
 
 
 @pytest.mark.parametrize(
-    ("measures", "wanted"),
-    [
-        (["nDCG@10", "R@20", "R@100", "R@5"], "R@100"),
-        (["RR@10", "nDCG@10"], "RR@10"),
-    ],
+    ("measures", "wanted"), [(["nDCG@10", "R@20", "R@100", "R@5"], "R@100"), (["RR@10", "nDCG@10"], "RR@10")]
 )
 def test_the_deepest_recall_is_drawn(spec, measures, wanted):
     changed = spec.model_dump() | {"evaluate": {"measures": measures}}
