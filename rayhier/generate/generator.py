@@ -28,10 +28,9 @@ SEED = 0
 
 
 class Drawing:
-    """A logits processor that draws the next token at random by adding Gumbel noise to scores: softmax sampling.
+    """A logits processor that draws the next token: argmax(score + Gumbel noise) is distributed as softmax(score).
 
-    argmax(score + noise) is distributed as softmax(score). The noise is drawn beforehand, so that a query does not
-    depend on the other queries of its batch.
+    The noise is drawn beforehand, so that a query does not depend on the other queries of its batch.
     """
 
     def __init__(self, noise_RTK: Tensor) -> None:

@@ -48,6 +48,7 @@ class Adoption(Decision):
 
         Queries of a family [q] count as one, because only families are independent. If there is one query, or no gain
         or loss, the base encoder stays.
+
         >>> import numpy as np
         >>> Adoption.of("dev queries", np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.3, 0.5])).adopted
         True

@@ -1,8 +1,7 @@
 """Centroids that say which leaves a document lies in: the leaves whose centroids are nearest to its vector.
 
-Every document is placed by itself, so that documents added later get leaves as in training. With very many leaves, a
-document is compared only with the centroids in the nearest groups of centroids: unlike a query, it lies close to its
-centroid.
+Every document is placed by itself. With very many leaves, it is compared only with the centroids in the nearest
+groups of centroids.
 
 Shapes: N texts, M embedding size, L leaves, G groups of leaves, P groups compared, C leaves of a document.
 """

@@ -1,9 +1,7 @@
 """The cross-encoder: a transformer that reads a query and a document as one sequence and scores the pair.
 
-`cls` is transformers' sequence classification with one output; `emb` is the scaled cosine of the mean vectors of the
-two segments (after Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders",
-ICLR 2024, whose [EMB]-CE takes the inner product of two tokens' vectors). Folders are in sentence-transformers'
-CrossEncoder layout, weights in safetensors only.
+`cls` is sequence classification with one output. `emb` is the scaled cosine of the two segments' mean vectors (after
+[EMB]-CE of Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", 2024).
 """
 
 from collections.abc import Sequence

@@ -5,9 +5,11 @@ leaf is an answer. Density times the leaf's size is the leaf's probability, whic
 density, because the cost of a search is the number of documents. W begins at the centroids, times one factor, and U
 at 0, which is k-means IVF. A taller router keeps the best nodes of each level: inner nodes only exclude leaves.
 Documents are placed by centroids alone (cells.py).
+
 Vecchiato et al. ("A Learning-to-Rank Formulation of Clustering-Based Approximate Nearest Neighbor Search", 2024)
 teach such a W which list holds a query's nearest document. Here judged answers teach too, in either leaf, and sizes
 weigh leaves. LeanVec (Tepper et al., 2023) maps queries and documents to fewer dimensions. V and U map queries alone.
+
 Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, R rank, C leaves of a document.
 """
 
@@ -119,6 +121,7 @@ def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tenso
     """Compute the sum over pairs of -w log(p): p is the total probability of the leaves of the answer.
 
     A pair is a row `row_P` of `log_p_NL` and an answer in the leaves `leaf_PR` [pairs, r]. Equal leaves count once.
+
     >>> log_p = torch.tensor([[0.5, 0.3, 0.2]]).log()
     >>> row, leaves = torch.tensor([0, 0]), torch.tensor([[0, 1], [2, 2]])
     >>> reach_loss(log_p, row, leaves, torch.ones(2))  # -log 0.8 - log 0.2

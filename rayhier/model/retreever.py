@@ -31,13 +31,9 @@ DEEPEST = 0.7
 HEADS, HEAD = 8, 64
 """Heads of attention, and the size of each."""
 ANCESTRY = 8
-"""Hidden units of the small network that adds to a split's score by its ancestors' scores."""
 HIDDEN = 128
-"""Hidden units that all splits of type `mlp` share."""
 SETTLED_AT_ONCE = 1_024
-"""Splits whose scores for all texts are in memory at a time, when training starts."""
 STORED_AT_ONCE = 1_024
-"""Texts whose leaf probabilities are computed at a time."""
 DROPPED = 0.2
 
 
@@ -179,6 +175,7 @@ def products(score_NS: Tensor) -> list[Tensor]:
     """Compute log-probabilities [n, 2^h] of the nodes at each level from splits' scores [n, splits].
 
     A node's probability is the product along its path of sigmoid(score) to the left, sigmoid(-score) to the right.
+
     >>> [level.exp() for level in products(torch.tensor([[0.0, torch.inf, -torch.inf]]))]
     [tensor([[0.5000, 0.5000]]), tensor([[0.5000, 0.0000, 0.0000, 0.5000]])]
     """
@@ -355,8 +352,6 @@ def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
 
 
 class RetreeverRouter(nn.Module):
-    """ReTreever's router: sends a text to the leaves where it most probably lies; its tree's levels represent texts."""
-
     def __init__(
         self,
         dimension: int,

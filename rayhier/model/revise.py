@@ -1,9 +1,7 @@
-"""Leaves that are split in two, moved or given up without training (ours).
+"""Leaves that are split in two, moved or given up without training (ours; after Xu et al., "SPFresh", 2023).
 
-Xu et al., "SPFresh: Incremental In-Place Update for Billion-Scale Vector Search" (2023), split and merge the lists of
-an IVF index in the same way. Here documents follow centroids c, and queries follow learned weights w, which began as s
-times the centroids: a leaf whose centroid moves from c to c' gets w + s (c' - c), and the halves of a leaf begin with
-its weights and bias. So what the router has learned about a leaf stays.
+Documents follow centroids c, and queries follow learned weights w, which began as s times the centroids. So a leaf
+that moves from c to c' gets w + s (c' - c), and halves begin with the leaf's weights and bias.
 
 Shapes: L leaves, S leaves to change, M embedding size.
 """

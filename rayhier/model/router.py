@@ -55,7 +55,6 @@ WEIGHTS = "router.safetensors"
 
 
 TrainedRouter = EhiRouter | LearnedIvfRouter | RetreeverRouter
-"""The routers that training makes and `save_router` writes."""
 
 
 def save_router(router: TrainedRouter, folder: Path) -> None:

@@ -1,9 +1,4 @@
-"""Choice of a document's second leaf by SOAR.
-
-Sun et al., "SOAR: Improved Indexing for Approximate Nearest Neighbor Search" (2023): a query that misses a document's
-first leaf does so because of the residual r = x - c; the second leaf is therefore chosen so that its own residual is
-not parallel to r.
-"""
+"""Choice of a document's second leaf by SOAR (Sun et al., 2023): its residual is not parallel to the first's."""
 
 import numpy as np
 

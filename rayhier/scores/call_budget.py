@@ -1,7 +1,6 @@
 """Search by a cross-encoder within a budget of calls, in rounds (Algorithm 1 of AXN).
 
-Each round reads the documents with the best estimates, which come from the scores of earlier rounds. The scorer may be
-anything that scores pairs of a query and a document, by their numbers. The budget is exact, and no pair is read twice.
+Each round reads the documents with the best estimates by earlier scores. No pair is read twice.
 """
 
 from collections.abc import Callable, Generator, Sequence

@@ -1,9 +1,8 @@
 """Estimates the scores of all documents for a query from the scores of some: by AXN, by ADACUR and our way.
 
-A fit is solved in float64, and is a pure function of the rows [s] of the documents read and their scores [s], so that
-anything may have scored them. Shapes: P documents that may be read (the pool), S documents read, M dimensions. Source:
-Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024; "Efficient
-Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
+Shapes: P documents that may be read (the pool), S documents read, M dimensions. Sources: Yadav et al., "Adaptive
+Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024; "Efficient Nearest Neighbor Search
+for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
 """
 
 from collections.abc import Callable

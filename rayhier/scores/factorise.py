@@ -1,8 +1,7 @@
 """Learns a vector and a bias for every document from a sparse matrix of a cross-encoder's scores.
 
-Transductive vectors are free, and start at the index's vectors; inductive vectors are a learned function of the
-index's, which documents that are added later have too (Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN
-Search with Cross-Encoders", ICLR 2024). The bias is ours.
+Transductive vectors are free. Inductive vectors are a learned function of the index's (AXN, estimators.py). The bias
+is ours.
 
 Shapes: Q queries, N documents, M dimensions, X scored pairs.
 """
@@ -107,10 +106,7 @@ def _line(base_X: Values, score_X: Values) -> Values:
 def transductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
 ) -> Floats:
-    """Learn free vectors for the documents that have scores: all documents' vectors [n, m].
-
-    `target_X` are the pairs' scores, mapped to the range of base scores (`match`).
-    """
+    """Learn free vectors for the documents that have scores from `target_X` (`match`): all vectors [n, m]."""
     scored_S, place_X = np.unique(matrix.item_X, return_inverse=True)
     queries, items = Table(torch.from_numpy(query_QM)), Table(torch.from_numpy(item_NM[scored_S]))
     query_X, item_X = torch.from_numpy(matrix.query_X), torch.from_numpy(place_X)

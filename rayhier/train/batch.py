@@ -26,10 +26,7 @@ Ask = tuple[Side, Ints]
 
 
 def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:
-    """Encode texts: the vectors [n, m] of each request, and a function to call after the loss's backward pass.
-
-    With more texts than `micro_batch`, every text is encoded twice, and the function passes the gradients on.
-    """
+    """Encode texts in pieces of `micro_batch`, and return a function to call after the loss's backward pass."""
     if micro_batch is None or sum(len(rows) for _, rows in asks) <= micro_batch:
         return [tower.encode(side, rows) for side, rows in asks], lambda: None
     with torch.no_grad():
@@ -70,6 +67,7 @@ def info_nce(
 
     `target_N` is the column of each query's document. `spared_NC` marks further answers, which are left out. `own_NS`
     are inner products of each query with further documents of its own, -inf for none.
+
     >>> query, documents = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> info_nce(query, documents, torch.tensor([0]), torch.zeros(1, 2, dtype=torch.bool), 1.0)  # log(1 + 1/e)
     tensor(0.3133)
@@ -93,10 +91,7 @@ class LossTerm(Protocol):
     def asks(self) -> list[Ask]: ...
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute this worker's share of the term from the vectors of each request in `asks`: a sum over its rows.
-
-        The sum is divided by the rows of all workers, so that the workers' shares add up to a mean.
-        """
+        """Compute this worker's share of the term: a sum over its rows, divided by the rows of all workers."""
 
 
 class PairBatch:
