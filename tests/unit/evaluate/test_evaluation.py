@@ -1,7 +1,6 @@
 """The evaluate stage from published artifacts, against numpy scans; no Ray."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from rayhier.dataset.queries import load_queries
@@ -13,10 +12,11 @@ from rayhier.evaluate.workers import Holders
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all
 from rayhier.spec import InputError, JobSpec
-from rayhier.storage import columns, files, pins, schemas
+from rayhier.storage import columns, pins, schemas
 
+from ...toys import artifact
 from . import judged
-from .judged import IDS, MEASURES, SPEC, B, M, N, opened, recall, under
+from .judged import IDS, MEASURES, SPEC, B, M, N, recall, under
 
 texts, heads, vectors, corpus, trained = (
     getattr(judged, name) for name in ("texts", "heads", "vectors", "corpus", "trained")
@@ -223,11 +223,7 @@ def test_two_leaves_are_measured_beside_the_control_with_two():
 
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):
-    bare = opened(tmp_path, "corpus")
-    asked = pa.table([[], []], schema=schemas.QUERIES)
-    files.write_parquet(bare.root, "queries.parquet", [asked], asked.schema)
-    for split in ("test", "dev"):
-        table = pa.table([[], [], []], schema=schemas.JUDGEMENTS)
-        files.write_parquet(bare.root, f"judgements/{split}.parquet", [table], table.schema)
+    judged = {f"judgements/{split}.parquet": schemas.JUDGEMENTS.empty_table() for split in ("test", "dev")}
+    bare = artifact(tmp_path, "corpus", {"queries.parquet": schemas.QUERIES.empty_table(), **judged})
     with pytest.raises(InputError, match=r"evaluate\.split: got 'test', which has no judgements"):
         evaluate(JobSpec.model_validate(SPEC), bare, vectors, trained)
