@@ -1,6 +1,7 @@
 """The training loop on a small problem: what it learns, what it keeps, and how it goes on."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from rayhier.train.ehi import MINING_BEAM, Joint
 from rayhier.train.tower import HeadTower
 
 from ..conftest import told
-from ..driver import Driver, run
+from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run, same, weights
 
 N, M, SIGNAL = 240, 16, 8
 ROUTER = EhiRouting(type="ehi", branching=12)
@@ -37,15 +38,6 @@ def build(problem, train=None, router=ROUTER, seed=0, measure=None):
 
 def head(trainer):
     return trainer.tower.module
-
-
-def weights(trainer):
-    return {name: value.detach().clone() for name, value in trainer.learned().items()}
-
-
-def same(first, second):
-    assert first.keys() == second.keys()
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_it_learns(problem):
@@ -79,18 +71,8 @@ def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
 )
 @pytest.mark.parametrize("stop", [0, 2])
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, train, router, stop):
-    whole = run(build(problem, train, router))
-    run(build(problem, train, router), epochs=stop).save(tmp_path / "joint.safetensors")
-    resumed = build(problem, train, router)
-    resumed.load(tmp_path / "joint.safetensors")
-    assert resumed.epoch == stop
-    torch.rand(3)
-    run(resumed)
-    assert resumed.history == whole.history
-    assert same(weights(resumed), weights(whole))
-    resumed.restore_best()
-    whole.restore_best()
-    assert same(weights(resumed), weights(whole))
+    made = partial(build, problem, train, router)
+    ends_as_if_it_had_not_been_cut_off(made, stop, tmp_path / "joint.safetensors")
 
 
 def test_seeds_differ_and_a_seed_says_it_all(problem):
