@@ -79,7 +79,7 @@ def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, he
     for name, under_ in {"exact": lambda x: x, "exact_same_encoder": lambda x: under(heads[0], x)}.items():
         documents, queries = under_(texts[0][KEPT]), under_(texts[1][asked])
         expected = {f"R@{k}": recall(documents, queries, places, k) for k in (10, 100)}
-        assert result.exact[name] == pytest.approx(expected)
+        assert result.rows[name] == pytest.approx({**expected, "visited": 1.0})
     kept = {IDS[row] for row in KEPT}
     for run in result.runs.values():
         assert set(run) == {f"q{n}" for n in asked}
@@ -88,7 +88,7 @@ def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, he
     for name, exact in ends.items():
         last = result.curves[name][-1]
         assert last.visited_mean == 1
-        assert last.measures == pytest.approx(result.exact[exact])
+        assert {**last.measures, "visited": 1.0} == pytest.approx(result.rows[exact])
     assert result.curves["faiss_ivf_spill"][-1].visited_mean == 1
     assert sum(result.sizes) == N
 
@@ -113,8 +113,8 @@ def test_the_routers_curve_and_point_by_hand(corpus, vectors, trained, texts, he
         while visited(row, beam) < least and beam < B:
             beam = min(2 * beam, B)
         widened.append(beam)
-    assert result.points["ehi"].leaves_mean == pytest.approx(np.mean(widened))
-    assert result.points["ehi"].visited_mean > result.curves["ehi"][2].visited_mean
+    assert result.rows["ehi"]["leaves"] == pytest.approx(np.mean(widened))
+    assert result.rows["ehi"]["visited"] > result.curves["ehi"][2].visited_mean
 
 
 def test_bm25_finds_only_what_matches(corpus):
