@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rayhier.search.snapshot import Snapshot
 
 TOGETHER = 64
-"""Number of queries that are searched together."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

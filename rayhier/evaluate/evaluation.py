@@ -51,12 +51,10 @@ class SeedResult:
 
     seed: int
     curves: dict[str, list[Point]] = field(default_factory=dict)
-    exact: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures, for systems without a curve, which score all documents."""
+    rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    """System -> measures and costs: the router's with the spec's beam, a baseline's first that visits as much."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
-    """System -> measure -> value of each query [q], for systems without a curve."""
-    points: dict[str, Point] = field(default_factory=dict)
-    """System -> its point in the report: the router's with the spec's beam, a baseline's first that visits as much."""
+    """System -> measure -> value of each query [q], of the same searches."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     balance: dict[str, float] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
@@ -64,10 +62,6 @@ class SeedResult:
     """Phase of training -> metrics that it recorded, epoch by epoch."""
     seconds: dict[str, float] = field(default_factory=dict)
     chosen: ChosenBeam | None = None
-    served_path: dict[str, dict[str, float]] = field(default_factory=dict)
-    """System -> measures and costs of the index with BM25 or re-ranked, as it is served."""
-    served_values: dict[str, dict[str, Values]] = field(default_factory=dict)
-    """System -> measure -> value of each query [q], of the same systems and the router with the spec's beam."""
     weight: FusionWeight | None = None
     beside: RerankWeight | None = None
     """Weight of the search's score in re-ranking that dev queries chose."""
@@ -278,14 +272,14 @@ class _Work:
         began = time.perf_counter()
         answers = searches.call(IndexSearch.served, mode, budget)
         ranking, taken = stacked([part for part, _ in answers]), sum(seconds for _, seconds in answers)
-        result.served_path[name] = {
-            **self.judge.mean(ranking),
+        result.values[name] = self.judge.values(ranking)
+        result.rows[name] = {
+            **means(result.values[name]),
             "visited": float(ranking.visited_Q.mean()) / self.matching,
             "leaves": float(ranking.leaves_Q.mean()),
             "calls": 0.0 if ranking.calls_Q is None else float(ranking.calls_Q.mean()),
             "ms": 1e3 * taken / len(self.queries),
         }
-        result.served_values[name] = self.judge.values(ranking)
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
     def others(self, id_Q: Bools, text_Q: Bools) -> dict[str, int]:
@@ -367,14 +361,14 @@ class _Work:
             self._whole(result, name, rank)
             return
         first = self.results[0]
-        result.values[name], result.exact[name] = first.values[name], first.exact[name]
+        result.values[name], result.rows[name] = first.values[name], first.rows[name]
         result.runs[name], result.seconds[name] = first.runs[name], 0.0
 
     def _whole(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
         began = time.perf_counter()
         ranking = rank()
         result.values[name] = self.judge.values(ranking)
-        result.exact[name] = means(result.values[name])
+        result.rows[name] = {**means(result.values[name]), "visited": 1.0}
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began
 
@@ -390,11 +384,9 @@ class _Work:
             chosen, size = result.chosen, (len(result.sizes), sum(result.sizes))
             beam = self.spec.search.leaves_visited(*size) if chosen is None else min(chosen.beam, size[0])
         else:
-            as_much = result.points[router].visited_mean
+            as_much = result.rows[router]["visited"]
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)
         point, ranking = measure_at(searched or system, self.judge, beam)
-        if name == router:
-            result.served_values[name] = self.judge.values(ranking)
-        result.curves[name], result.points[name] = curve, point
+        result.curves[name], result.rows[name], result.values[name] = curve, point.row(), dict(point.values)
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began

@@ -147,10 +147,9 @@ def _csv(evaluation: Evaluation) -> str:
 
 
 def trec(system: str, run: dict[str, dict[str, float]]) -> str:
-    """Format a run (query -> document -> score) as a TREC run file; blanks and % in an id are percent-encoded.
+    """Format a run (query -> document -> score) as a TREC run file. Blanks and % in an id are percent-encoded.
 
-    Scores are written with all bits of a float32. If scores are equal, each later score is lowered by the last bit,
-    so that other programs keep the order of the run.
+    Equal scores are lowered by the last bit of a float32, so that other programs keep the order of the run.
     """
 
     def unspaced(name: str) -> str:

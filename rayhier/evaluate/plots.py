@@ -53,8 +53,10 @@ def recall_visited(axes: Axes, evaluation: Evaluation, report: Report, measure: 
         x = np.mean([[point.visited_mean for point in curve] for curve in curves], axis=0)
         y = np.mean([[point.measures[measure] for point in curve] for curve in curves], axis=0)
         axes.plot(x, y, STYLES[number % len(STYLES)], markersize=3.5, label=report.label(name))
-    for number, name in enumerate(evaluation.seeds[0].exact):
-        level = float(np.mean([result.exact[name][measure] for result in evaluation.seeds]))
+    first = evaluation.seeds[0]
+    whole = [name for name, row in first.rows.items() if name not in first.curves and "calls" not in row]
+    for number, name in enumerate(whole):
+        level = float(np.mean([result.rows[name][measure] for result in evaluation.seeds]))
         axes.axhline(level, color="0.45", linewidth=1, linestyle=LEVELS[number % len(LEVELS)], label=name)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))

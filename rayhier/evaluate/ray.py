@@ -103,8 +103,7 @@ def _calibrate(spec: dict[str, Any], folders: Sequence[str], root: str) -> dict[
 def actors(workers: Workers) -> Iterator[Holders]:
     """Start the actors of an evaluation, and kill them at the block's end.
 
-    The one for objects that stand alone reserves no CPU: the others are idle while it works, and a small cluster has no
-    CPU to spare.
+    The one for objects that are alone reserves no CPU: the others are idle while it works.
     """
     kind: Any = ray.remote(Holder)
     actor = kind.options(num_cpus=workers.cpus, num_gpus=workers.gpus or None)

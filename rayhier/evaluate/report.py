@@ -174,7 +174,9 @@ class Report(BaseModel):
             filter=None if spec.measured is None else as_json(spec.measured),
             corpus=evaluation.corpus,
             left_out=evaluation.left_out,
-            systems={name: _system(name, seeds) for name in seeds[0].runs},
+            systems={
+                name: SystemRow.model_validate(_mean([result.rows[name] for result in seeds])) for name in seeds[0].runs
+            },
             encoders=_encoders(evaluation),
             curves={name: _curve(name, seeds) for name in seeds[0].curves},
             balance=MeanBalance.model_validate({**_mean([result.balance for result in seeds]), "per_seed": balances}),
@@ -227,20 +229,6 @@ class Report(BaseModel):
         if system == self.router:
             return f"{system} ({self.balance.leaves:.0f} leaves)"
         return f"{system} ({self.lists[system]} lists)" if system in self.lists else system
-
-
-def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
-    rows = []
-    for result in seeds:
-        if name in result.served_path:
-            rows.append(result.served_path[name])
-        elif name in result.points:
-            point = result.points[name]
-            where = {"visited": point.visited_mean, "beam": float(point.beam), "leaves": point.leaves_mean}
-            rows.append({**point.measures, **where})
-        else:
-            rows.append({**result.exact[name], "visited": 1.0})
-    return SystemRow.model_validate(_mean(rows))
 
 
 def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:

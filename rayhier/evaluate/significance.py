@@ -131,7 +131,7 @@ def _whole_searches(
     spec: JobSpec, evaluation: Evaluation, system: str, baselines: Sequence[Sequence[str]]
 ) -> Iterator[Compared]:
     """Compare a system with baselines in all measures, if all were measured. A baseline has a name for each seed."""
-    values = [result.served_values | result.values for result in evaluation.seeds]
+    values = [result.values for result in evaluation.seeds]
     if not all({system, *names} <= value.keys() for value, *names in zip(values, *baselines, strict=True)):
         return
     for measure in spec.evaluate.measures:

@@ -23,10 +23,9 @@ from rayhier.storage.paths import Location
 
 
 def read(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, questions.Questions]:
-    """Read the test split of a spec's source, checked against the documents of the published corpus.
+    """Read the test split of a spec's source, checked against the published corpus: queries with judgements, all rows.
 
-    Returns the queries that test judgements name (query_id, text), and all rows that the corpus does not hold.
-    InputError where the spec evaluates this split and no judgement in it is above 0.
+    InputError if the spec evaluates this split and no judgement in it is above 0.
     """
     everything = questions.read(sources.reader(spec.corpus), _result_ids(corpus))
     rows = everything.of_test()

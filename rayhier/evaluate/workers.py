@@ -16,10 +16,7 @@ Run = Callable[[Sequence[Call]], list[Any]]
 
 
 class Holder:
-    """Keeps objects by number in one process, and calls their methods.
-
-    A Ray actor imports the module of its class; the class is in this module because it imports little else.
-    """
+    """Keeps objects by number in one process. Its module imports little, because a Ray actor imports it."""
 
     def __init__(self, threads: int) -> None:
         faiss.omp_set_num_threads(min(threads, os.cpu_count() or threads))

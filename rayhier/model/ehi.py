@@ -24,10 +24,7 @@ U_STD = 1e-3
 
 
 class EhiRouter(TreeRouter):
-    """EHI's router: a tree with `branching` children a node and `height` levels, over unit vectors of size `dimension`.
-
-    `residual` says whether each level has the layer U_h (`relu`) or not (`none`).
-    """
+    """EHI's router over unit vectors. `residual` says whether each level has the layer U_h."""
 
     def __init__(self, dimension: int, branching: int, height: int, residual: Literal["relu", "none"]) -> None:
         super().__init__(dimension, branching, height)
@@ -58,8 +55,7 @@ class EhiRouter(TreeRouter):
     def path_embedding(self, x_NM: Tensor) -> Tensor:
         """Compute path embeddings T(t) = [p_1; …; p_H] [n, B·H] of texts' vectors [n, m].
 
-        p_h are the probabilities of the B children at level h of the path that takes the most probable child at each
-        level.
+        p_h are the probabilities of the B children at level h on the path of the most probable children.
         """
         taken_N1 = x_NM.new_ones(len(x_NM), 1)
         input_ND = x_NM
@@ -72,11 +68,7 @@ class EhiRouter(TreeRouter):
         return torch.cat(levels, dim=1)
 
     def given_path(self, x_NM: Tensor, path_NH: Tensor) -> list[Tensor]:
-        """Compute log-probabilities of children along given paths: for each level a tensor [n, B].
-
-        `path_NH` holds the child, 0 to B - 1, that each text's path takes at each level; each level's probabilities are
-        those of the children of the node reached before it, and sum to 1.
-        """
+        """Compute log-probabilities [n, B] of the children at each level along paths [n, h]."""
         input_ND = x_NM
         levels = []
         for level in range(self.height):
@@ -85,10 +77,9 @@ class EhiRouter(TreeRouter):
         return levels
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Find the most probable leaves of texts by beam search, which keeps the best `beam` nodes of each level.
+        """Find the most probable leaves of texts by beam search.
 
-        Returns leaf numbers [n, k] (the path as digits to base B, the root's child first), most probable first, and
-        log-probabilities [n, k], k = min(beam, B^H).
+        Returns leaf numbers [n, k] (the path as digits to base B) and log-probabilities [n, k], k = min(beam, B^H).
         """
         x_NM = encoded.vectors
         leaf_NK = torch.zeros(len(x_NM), 1, dtype=torch.long, device=x_NM.device)
@@ -131,7 +122,6 @@ class Batch:
     query_NM: Tensor
     positive_NM: Tensor
     hard_NM: Tensor | None
-    """Vector [n, m] of a mined negative document for each query."""
     hard_N: Tensor | None
     """Booleans [n], True where a query has a mined negative; rows without it are ignored."""
     query_NT: Tensor

@@ -13,7 +13,7 @@ ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
 """Size of the two layers that are timed, those of a small encoder: number of tokens (ROWS, by type of device), width of
 a token's vector (M), and width between the layers (INNER)."""
 ROUNDS = 4
-"""Rounds of timing, of which the fastest counts; the first is slow, since it initialises libraries."""
+"""Rounds of timing, of which the fastest counts. The first initialises libraries."""
 
 
 def best_device() -> torch.device:
@@ -22,10 +22,7 @@ def best_device() -> torch.device:
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:
-    """Choose the number format: `auto` is bfloat16 or float32, whichever is faster, measured once per process.
-
-    Where the device has no bfloat16 multiplication in hardware, `auto` is float32, and nothing is measured.
-    """
+    """Choose the number format: `auto` is the faster of bfloat16 and float32, measured once per process."""
     match precision:
         case "float32":
             return torch.float32
@@ -47,7 +44,7 @@ def _faster(device: torch.device) -> torch.dtype:
 
 @torch.inference_mode()
 def seconds(device: torch.device) -> dict[torch.dtype, float]:
-    """Time two linear layers in bfloat16 and in float32: returns the fastest of several rounds each, in seconds."""
+    """Time two linear layers in bfloat16 and in float32: the fastest of several rounds each, in seconds."""
     rows = ROWS[device.type]
     operands = {
         dtype: tuple(torch.ones(shape, dtype=dtype, device=device) for shape in ((rows, M), (INNER, M), (M, INNER)))

@@ -1,14 +1,12 @@
-"""Decides if a trained encoder is kept. It is kept if queries that training did not read find more with it (ours).
+"""Decides if a trained encoder is kept: if queries that training did not read find more with it (ours).
 
 These queries are searched as people's will be: by vectors, and with BM25 where that is usual, each encoder with the
-weight of BM25 that these queries choose for it. What training gains by vectors, words often gain as well (docs/LOG.md).
-What each weight found is kept: it helps few dev queries to choose the weight of searches (evaluate/calibrate.py).
+weight of BM25 that these queries choose for it. What each weight found helps to choose the weight of searches.
 
-Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. The encoder is
-therefore trained again without folds of the train queries. Each fold is searched for by the encoder that did not read
-it, until ENOUGH queries were used. Generated queries are not used. A transformer is kept by folds or by ENOUGH dev
-queries, never by fewer. Otherwise judged dev queries tell. If none are judged, pseudo-queries of held-out documents
-tell, by vectors alone, because they share their words with their documents. A transformer needs ENOUGH of them too.
+Few dev queries cannot tell: of twenty, the mean gain in nDCG@10 has a standard error of five points. So the encoder
+is trained again without folds of the train queries, and each fold is searched for by the encoder that did not read
+it, until ENOUGH queries were used. If folds are not possible, judged dev queries tell, or else pseudo-queries, by
+vectors alone, because they share words with their documents. A transformer needs ENOUGH of either.
 
 Queries that ask the same (`dataset.families.alike`) are in one fold and count as one query.
 
@@ -46,17 +44,13 @@ from rayhier.train.tower import HeadTower, Side, Tower, divided
 RESULTS, DEPTH = 10, 100
 """RESULTS: number of results that nDCG@10 reads; DEPTH: number that vectors and BM25 each give to fusion."""
 FEWEST = 10
-"""Fewest train queries that are divided into folds."""
 FOLD = "fold "
-"""Beginning of the names of trainings on folds."""
 MOST_ASKED, TOGETHER = 1_000, 200
 """MOST_ASKED: most queries of dev or of a fold. TOGETHER: most queries in a search at a time, for memory."""
 MOST_COUNTED = 200_000
-"""Most documents whose words are counted in memory; in a larger corpus searches are judged by vectors alone."""
 
 
 Asked = tuple[Values, Values, Ints]
-"""Measures [w, q] of queries by the base encoder, their measures by a trained encoder, and each query's family [q]."""
 NOTHING_ASKED: Asked = np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(0, np.int64)
 
 

@@ -71,6 +71,7 @@ def info_nce(
 
     `target_N` is the column of each query's document. `spared_NC` marks further answers, which are left out. `own_NS`
     are inner products of each query with further documents of its own, -inf for none.
+
     >>> query, documents = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> info_nce(query, documents, torch.tensor([0]), torch.zeros(1, 2, dtype=torch.bool), 1.0)  # log(1 + 1/e)
     tensor(0.3133)
@@ -94,10 +95,7 @@ class LossTerm(Protocol):
     def asks(self) -> list[Ask]: ...
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute this worker's share of the term from the vectors of each request in `asks`: a sum over its rows.
-
-        The sum is divided by the rows of all workers, so that the workers' shares add up to a mean.
-        """
+        """Compute this worker's share of the term: a sum over its rows, divided by the rows of all workers."""
 
 
 class PairBatch:
@@ -129,10 +127,7 @@ class PairBatch:
 
     @property
     def asks(self) -> list[Ask]:
-        return [
-            (self.side, self.asked_N[self.own]),
-            ("document", self.column_C[self.columns[self.group.rank]]),
-        ]
+        return [(self.side, self.asked_N[self.own]), ("document", self.column_C[self.columns[self.group.rank]])]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
         query_NM, share_CM = vectors

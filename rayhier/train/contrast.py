@@ -90,14 +90,7 @@ class EncoderPhase(Phase, ABC):
 
 
 class Contrast(EncoderPhase):
-    def __init__(
-        self,
-        tower: Tower,
-        examples: Examples,
-        spec: ContrastTraining,
-        seed: int,
-        measure: Measure,
-    ) -> None:
+    def __init__(self, tower: Tower, examples: Examples, spec: ContrastTraining, seed: int, measure: Measure) -> None:
         learner = Learner({"encoder": tower.module}, (spec.encoder_lr,))
         super().__init__(tower, examples, spec, spec.passes(len(examples.pair_P2)), seed, measure, learner)
         self.spec = spec

@@ -18,7 +18,6 @@ from rayhier.train.examples import Examples, joined
 
 POSITIVES = 3
 SIBLINGS = 16
-"""Further neighbours to fetch, since passages of the same document, which are dropped, may be the nearest."""
 
 
 def sampled(corpus: Artifact, most: int, generated: Artifact | None = None) -> Choice | None:
@@ -128,10 +127,7 @@ def document_pairs(documents: Documents) -> Examples:
 
 
 def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) -> Ints:
-    """Find the `count` nearest rows of other documents for each row in `rows`: [r, count], -1 for none.
-
-    `result_N` numbers the document of which each row is a passage.
-    """
+    """Find the `count` nearest rows of other documents (`result_N`) for each of `rows`: [r, count], -1 for none."""
     if result_N is None:
         return neighbours(vectors_NM, rows, count)
     near = neighbours(vectors_NM, rows, count + SIBLINGS)

@@ -53,10 +53,7 @@ class DevMeasured:
 
 
 def error_to_best(measured: DevMeasured, kept: dict[str, Tensor]) -> float:
-    """Compute the standard error of the difference, over queries, between a measurement and the best so far.
-
-    `kept["top"]` holds the best measurement's contributions [queries], and a better `measured` replaces them.
-    """
+    """Compute the standard error of the difference to the best measurement, which `kept["top"]` holds."""
     top_Q = kept["top"].numpy()
     if not len(top_Q) or measured.share_Q.mean() > top_Q.mean():
         kept["top"] = torch.from_numpy(measured.share_Q)

@@ -1,7 +1,6 @@
 """EHI's joint training of encoder and router by three losses.
 
-Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Algorithm 1. The first worker
-mines hard negatives and measures; the other workers share each batch.
+Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Algorithm 1.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -63,13 +62,7 @@ Measure = Callable[[TrainedIndex], DevMeasured]
 
 class Joint(Phase):
     def __init__(
-        self,
-        tower: Tower,
-        examples: Examples,
-        router: EhiRouting,
-        spec: EhiTraining,
-        seed: int,
-        measure: Measure,
+        self, tower: Tower, examples: Examples, router: EhiRouting, spec: EhiTraining, seed: int, measure: Measure
     ) -> None:
         self.spec, self.tower, self.examples, self._measure = spec, tower, examples, measure
         n, m = examples.document_NM.shape
@@ -125,10 +118,7 @@ class Joint(Phase):
         return losses
 
     def batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
-        """Encode this worker's share of the pairs, and of their hard negatives at rows `hard_D` (-1: none).
-
-        Returns the inputs of the losses, and a function to call after the loss's backward pass.
-        """
+        """Encode this worker's share of the pairs and their hard negatives (-1: none): the losses' inputs, backward."""
         group = self.learner.group
         query_D, document_D = self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
@@ -237,10 +227,9 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
 
 
 def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random.Generator) -> None:
-    """Train each level of the router to softmax(20 cos) over its k-means centroids, along paths drawn from it.
+    """Train each level of the router to softmax(20 cos) over its k-means centroids [nodes above, branching, m].
 
-    `centroids` are those of each level [nodes above, branching, m]. Drawn paths include nodes that are not the best,
-    because a beam expands them too.
+    Paths are drawn, because a beam also expands nodes that are not the best.
     """
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
     optimizer = torch.optim.AdamW(router.parameters(), lr=RATE, weight_decay=0)

@@ -34,10 +34,7 @@ class Examples:
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
     def known(self) -> "KnownPositives":
-        """Index the pairs and the spared pairs, to look up which documents are no negatives of a query.
-
-        Documents with the same vector count as one, so a copy of an answer is no negative.
-        """
+        """Index which documents are no negatives of a query. A copy of an answer, by its vector, is none."""
         n, first_N = len(self.document_NM), firsts(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
         keys = pairs[:, 0] * n + first_N[pairs[:, 1]]
@@ -74,11 +71,7 @@ def joined(first: Examples, other: Examples) -> Examples:
 
 @dataclass(frozen=True)
 class KnownPositives:
-    """Index that says which documents are known answers of a query.
-
-    `key_P` holds, ascending, query row x `documents` + document row. Documents with the same vector have the row
-    `first_N` [n] of the first of them.
-    """
+    """Known answers: ascending keys `query * documents + document`, a copy as the first row `first_N` [n]."""
 
     key_P: Ints
     documents: int

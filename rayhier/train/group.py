@@ -1,7 +1,6 @@
 """The workers of a training run: how they divide a batch and exchange tensors (torch.distributed).
 
-Several workers' gradients on their shares of a batch sum to one worker's gradient on the batch, because every worker
-compares its queries with the documents of all workers, and gathering these passes gradients back.
+Gradients on shares of a batch sum to the batch's gradient, because gathering passes gradients back.
 """
 
 from collections.abc import Iterable, Sequence

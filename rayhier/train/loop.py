@@ -1,7 +1,7 @@
 """The loop that all trainings share: passes over the data, measures, checkpoints, and the best weights.
 
 Everything random follows from (seed, epoch), so that a killed run resumes with the same result. The first worker
-measures, and keeps the history and the best weights; the other workers only share the work.
+keeps the history and the best weights.
 """
 
 import json
@@ -31,13 +31,10 @@ class Descent:
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay rates of the running means of the gradient and of its square."""
     decay: float = 0.01
-    """AdamW's weight decay: the share, times the learning rate, that a step takes off weights."""
     decays: Literal["all", "matrices"] = "all"
-    """Weights that decay: all, or only those of two and more dimensions."""
     warm_up: float = 0.0
     """Share of training in which learning rates rise from 0 to their full height."""
     clip: float = math.inf
-    """Largest norm of the gradient of all weights together; a longer gradient is scaled down to it."""
 
     def height(self, done: float) -> float:
         """Return the learning rate's factor after a share `done` of training: it rises linearly, then falls.
@@ -73,11 +70,7 @@ class Learner:
         }
 
     def step(self, loss: Tensor, done: float, backward: Callable[[], None] = lambda: None) -> None:
-        """Take an optimizer step on this worker's share of a loss. Gradients are summed over all workers.
-
-        Learning rates follow `done`, the share of training that is over. `backward` runs after the loss's backward
-        pass.
-        """
+        """Take an optimizer step on this worker's share of a loss, and call `backward` after its backward pass."""
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * self.descent.height(done)
         self.optimizer.zero_grad()

@@ -1,7 +1,4 @@
-"""Steps over training pairs of a query and its document, with mined hard negatives.
-
-Hard negatives are wrong documents that a search ranks high for a query (EHI's Algorithm 1, Appendix C.2; ANCE).
-"""
+"""Steps over training pairs of a query and its document, with mined hard negatives (EHI's Algorithm 1; ANCE)."""
 
 from collections.abc import Callable, Iterator
 
@@ -23,10 +20,7 @@ Search = Callable[[slice, int], Ints]
 
 
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
-    """Mine hard negatives: for each pair the `top` best documents that are no known answers of its query.
-
-    Of documents with the same vector, the best is taken. Returns rows [p, top] in the order of the search, -1 for none.
-    """
+    """Mine the `top` best documents, of copies one, that are no known answers: rows [p, top], -1 for none."""
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for start in range(0, len(query_P), CHUNK_QUERIES):
         part = slice(start, start + CHUNK_QUERIES)
@@ -67,10 +61,7 @@ class Pairs:
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield each step's share of training that is done, pairs by number, and random generator.
-
-        To mine again, `search()` is called on every worker. Only the first worker calls the function that it returns.
-        """
+        """Yield each step's share done, pairs by number, and generator. Only the first worker calls the search."""
         hard = self.hard
         if hard.source != "none" and epoch % hard.refresh == 0:
             self.mine(search())

@@ -122,8 +122,16 @@ def _hce(tower: Tower, examples: Examples, spec: HceTraining, seed: int, materia
     return Hce(tower, examples, pseudo, spec, seed, measure)
 
 
-def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:
-    """Load the dev queries, or held-out documents that search for their neighbours if none is judged."""
+def dev_and_spans(
+    corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
+) -> tuple[Queries, Spans | None]:
+    """Load the dev queries, or what replaces them, and the pseudo-queries to train with."""
+    spans = load_spans(vectors, documents.ids)
+    judged = load_queries(corpus, vectors, "dev")
+    if generated is not None and not judged.answered:
+        return split_generated(load_generated(generated, vectors))[0], spans
+    if spans is not None and len(spans) and not judged.answered:
+        return span_queries(spans, documents.ids, documents.results)
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def holdout() -> Holdout:
@@ -132,20 +140,4 @@ def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Qu
     def nearest(query_QM: Floats, k: int) -> Ranking:
         return exact(query_QM, documents.vector_NM, ids, results, k)
 
-    return load_dev(corpus, vectors, holdout, nearest)
-
-
-def dev_and_spans(
-    corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
-) -> tuple[Queries, Spans | None]:
-    """Load the dev queries and the pseudo-queries to train with.
-
-    Without judged dev queries, held-out generated queries or pseudo-queries stand for them, if there are any.
-    """
-    spans = load_spans(vectors, documents.ids)
-    judged = load_queries(corpus, vectors, "dev")
-    if generated is not None and not judged.answered:
-        return split_generated(load_generated(generated, vectors))[0], spans
-    if spans is None or not len(spans) or judged.answered:
-        return dev_queries(corpus, vectors, documents), spans
-    return span_queries(spans, documents.ids, documents.results)
+    return load_dev(corpus, vectors, holdout, nearest), spans

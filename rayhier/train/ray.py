@@ -60,10 +60,7 @@ def build(
     attempt: Attempt,
     generated: Artifact | None = None,
 ) -> Output:
-    """Train encoder and router, and write them with `metrics.json`, `adoption.json` and `tensorboard/`.
-
-    InputError if documents' vectors are all equal but must differ.
-    """
+    """Train encoder and router. InputError if documents' vectors are all equal but must differ."""
     spec = as_embedded(spec, vectors, spec.cluster.train.gpus)
     if spec.train.needs_differences:
         check_differences(vectors)

@@ -103,7 +103,7 @@ class BaselineDocuments:
         return self.doc_ids.filter(is_searched), self.result_ids.filter(is_searched), self.vector_NM[self.match_N]
 
     def holdout(self) -> Holdout:
-        """Hold out documents to serve as dev queries: a tenth, at most 1,000, those first by a hash of the id."""
+        """Hold out a tenth of the documents, at most 1,000, to serve as dev queries."""
         return Holdout.of(self.doc_ids, self.result_ids, self.vector_NM, holdout_size(len(self.doc_ids)))
 
     def sample(self, most: int, seed: int) -> Floats:
@@ -124,7 +124,7 @@ class BaselineDocuments:
         return ranking
 
     def seconds(self, query_QM: Floats, width: int, k: int) -> Values:
-        """Measure the seconds [q] that each query [q, m] takes alone, on one core."""
+        """Measure the seconds [q] that each query takes alone, on one core."""
         return seconds_of(self._built.alone, [(query_M[None], width, k) for query_M in query_QM])
 
 

@@ -112,10 +112,7 @@ def as_searched(system: System, searches: HeldObjects[IndexSearch]) -> System:
 def level_system(
     name: str, searches: HeldObjects[IndexSearch], model: Model, documents: int, dimension: int, listed: int
 ) -> System:
-    """Make a system that compares all documents by a level of ReTreever's tree, and scores `listed` results again.
-
-    It has a single point. Its cost is the tree, the numbers of the level, and the scores of the shortlist.
-    """
+    """Make a system that compares all documents by a level of ReTreever's tree, and rescores `listed` results."""
     similarity, tree = model.flat_similarity, model.tree
     if similarity is None:
         raise ValueError("similarity: got none; allowed: that of a spec that searches by a level")

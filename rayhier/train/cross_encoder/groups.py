@@ -1,7 +1,7 @@
-"""Groups that a cross-encoder learns from: a query's answer among wrong documents, with a cheap teacher's scores.
+"""Groups that a cross-encoder learns from: a query's answer among wrong documents, with a teacher's scores.
 
-Wrong documents are drawn from the base encoder's best, from BM25's best, and from all documents. The teacher is
-softmax(20 (base + 0.3 BM25 / max)) over the group.
+Wrong documents are of the base encoder's best, of BM25's best, and any. The teacher is softmax(20 (base + 0.3 BM25 /
+max)).
 """
 
 from dataclasses import dataclass

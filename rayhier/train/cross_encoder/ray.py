@@ -35,7 +35,6 @@ from rayhier.train.ray import METRICS, Run, run_workers
 
 PHASE = "cross_encoder"
 MOST_DOCUMENTS = 1_000_000
-"""Most documents of a corpus from which wrong documents are drawn, and which dev queries search."""
 FIRST_WORDS = 12
 NO_PAIRS = (
     "cross_encoder.train: no judged train pair is left to learn from in {}; allowed: a corpus with train judgements, "
@@ -44,10 +43,7 @@ NO_PAIRS = (
 
 
 def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
-    """Make a job's cross-encoder, trained if the spec says so: `model/`, `settings.json` and `metrics.json`.
-
-    InputError if a corpus has no judged train pair left to learn from.
-    """
+    """Make a job's cross-encoder. InputError if a corpus has no judged train pair left to learn from."""
     reads = _cross(spec)
     if reads.train is not None:
         apart = kept_apart(corpus, vectors, spec)

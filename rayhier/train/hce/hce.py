@@ -119,10 +119,7 @@ class Below:
         self.begin_K = np.searchsorted(node_N[self.order_N], np.arange(nodes + 1))
 
     def siblings(self, query_N: Ints, document_N: Ints, known: KnownPositives, count: int) -> Ints:
-        """Draw `count` other documents below the node of each document: rows [n, count], -1 for none.
-
-        They follow in the node's random order, and are no known answers of the query.
-        """
+        """Draw `count` other documents below each document's node, no known answers: [n, count], -1 for none."""
         node_N = self.node_N[document_N]
         begin_N, size_N = self.begin_K[node_N], np.diff(self.begin_K)[node_N]
         step_W = np.arange(1, count + SPARE + 1)
@@ -148,8 +145,8 @@ class TreeBatch:
     ) -> None:
         """Take pairs, and sets of further negatives for each pair, rows [n, s] (-1: none).
 
-        The contrastive loss is summed over the sets. `hierarchy` weighs the cross-entropy among siblings of nodes,
-        `weight` all. With `both`, documents pick their queries too.
+        `hierarchy` weighs the cross-entropy among siblings, `weight` all. With `both`, documents pick their queries
+        too.
         """
         self.pairs, self.training_tree, self.both = pairs, training_tree, both
         self.hierarchy, self.weight = hierarchy, weight
@@ -185,10 +182,7 @@ class TreeBatch:
 
 
 def scores(query_NM: Tensor, sibling_XM: Tensor, sibling_NS: Ints) -> Tensor:
-    """Compute inner products [n, s] of each query with its own negatives, -inf for none.
-
-    `sibling_NS` has their rows, -1 for none. `sibling_XM` has the vectors of all that are not -1, in order.
-    """
+    """Compute inner products [n, s] of each query with its own negatives, -inf for none (row -1)."""
     present_NS = torch.from_numpy(sibling_NS >= 0).to(query_NM.device)
     row_X = present_NS.nonzero()[:, 0]
     score_NS = query_NM.new_full(present_NS.shape, -torch.inf)
@@ -220,10 +214,6 @@ class Hce(EncoderPhase):
 
     @property
     def levels(self) -> list[int]:
-        """Levels of the tree below whose nodes further negatives are drawn (Eq. 7).
-
-        It is the lowest level whose nodes the loss tells apart. Form `paper` adds all levels below it.
-        """
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
@@ -288,10 +278,9 @@ class Hce(EncoderPhase):
 
 @torch.no_grad()
 def node_router(trained: Hce) -> LearnedIvfRouter:
-    """Make a learned IVF router, without training of its own, from the lowest level of HCE's trained centroids.
+    """Make a learned IVF router from the lowest level of HCE's centroids, refined by k-means.
 
-    Trained centroids separate documents but need not lie among them, so rounds of k-means begin at the centroids. A
-    document's leaf is that of the centroid nearest to its trained vector, not its node in the tree.
+    A document's leaf is that of the nearest centroid, not its node in the tree.
     """
     centroid_LM = F.normalize(trained.hierarchy.centroids[-1].detach().cpu(), dim=1)
     vector_NM = trained.documents()

@@ -1,7 +1,6 @@
-"""Start of a head in closed form, which discounts how documents differ from their own pseudo-queries (ours).
+"""Start of a head in closed form, which discounts how documents differ from their pseudo-queries (ours).
 
-The difference between a title or a span and its document is noise to a search. Directions in which such differences are
-large count less: x becomes C^-½ x, where C is the differences' covariance, shrunk towards a multiple of the identity
+x becomes C^-½ x, where C is the covariance of these differences, shrunk towards a multiple of the identity
 (within-class covariance normalisation, Hatch et al., 2006).
 """
 

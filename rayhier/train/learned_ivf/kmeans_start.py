@@ -38,8 +38,7 @@ SAMPLE_A_LEAF = 256
 def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
     """Make a router that equals k-means IVF of documents' vectors [n, m], float32 or float16.
 
-    If the documents are a sample of the corpus, k-means does not read every twentieth. Centroids are nearer to
-    documents that k-means has read, so the unread ones stand for the rest of the corpus.
+    In a sample of a corpus, k-means skips every twentieth document, which then stands for the rest of the corpus.
     """
     n, m = document_NM.shape
     router = empty_router(spec, n, m, seed)

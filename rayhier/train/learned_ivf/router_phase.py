@@ -1,8 +1,4 @@
-"""Training of a learned IVF's router after its encoder: k-means makes leaves, the router learns which hold answers.
-
-The first worker makes leaves and targets (queries and their answers) and copies them to the other workers, which share
-the targets of each step.
-"""
+"""Training of a learned IVF's router after its encoder: which leaves hold the answers of queries."""
 
 import math
 from collections.abc import Callable
@@ -31,10 +27,8 @@ MOST_JUDGED = 10
 """Number of a query's judged answers up to which each has the full weight; more answers share the weight of so many."""
 
 MEASURED = 1 << 24
-"""About the most densities of leaves, for pairs of dev queries and their answers, that are in memory at a time."""
 
 FITTED = 1_024
-"""Most targets from which the leaves' first scale is fitted."""
 
 LEAST, MOST, THIRDS = 0.02, 50.0, 16
 """Least and greatest factor of the leaves' first weights, and how often a third of the range between them is left
@@ -99,18 +93,9 @@ def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> 
 
 class RouterPhase(Phase):
     def __init__(
-        self,
-        router: LearnedIvfRouter,
-        leaf_NR: Ints,
-        targets: Targets,
-        dev: Targets,
-        spec: Teaching,
-        seed: int,
+        self, router: LearnedIvfRouter, leaf_NR: Ints, targets: Targets, dev: Targets, spec: Teaching, seed: int
     ) -> None:
-        """Prepare to train a router whose documents lie in leaves [n, r], or leave it without targets.
-
-        Only the first worker reads `leaf_NR`, `targets` and `dev`.
-        """
+        """Prepare to train a router whose documents lie in leaves [n, r], read by the first worker only."""
         self.router, self.spec, self.seed = router, spec, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
@@ -154,11 +139,7 @@ class RouterPhase(Phase):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Measure the router on dev, on the first worker.
-
-        `dev` is the number of all rows divided by the rows that a query visits until it reaches an answer, as a
-        geometric mean over dev queries and their answers.
-        """
+        """Measure, as a geometric mean over dev queries' answers, all rows / rows visited until the answer."""
         if self.learner.group.rank > 0:
             return {}
         dev, total = self.dev, 0.0

@@ -107,10 +107,7 @@ def grow(
 def with_documents(
     examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int, held_N: Ints = NONE
 ) -> tuple[Examples, Callable[[Read], Read]]:
-    """Add documents as queries to the examples. The first worker draws them, but none of `held_N`.
-
-    Also returns a function that wraps a `Read` so that it reads them as queries.
-    """
+    """Add documents as queries, but none of `held_N`, and return how to read them."""
     if not spec.documents or examples.same:
         return examples, lambda read: read
     group, queries = WorkerGroup(), len(examples.query_QM)
@@ -149,10 +146,7 @@ def _keep_cells(router: RetreeverRouter, document_NM: Floats, phase: MatchingPha
 
 
 def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
-    """Draw documents as queries, and for each one of its three nearest documents as its answer: rows [r] of both.
-
-    Draws `share` times as many as there are judged pairs. No document is paired with a passage of the same document.
-    """
+    """Draw documents as queries, each with one of the three nearest other documents as its answer: rows [r] of both."""
     n, count = len(document_NM), round(share * len(examples.pair_P2))
     draws, none_R = np.random.default_rng([seed, 3]), np.zeros(0, np.int64)
     drawn_N = draws.permutation(n)
@@ -166,10 +160,7 @@ def asking(examples: Examples, document_NM: Floats, share: float, seed: int, hel
 
 
 def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
-    """Add pairs of documents as queries (rows [r]) and as answers (rows [r]) after the other queries.
-
-    Neither the document itself nor another passage of it is a negative of its query.
-    """
+    """Add pairs of documents as queries and as answers (rows [r]). No passage of a query is its negative."""
     pair_P2 = np.stack([np.arange(len(row_R)), answer_R], axis=1)
     query_S, spared_S = np.arange(len(row_R)), row_R
     if examples.copies is not None:
@@ -251,8 +242,7 @@ def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats
     """Set the splits' hyperplanes to the first third of the directions [d, m], then at random.
 
     Random rows come in orthogonal bases, which keep inner products. Hidden units are set to the first rows and their
-    opposites, and a split reads one or a random mixture of them. Returns the means of scores that were removed
-    [splits].
+    opposites. Returns the means of scores that were removed [splits].
     """
     planes, draw = splits.planes, torch.Generator().manual_seed(seed)
     count, dimension = len(planes.weight), direction_DM.shape[1]

@@ -101,11 +101,7 @@ class MatchingPhase(Phase):
         return loss
 
     def loss(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Compute this worker's share of the loss of the pairs: a mean over pairs, directions and sizes.
-
-        The schedule changes with `done`. A random number `drawn` in [0, 1) chooses the size for the schedule
-        `stochastic`.
-        """
+        """Compute this worker's share of the loss: a mean over pairs, directions and sizes."""
         group, (query_N, document_N) = self.learner.group, self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
         place_A, counts = shares[group.rank], [len(share) for share in shares]
@@ -133,11 +129,7 @@ class MatchingPhase(Phase):
         return torch.as_tensor(loss)
 
     def _moved(self, deepest: Sequence[Tensor], vectors: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-        """Compute this worker's share of the mean squared change of cosines among and between both sides.
-
-        `deepest` are the largest trained vectors [a, k] and `vectors` the encoder's [a, m], of queries and of
-        documents.
-        """
+        """Compute this worker's share of the mean squared change of cosines among and between both sides."""
         gathered = [[self.learner.group.gather(part, counts) for part in parts] for parts in (deepest, vectors)]
         total = deepest[0].new_zeros(())
         for first_side, second_side in ((0, 0), (0, 1), (1, 1)):
@@ -205,6 +197,7 @@ def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> 
     """Return the loss weight of each level 1 to `depth`, after a share `done` of the steps.
 
     `stochastic` draws a level with P(d) ∝ d² by the random number `drawn` in [0, 1).
+
     >>> level_weights("linear", 4, 0.5, 0.0), level_weights("stochastic", 2, 0.0, 0.19)
     ([0.0, 0.0, 1.0, 0.0], [1.0, 0.0])
     """

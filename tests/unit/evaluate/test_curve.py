@@ -15,16 +15,7 @@ from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
 from rayhier.evaluate.alone import seconds_of, timed_rows
-from rayhier.evaluate.curve import (
-    Point,
-    System,
-    beams,
-    mean_curve,
-    measure_at,
-    reach,
-    read,
-    read_values,
-)
+from rayhier.evaluate.curve import Point, System, beams, mean_curve, measure_at, reach, read, read_values
 from rayhier.evaluate.systems.documents import BaselineDocuments
 from rayhier.evaluate.systems.ivf import KmeansIvf
 from rayhier.search.segment.lists import LeafLists

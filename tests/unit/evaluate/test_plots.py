@@ -13,7 +13,7 @@ from rayhier.spec import JobSpec
 def test_every_plot_is_written_twice_even_without_exact_baselines_or_epochs(tmp_path, spec, evaluation, bare):
     report = Report.of(spec, evaluation)
     for result in evaluation.seeds if bare else ():
-        result.exact.clear()
+        result.rows.clear()
         result.history = {"joint": result.history["encoder"][:1]}
     write(spec, evaluation, report, tmp_path)
     names = sorted(f"{name}.{suffix}" for name in TITLES for suffix in ("png", "svg"))
@@ -25,11 +25,7 @@ def test_every_plot_is_written_twice_even_without_exact_baselines_or_epochs(tmp_
 
 
 @pytest.mark.parametrize(
-    ("measures", "wanted"),
-    [
-        (["nDCG@10", "R@20", "R@100", "R@5"], "R@100"),
-        (["RR@10", "nDCG@10"], "RR@10"),
-    ],
+    ("measures", "wanted"), [(["nDCG@10", "R@20", "R@100", "R@5"], "R@100"), (["RR@10", "nDCG@10"], "RR@10")]
 )
 def test_the_deepest_recall_is_drawn(spec, measures, wanted):
     changed = spec.model_dump() | {"evaluate": {"measures": measures}}

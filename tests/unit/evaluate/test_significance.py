@@ -103,8 +103,8 @@ def test_re_ranked_results_are_compared_with_the_search_that_they_re_rank(spec, 
     reads = {"cross_encoder": {"model": "package:none"}, "search": {"mode": "dense", "rerank": {"type": "rnr"}}}
     reranked = JobSpec.model_validate({**spec.model_dump(mode="json", by_alias=True), **reads})
     for one in trained.seeds:
-        one.served_values["ehi"] = one.values["exact"]
-        one.served_values["ehi+rnr"] = {m: value + np.array([0.1, -0.2]) for m, value in one.values["exact"].items()}
+        one.values["ehi"] = one.values["exact"]
+        one.values["ehi+rnr"] = {m: value + np.array([0.1, -0.2]) for m, value in one.values["exact"].items()}
     found = [row for row in differences(reranked, trained) if row.system == "ehi+rnr"]
     assert {row.baseline for row in found} == {"ehi"}
     assert [row.measure for row in found if row.queries == "all"] == list(spec.evaluate.measures)
@@ -125,8 +125,8 @@ def test_what_is_re_ranked_is_searched_as_each_seed_s_weight_says(spec, trained,
     zero = {measure: np.zeros(2) for measure in spec.evaluate.measures}
     for result, weight in zip(trained.seeds, weights, strict=True):
         result.weight = FusionWeight(weight=weight, queries=70, measure="nDCG@10", measured={})
-        result.served_values |= {"ehi": zero, "ehi+bm25": {name: value - 0.2 for name, value in zero.items()}}
-        result.served_values["ehi+rnr"] = {name: value + 0.1 for name, value in zero.items()}
+        result.values |= {"ehi": zero, "ehi+bm25": {name: value - 0.2 for name, value in zero.items()}}
+        result.values["ehi+rnr"] = {name: value + 0.1 for name, value in zero.items()}
         result.values["bm25"] = zero
     rows = [row for row in differences(reranked, trained) if row.system == "ehi+rnr"]
     assert {row.baseline for row in rows} == {baseline}

@@ -26,8 +26,7 @@ def clocked(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("times", "wanted"),
-    [({BFLOAT16: 0.002, FLOAT32: 0.001}, FLOAT32), ({BFLOAT16: 0.001, FLOAT32: 0.002}, BFLOAT16)],
+    ("times", "wanted"), [({BFLOAT16: 0.002, FLOAT32: 0.001}, FLOAT32), ({BFLOAT16: 0.001, FLOAT32: 0.002}, BFLOAT16)]
 )
 @pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16", "bf16"])
 def test_auto_is_the_faster_measured_once(clocked, capability, times, wanted):

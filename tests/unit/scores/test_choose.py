@@ -9,8 +9,9 @@ import pytest
 from rayhier.scores.ray import SPAN_WORDS, choose_pairs, choose_queries
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import ScoresSpec
-from rayhier.storage import columns, files, schemas
-from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage import columns, schemas
+
+from ...toys import artifact
 
 N, Q, M = 40, 12, 6
 
@@ -30,43 +31,22 @@ def published(tmp_path, unit, parts):
         for n in range(N)
     ]
 
-    def corpus(root):
-        for number, own in enumerate(np.array_split(np.arange(N), parts)):
-            named = zip(*(rows[n] for n in own), strict=True)
-            table = pa.table([list(column) for column in named], schema=schemas.DOCUMENTS)
-            files.write_parquet(root, f"documents/{number}.parquet", [table], schemas.DOCUMENTS)
-        queries = pa.table([[f"q{n}" for n in range(Q)], [f"asks {n}" for n in range(Q)]], schema=schemas.QUERIES)
-        files.write_parquet(root, "queries.parquet", [queries], schemas.QUERIES)
-        judged = pa.table(
-            [[f"q{n}" for n in range(Q)], [f"d{n}" for n in range(Q)], [1] * Q], schema=schemas.JUDGEMENTS
-        )
-        files.write_parquet(root, "judgements/train.parquet", [judged], schemas.JUDGEMENTS)
-
-    def vectors(root):
-        for number, own in enumerate(np.array_split(np.arange(N), parts)):
-            schema = schemas.vectors("doc_id", M)
-            held = columns.vector_column(vector_NM[own], pa.float32())
-            table = pa.table([[f"d{n}" for n in own], held], schema=schema)
-            files.write_parquet(root, f"documents/{number}.parquet", [table], schema)
-        schema = schemas.vectors("query_id", M)
-        held = columns.vector_column(query_QM, pa.float32())
-        files.write_parquet(
-            root, "queries.parquet", [pa.table([[f"q{n}" for n in range(Q)], held], schema=schema)], schema
-        )
-
-    made = [artifact(tmp_path, kind, write) for kind, write in (("corpus", corpus), ("vectors", vectors))]
+    corpus, vectors = {}, {}
+    for number, own in enumerate(np.array_split(np.arange(N), parts)):
+        named = [list(column) for column in zip(*(rows[n] for n in own), strict=True)]
+        corpus[f"documents/{number}.parquet"] = pa.table(named, schema=schemas.DOCUMENTS)
+        vectors[f"documents/{number}.parquet"] = embedded("doc_id", named[0], vector_NM[own])
+    ids = [f"q{n}" for n in range(Q)]
+    corpus["queries.parquet"] = pa.table([ids, [f"asks {n}" for n in range(Q)]], schema=schemas.QUERIES)
+    judged = [ids, [f"d{n}" for n in range(Q)], [1] * Q]
+    corpus["judgements/train.parquet"] = pa.table(judged, schema=schemas.JUDGEMENTS)
+    vectors["queries.parquet"] = embedded("query_id", ids, query_QM)
+    made = [artifact(tmp_path / kind, kind, own) for kind, own in {"corpus": corpus, "vectors": vectors}.items()]
     return *made, vector_NM, query_QM
 
 
-def artifact(folder, kind, write):
-    root = folder / kind / "f" / "attempt"
-    root.mkdir(parents=True)
-    write(root)
-    entries = [files.describe(root, name) for name in files.below(root)]
-    record = Record(
-        kind=kind, fingerprint="f", attempt="attempt", inputs={}, files=entries, counts={}, versions={}, seconds=0
-    )
-    return Artifact(folder / kind / "f", record)
+def embedded(key, ids, matrix):
+    return pa.table([ids, columns.vector_column(matrix, pa.float32())], schema=schemas.vectors(key, M))
 
 
 def chosen(spec, published):
