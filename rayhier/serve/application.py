@@ -33,14 +33,15 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, newest_first
 from rayhier.storage.paths import locate
 
 
-def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[range]]:
-    """Return the version of the index to serve, its manifest, and the range of leaves of each shard group.
+def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
+    """Return the version of the index to serve, its manifest, and its shard groups.
 
-    The index is that of `now`; None: that which current.json names. InputError where the index cannot be served, or a
+    The index is that of `now`; None: that which current.json names. InputError if the index cannot be served, or a
     limit is wrong.
     """
     version, manifest = Version.newest(args.workdir, now)
-    groups = split(manifest.counts, args.shard_groups)
+    ranges = split(manifest.counts, args.shard_groups)
+    groups = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(ranges)]
     rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
     replace(rules, groups=len(groups), limits=_limits(args)).check_defaults()
     for name, seconds in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):

@@ -65,7 +65,6 @@ def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> N
 
 
 def _end(*_: object) -> None:
-    """End the process with code 0."""
     raise SystemExit(0)
 
 
@@ -129,13 +128,13 @@ class Embedded:
         """Open model, leaves and, where the spec re-ranks, the cross-encoder; InputError where one cannot be opened."""
         # One group unless the arguments say otherwise: more would only divide one process's work.
         self._args = args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
-        version, _, ranges = check_index(args)
+        version, _, parts = check_index(args)
         self._prometheus = Prometheus()
-        self._shards = _open_shards(version, ranges, args)
+        self._shards = _open_shards(version, parts, args)
         scorer = _open_scorer(version, args)
         say("loading encoder")
-        parts = _named(self._shards, ranges)
-        self._served = Application(args, version, parts, scorer, self._prometheus)
+        named = list(zip(parts, self._shards, strict=True))
+        self._served = Application(args, version, named, scorer, self._prometheus)
         self._writers = None if args.write_token_file is None else Writers(self._served.writer())
         if self._writers is None:
             self._served.see_tail()
@@ -156,7 +155,6 @@ class Embedded:
             raise
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what runs beside requests until it is cancelled."""
         folds = [] if self._writers is None else [self._writers.fold_forever()]
         return [self.watch(), self.follow(), *folds]
 
@@ -221,7 +219,6 @@ class Embedded:
         return True
 
     def _refuse(self, now: Current, error: Exception) -> None:
-        """Say why another model and index are not served."""
         self._served.refused = str(error) or type(error).__name__
         named = "model {model} and index {index}".format(**now.artifacts)
         log.error("%s are not served, and those before stay: %s", named, self._served.refused, exc_info=error)
@@ -256,15 +253,15 @@ class Embedded:
 
     def _opened(self, opening: contextlib.ExitStack, now: Current) -> tuple[Follower, list[LocalShards]]:
         _check_fits(self._now, now)
-        version, manifest, ranges = check_index(self._args, now)
+        version, manifest, parts = check_index(self._args, now)
         served = self._served.engine.view.rules
         if manifest.dimension != served.dimension:
             raise InputError(f"index: got dimension {manifest.dimension}; allowed: {served.dimension}, {RESTART}")
-        shards = _open_shards(version, ranges, self._args)
+        shards = _open_shards(version, parts, self._args)
         for group in shards:
             opening.callback(group.release)
-        scorer, parts = _open_scorer(version, self._args), _named(shards, ranges)
-        follower = self._served.open(version, parts, scorer)
+        named = list(zip(parts, shards, strict=True))
+        follower = self._served.open(version, named, _open_scorer(version, self._args))
         opening.callback(follower.close)
         return follower, shards
 
@@ -285,17 +282,12 @@ class Embedded:
             group.release()
 
 
-def _open_shards(version: Version, ranges: Sequence[range], args: ServeArgs) -> list[LocalShards]:
-    seconds = args.limits.seconds
-    return [LocalShards(f"shards-{number}", version, leaves, seconds) for number, leaves in enumerate(ranges)]
+def _open_shards(version: Version, parts: Sequence[ShardRange], args: ServeArgs) -> list[LocalShards]:
+    return [LocalShards(part, version, args.limits.seconds) for part in parts]
 
 
 def _open_scorer(version: Version, args: ServeArgs) -> LocalScorer | None:
     return None if version.now.spec.search.reranking is None else LocalScorer(version, args.reranker_threads)
-
-
-def _named(shards: Sequence[LocalShards], ranges: Sequence[range]) -> list[tuple[ShardRange, LocalShards]]:
-    return [(ShardRange(group.name, leaves), group) for group, leaves in zip(shards, ranges, strict=True)]
 
 
 def _searched(now: Current) -> tuple[object, ...]:

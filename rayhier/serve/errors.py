@@ -43,8 +43,12 @@ def without_folders(message: str) -> str:
 
 
 def invalid(message: str) -> ApiError:
-    """Make error 422, for a request that is not allowed."""
     return ApiError(422, "invalid", message)
+
+
+def unanswered(message: str) -> ApiError:
+    """Make error 503, for deployments that did not answer."""
+    return ApiError(503, "shards_lost", message, RETRY)
 
 
 def overloaded(message: str) -> ApiError:

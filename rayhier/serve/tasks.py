@@ -15,15 +15,10 @@ class Tasks:
         self._tasks = set[asyncio.Task[Any]]()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Let work go on beside requests."""
         task = asyncio.create_task(work, context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
-
-    async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what work returns; it goes on where the request ends before."""
-        return await asyncio.shield(self.begin(work))
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

@@ -93,15 +93,12 @@ class CrossEncoderReplica:
 
 
 class LocalScorer:
-    def __init__(self, version: Version, threads: int) -> None:
-        """Open the cross-encoder of an index's version; InputError where a file is not as published.
+    """A cross-encoder in this process: `PairScores`."""
 
-        `threads` is the number of threads that torch uses.
-        """
+    def __init__(self, version: Version, threads: int) -> None:
         self._replica = CrossEncoderReplica(version, threads)
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Score each query [n] with its item (document) [n]: [n]; LostError where no answer comes within `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._replica.score(queries, items)
@@ -110,7 +107,6 @@ class LocalScorer:
             raise LostError(RERANKER) from error
 
     async def answers(self) -> bool:
-        """Return True if the cross-encoder scores pairs now, within 5 seconds."""
         try:
             async with asyncio.timeout(PING_SECONDS):
                 await self._replica.ping()

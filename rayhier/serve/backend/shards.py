@@ -18,6 +18,7 @@ from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.segment.tail import Tail
 from rayhier.search.segment.threads import single_thread
 from rayhier.search.snapshot import Seen, Snapshot
+from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
 from rayhier.serve.threads import SMALL
@@ -57,7 +58,6 @@ class ShardGroup:
         self._opening = ThreadPoolExecutor(1, "open", single_thread)
 
     def __del__(self) -> None:
-        """Release the versions; called by Ray Serve when it stops the replica."""
         self.release()
 
     def release(self) -> None:
@@ -213,44 +213,30 @@ def _is_small(opened: Snapshot, work: Reading) -> bool:
     return int(opened.row_counts[work.leaves_QB].sum() * work.query_QM.shape[1]) <= SMALL
 
 
-class LocalShards:
-    """A range of leaves, scanned in a thread of this process."""
+class LocalShards(ShardGroup):
+    """A shard group in this process: what fails is lost."""
 
-    def __init__(self, name: str, version: Version, leaves: range, seconds: float = 30.0) -> None:
-        """Open a range of a version's leaves; InputError where a file is not as published.
-
-        Versions are closed `seconds` after the last request that names them.
-        """
-        self.name, self._group = name, ShardGroup(version, leaves, seconds)
+    def __init__(self, part: ShardRange, version: Version, seconds: float = 30.0) -> None:
+        super().__init__(version, part.leaves, seconds)
+        self.name = part.name
 
     async def read(self, work: Reading, seen: Seen) -> Any:
-        """Do a piece of a search's work, such as a scan, of what is seen; LostError where it fails."""
         try:
-            return await self._group.read(work, seen)
+            return await super().read(work, seen)
         except Exception as error:
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             raise LostError(self.name) from error
 
-    async def open(self, number: int) -> None:
-        """Open a version too; InputError where it is not there, or a file not as published."""
-        await self._group.open(number)
-
-    def release(self) -> None:
-        """Release all versions, which vacuum may then remove; no request reads the group any more."""
-        self._group.release()
-
     async def answers(self) -> bool:
-        """Return True if the leaves answer a search now."""
         try:
-            await self._group.ping()
+            await self.ping()
         except Exception as error:  # noqa: BLE001  any failure means no answer
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             return False
         return True
 
     async def check_health(self) -> None:
-        """Open files again where they were changed while open."""
         try:
-            await self._group.check_health()
+            await super().check_health()
         except Exception as error:  # noqa: BLE001  tried again later; until then the group is lost
             log.warning("%s: cannot be opened anew: %s", self.name, error)
