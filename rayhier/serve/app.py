@@ -65,10 +65,6 @@ def _ingresses() -> int:
 
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[ShardRange]]:
-    """Return what `check_index` returns.
-
-    InputError where `args` are wrong. Needs no cluster.
-    """
     if not Tokens(args.token_file, args.write_token_file).required and os.environ.get(HA_PROXY) == "1":
         raise InputError(
             f"token_file: got none with {HA_PROXY}=1, whose proxy answers other machines whatever "

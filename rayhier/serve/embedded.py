@@ -133,8 +133,7 @@ class Embedded:
         self._shards = _open_shards(version, parts, args)
         scorer = _open_scorer(version, args)
         say("loading encoder")
-        named = list(zip(parts, self._shards, strict=True))
-        self._served = Application(args, version, named, scorer, self._prometheus)
+        self._served = Application(args, version, parts, self._shards, scorer, self._prometheus)
         self._writers = None if args.write_token_file is None else Writers(self._served.writer())
         if self._writers is None:
             self._served.see_tail()
@@ -159,7 +158,6 @@ class Embedded:
         return [self.watch(), self.follow(), *folds]
 
     def app(self) -> FastAPI:
-        """Make the HTTP application, with `GET /metrics`."""
         app = self._served.app(self._writers, follows=self._now.spec.search.how != "level")
 
         @app.get("/metrics", include_in_schema=False)
@@ -169,7 +167,6 @@ class Embedded:
         return app
 
     async def watch(self) -> None:
-        """Check every ten seconds whether open files were changed, and open them again; runs until it is cancelled."""
         while True:
             await asyncio.sleep(HEALTH_SECONDS)
             for shards in self._shards:
@@ -183,13 +180,11 @@ class Embedded:
             settled = await self.look()
 
     async def look(self) -> bool:
-        """Serve the model and index that current.json names, by its settings, where one is another and can be opened.
+        """Serve the model and index that current.json names, by its settings, if one is another and can be opened.
 
-        Where no Writer of this process writes, also newer versions of the index, and changes that another server
-        appends to its log.
-
-        Where they cannot, those before stay served, and the log and `GET /v1/index` say why; it is tried again once
-        current.json is written again. Returns False where it is to be tried again in any case, as storage failed.
+        If no Writer of this process writes, also serve newer versions of the index, and changes of another server. What
+        cannot be opened is tried again once current.json is written again, and the log and `GET /v1/index` say why.
+        Returns False if it is to be tried again in any case, as storage failed.
         """
         try:
             now = await asyncio.to_thread(current.read, locate(self._args.workdir))
@@ -206,22 +201,15 @@ class Embedded:
             return True
         try:
             await self._swap(now)
-        except WrittenError as error:  # its Writer may end, or hand over
-            self._looked_at = self._now
-            self._refuse(now, error)
-            return False
-        except InputError as error:
-            self._refuse(now, error)
-        except Exception as error:  # noqa: BLE001  whatever it is, requests go on
-            self._looked_at = self._now
-            self._refuse(now, error)
+        except Exception as error:
+            self._served.refused = str(error) or type(error).__name__
+            named = "model {model} and index {index}".format(**now.artifacts)
+            log.error("%s are not served, and those before stay: %s", named, self._served.refused, exc_info=error)
+            if isinstance(error, InputError) and not isinstance(error, WrittenError):
+                return True
+            self._looked_at = self._now  # storage failed, or another Writer may end or hand over
             return False
         return True
-
-    def _refuse(self, now: Current, error: Exception) -> None:
-        self._served.refused = str(error) or type(error).__name__
-        named = "model {model} and index {index}".format(**now.artifacts)
-        log.error("%s are not served, and those before stay: %s", named, self._served.refused, exc_info=error)
 
     async def _swap(self, now: Current) -> None:
         """Open another model and index, let requests see them, and release those before once no request reads them."""
@@ -260,8 +248,7 @@ class Embedded:
         shards = _open_shards(version, parts, self._args)
         for group in shards:
             opening.callback(group.release)
-        named = list(zip(parts, shards, strict=True))
-        follower = self._served.open(version, named, _open_scorer(version, self._args))
+        follower = self._served.open(version, parts, shards, _open_scorer(version, self._args))
         opening.callback(follower.close)
         return follower, shards
 

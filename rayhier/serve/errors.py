@@ -5,7 +5,6 @@ This file and what it imports load without a web framework, for clients.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 FOLDERS = re.compile(r"(?:\w+:/)?/(?!v[0-9]/)(?:[^\s/;,'\"]+/)*(?=[^\s/]+/[^\s/])")
 RETRY = {"Retry-After": "1"}
@@ -18,15 +17,9 @@ class ApiError(Exception):
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, headers
 
-
-@dataclass(frozen=True)
-class Refusal:
-    """An ApiError as an answer between processes."""
-
-    status: int
-    code: str
-    message: str
-    headers: Mapping[str, str] | None = None
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let the error pass between processes."""
+        return type(self), (self.status, self.code, self.message, self.headers)
 
 
 class LostError(Exception):

@@ -107,7 +107,6 @@ class Metrics:
             self._instruments.count("rayhier_calls", calls, {})
 
     def batched(self, stage: str, size: int) -> None:
-        """Record the number of queries that a step of searches, `encode` or `scan`, handled together."""
         self._instruments.observe("rayhier_batch_size", size, {"stage": stage})
 
     def serves(self, version: int) -> None:

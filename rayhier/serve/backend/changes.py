@@ -18,8 +18,7 @@ from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.lease import WriteLease
 from rayhier.serve.backend.placement import Placement
 from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded, unanswered
-from rayhier.serve.tasks import Tasks
-from rayhier.serve.threads import run_in
+from rayhier.serve.threads import Tasks, run_in
 from rayhier.spec import InputError
 from rayhier.storage.change_log import KEPT, Change, ChangeLog, FencedError, Kind
 from rayhier.storage.leaf_map import LeafMap, key_of
@@ -150,7 +149,6 @@ class ChangeQueue:
         return await waiting.outcome
 
     def again(self, key: str | None, body: str) -> Written | None:
-        """Return the outcome of an earlier request with the same key; ApiError 422 where its body was another."""
         written = self.keys.outcome(key, body)
         if written is not None:
             self._lease.check()

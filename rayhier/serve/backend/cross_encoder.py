@@ -15,6 +15,7 @@ from rayhier.search.retrieve import RERANKER
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
+from rayhier.serve.threads import run_in
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.paths import locate
@@ -51,7 +52,6 @@ class CrossEncoderReplica:
         self._read = asyncio.Condition()
 
     async def score(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
-        """Score each query [n] with its item (document) [n]: [n]."""
         parts = [slice(start, start + PAIRS) for start in range(0, len(queries), PAIRS)]
         calls = [
             asyncio.ensure_future(self._batches((queries[part], items[part]), len(queries[part]))) for part in parts
@@ -84,7 +84,7 @@ class CrossEncoderReplica:
         queries, items = ([text for call in calls for text in call[side]] for side in (0, 1))
         self._at_work, self._since = True, time.monotonic()
         try:
-            score_N = await asyncio.get_running_loop().run_in_executor(self._thread, self._scorer, queries, items)
+            score_N = await run_in(self._thread, self._scorer, queries, items)
         finally:
             self._at_work = False
             async with self._read:

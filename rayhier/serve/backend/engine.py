@@ -45,7 +45,7 @@ from rayhier.serve.backend.reranker import Reranking, open_versions_reranker
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import ApiError, LostError, unanswered
 from rayhier.serve.metrics import Metrics
-from rayhier.serve.threads import MANY, SMALL, run_in_thread
+from rayhier.serve.threads import MANY, SMALL, run_in, run_in_thread
 from rayhier.storage.leaf_map import LeafMap
 
 TOGETHER = 64
@@ -292,7 +292,7 @@ class Engine:
         if isinstance(together, np.ndarray) and together.size * model.router.n_leaves <= SMALL:
             routes = routing()
         else:
-            routes = await asyncio.get_running_loop().run_in_executor(self._thread, routing)
+            routes = await run_in(self._thread, routing)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
@@ -304,7 +304,7 @@ class Engine:
             tokens = encoder.tokenise([text for part in parts for text in part])
             return encoder.encode_tokens(tokens), [len(ids) for ids in tokens]
 
-        vector_NM, sizes = await asyncio.get_running_loop().run_in_executor(self._thread, encode)
+        vector_NM, sizes = await run_in(self._thread, encode)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         spans = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
         return [(vector_NM[span], sum(sizes[span])) for span in spans]

@@ -265,7 +265,6 @@ class Follower:
             return opened, pins.pop_all()
 
     def _after(self, number: int) -> tuple[list[Change], str | None]:
-        """Read the changes after a number, and what is wrong with the first that cannot be read."""
         changes = list[Change]()
         try:
             for made in self.log.after(number):

@@ -65,7 +65,6 @@ class Group:
         return await self._shards.answers()
 
     async def _scanned(self, pieces: Sequence[tuple[Scan, Seen]]) -> list[Ranking]:
-        """Scan for the queries of several requests at once."""
         scans, seen = [scan for scan, _ in pieces], pieces[0][1]
         query_QM, leaves_QB = (
             np.concatenate([getattr(scan, name) for scan in scans]) for name in ("query_QM", "leaves_QB")

@@ -20,9 +20,9 @@ from rayhier.search.retrieve import Reading
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.follower import Newest
+from rayhier.serve.backend.following import SECONDS as READER_SECONDS
 from rayhier.serve.backend.publishing import RolledBack
-from rayhier.serve.backend.readers import SECONDS as READER_SECONDS
-from rayhier.serve.errors import ApiError, LostError, Refusal, overloaded
+from rayhier.serve.errors import ApiError, LostError, overloaded
 
 AGAIN_SECONDS = 1.0
 """Seconds between two pings of a lost deployment."""
@@ -181,15 +181,17 @@ class WriterHandle:
         newest: Newest = await self.client.ask(lambda handle: handle.newest.remote(reader, seen), READER_SECONDS)
         return newest
 
-    async def _ask(self, key: str | None, ask: Callable[[DeploymentHandle, str], DeploymentResponse[T | Refusal]]) -> T:
+    async def _ask(
+        self, key: str | None, ask: Callable[[DeploymentHandle, str], DeploymentResponse[T | ApiError]]
+    ) -> T:
         key = key or uuid.uuid4().hex  # what a dying replica was sent is sent again, and changes nothing twice
         try:
-            answer: T | Refusal = await self.client.ask(lambda handle: ask(handle, key), self.seconds)
+            answer: T | ApiError = await self.client.ask(lambda handle: ask(handle, key), self.seconds)
         except LostError:
             message = "the Writer does not answer; the change is there or not: send it again with its Idempotency-Key"
             raise ApiError(503, "writer_lost", message, {"Retry-After": str(WRITER_AGAIN)}) from None
-        if isinstance(answer, Refusal):
-            raise ApiError(answer.status, answer.code, answer.message, answer.headers)
+        if isinstance(answer, ApiError):
+            raise answer
         return answer
 
 

@@ -24,8 +24,7 @@ from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.lease import WriteLease
 from rayhier.serve.backend.placement import Placement
 from rayhier.serve.errors import RETRY, ApiError, LostError, unanswered
-from rayhier.serve.tasks import Tasks
-from rayhier.serve.threads import run_in, yield_to_others
+from rayhier.serve.threads import Tasks, run_in, yield_to_others
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current, leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest, Rollback

@@ -21,7 +21,7 @@ from rayhier.search.snapshot import Seen, Snapshot
 from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
-from rayhier.serve.threads import SMALL
+from rayhier.serve.threads import SMALL, run_in
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import versions
 
@@ -74,11 +74,10 @@ class ShardGroup:
         that is seen cannot be read.
         """
         opened, number = await self._at(seen), seen.log
-        loop = asyncio.get_running_loop()
         if isinstance(work, Exact):
-            return await loop.run_in_executor(self._exact, _timed, opened.read, work, number)
+            return await run_in(self._exact, _timed, opened.read, work, number)
         if isinstance(work, Lookup | Listing):
-            return await loop.run_in_executor(self._documents, opened.read, work, number)
+            return await run_in(self._documents, opened.read, work, number)
         small = number == opened.manifest.log and _is_small(opened, work)
         return await self._work(lambda: opened.read(work, number), small=small)
 
@@ -90,7 +89,7 @@ class ShardGroup:
         if "_versions" not in self.__dict__:
             raise RuntimeError("the group was released")
         if number not in self._versions:
-            await asyncio.get_running_loop().run_in_executor(self._opening, self._open, number)
+            await run_in(self._opening, self._open, number)
         now = time.monotonic()
         self._named.setdefault(number, (now, now))  # so that older versions end even if no request comes
 
@@ -107,7 +106,7 @@ class ShardGroup:
         Also opens the newest version where requests may soon name it, and closes those that none names any more.
         """
         if not self._newest.intact():
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._load_again)
+            await run_in(self._thread, self._load_again)
         self._close_unnamed()
         if self._follows and (self._newer is None or self._newer.done()):
             self._newer = asyncio.create_task(self._open_newest(), context=contextvars.Context())
@@ -130,7 +129,7 @@ class ShardGroup:
         if is_newer:
             self._close_unnamed()
         if opened.tail.last < seen.log:
-            await asyncio.get_running_loop().run_in_executor(self._documents, opened.follow, seen.log)
+            await run_in(self._documents, opened.follow, seen.log)
         return opened
 
     def _open(self, number: int) -> None:
@@ -184,7 +183,7 @@ class ShardGroup:
                 done = work()
                 self._failed = 0
                 return done
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._counted, work)
+        return await run_in(self._thread, self._counted, work)
 
     def _counted(self, work: Callable[[], T]) -> T:
         try:

@@ -530,7 +530,6 @@ def _check_utf_8(request: HttpRequest) -> None:
 
 
 def _within(documents: Sequence[Stored], most: int) -> list[DocumentBody]:
-    """Make bodies of documents until the answer has `most` bytes; ApiError 422 where the first alone has more."""
     bodies, size = list[DocumentBody](), 0
     for stored in documents:
         texts = [stored.id, stored.title, stored.text or "", *(stored.passages or [])]
@@ -559,7 +558,6 @@ def _sent(body: BaseModel) -> Response:
 
 
 def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
-    """Return the leaves of a query, in the order of visit."""
     leaves, density_QB = routes.leaves_QB[row].tolist(), routes.log_density_QB
     densities = [None] * len(leaves) if density_QB is None else density_QB[row].tolist()
     return [

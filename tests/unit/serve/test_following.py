@@ -15,7 +15,6 @@ from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend import following as following_module
 from rayhier.serve.backend import handles as handles_module
-from rayhier.serve.backend import readers as readers_module
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.errors import ApiError
 from rayhier.serve.ingress import Ingress
@@ -129,7 +128,6 @@ def cluster(published, tmp_path, monkeypatch):
         monkeypatch.setattr(module, "shard_handles", near)
     for module, name in (
         (following_module, "SECONDS"),
-        (readers_module, "SECONDS"),
         (handles_module, "READER_SECONDS"),
     ):
         monkeypatch.setattr(module, name, LEAVE)
