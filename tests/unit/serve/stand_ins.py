@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -216,18 +216,16 @@ def refuses(response, said, status=422, code="invalid"):
 
 @dataclass
 class Near:
-    """A shard group in this process, which notes its work and may be lost."""
+    """A shard group in this process, which may be lost."""
 
     name: str
     leaves: range
     shards: Any
     gone: bool = False
-    works: list = field(default_factory=list)
 
     async def read(self, work, seen):
         if self.gone:
             raise LostError(self.name)
-        self.works.append(work)
         return await self.shards.read(work, seen)
 
     async def answers(self):
