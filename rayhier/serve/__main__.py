@@ -28,7 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _embed(parsed: argparse.Namespace) -> None:
-    """Serve an index from this process."""
     if parsed.workdir is not None:
         raise InputError("--workdir: got one beside a workdir; allowed: with a Serve config, like jobs/serve.yaml")
     named = {"token_file": parsed.token_file, "write_token_file": parsed.write_token_file}
@@ -50,7 +49,6 @@ def _embed(parsed: argparse.Namespace) -> None:
 
 
 def _deploy(parsed: argparse.Namespace) -> None:
-    """Deploy a Ray Serve config, and shut Ray Serve down at the end."""
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     if parsed.workdir is None:
         raise InputError("--workdir: got none with a Serve config; allowed: where a run built an index")
@@ -69,8 +67,6 @@ def _deploy(parsed: argparse.Namespace) -> None:
 
 
 def _stay() -> None:
-    """Wait for Ctrl-C or SIGTERM."""
-
     def end(*_: int | FrameType | None) -> None:
         sys.exit(0)
 

@@ -33,60 +33,38 @@ DRAINS = 5.0
 
 def build(args: ServeArgs) -> Application:
     """Make the Ray Serve application; InputError where the index, the token's file or a limit is wrong."""
-    version, _, groups = check(args)
+    version, _, parts = check(args)
     drain, writes = args.limits.seconds + DRAINS, args.write_token_file is not None
-    parts = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
-    scanning = [
-        serve.deployment(
-            ShardGroup,
-            name=part.name,
-            ray_actor_options={"num_cpus": 0.25},
+
+    def deployment(kind: type, name: str, cpus: float, replicas: int = 1) -> serve.Deployment:
+        return serve.deployment(
+            kind,
+            name=name,
+            num_replicas=replicas,
+            ray_actor_options={"num_cpus": cpus},
             max_ongoing_requests=PASSED_ON,
             max_queued_requests=UNLIMITED,
             graceful_shutdown_timeout_s=drain,
-        ).bind(version, part.leaves, args.limits.seconds, follows=writes)
+        )
+
+    scanning = [
+        deployment(ShardGroup, part.name, 0.25).bind(version, part.leaves, args.limits.seconds, follows=writes)
         for part in parts
     ]
     writer = reranker = None
     if writes:
-        writer = serve.deployment(
-            WriterReplica,
-            name=WRITER,
-            num_replicas=1,
-            ray_actor_options={"num_cpus": 0.5},
-            max_ongoing_requests=PASSED_ON,
-            max_queued_requests=UNLIMITED,
-            graceful_shutdown_timeout_s=drain,
-        ).bind(args, version, parts, *scanning)
+        writer = deployment(WriterReplica, WRITER, 0.5).bind(args, version, parts, *scanning)
     if version.now.spec.search.reranking is not None:
-        reranker = serve.deployment(
-            CrossEncoderReplica,
-            name=RERANKER,
-            ray_actor_options={"num_cpus": 0.25},
-            max_ongoing_requests=PASSED_ON,
-            max_queued_requests=UNLIMITED,
-            graceful_shutdown_timeout_s=drain,
-        ).bind(version, args.reranker_threads)
-    return serve.deployment(
-        serve.ingress()(Ingress),
-        name="ingress",
-        num_replicas=args.ingresses or _ingresses(),
-        ray_actor_options={"num_cpus": 0.5},
-        max_ongoing_requests=PASSED_ON,
-        max_queued_requests=UNLIMITED,
-        graceful_shutdown_timeout_s=drain,
-    ).bind(args, version, parts, reranker, writer, *scanning)
+        reranker = deployment(CrossEncoderReplica, RERANKER, 0.25).bind(version, args.reranker_threads)
+    ingress = deployment(serve.ingress()(Ingress), "ingress", 0.5, args.ingresses or _ingresses())
+    return ingress.bind(args, version, parts, reranker, writer, *scanning)
 
 
 def _ingresses() -> int:
     return 2 if ray.is_initialized() and ray.cluster_resources().get("CPU", 0) >= CPUS_OF_TWO else 1
 
 
-def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
-    """Return the version of the index to serve, its manifest, and the range of leaves of each shard group.
-
-    InputError where `args` are wrong. Needs no cluster.
-    """
+def check(args: ServeArgs) -> tuple[Version, Manifest, list[ShardRange]]:
     if not Tokens(args.token_file, args.write_token_file).required and os.environ.get(HA_PROXY) == "1":
         raise InputError(
             f"token_file: got none with {HA_PROXY}=1, whose proxy answers other machines whatever "

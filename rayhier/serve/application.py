@@ -33,14 +33,15 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, newest_first
 from rayhier.storage.paths import locate
 
 
-def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[range]]:
-    """Return the version of the index to serve, its manifest, and the range of leaves of each shard group.
+def check_index(args: ServeArgs, now: Current | None = None) -> tuple[Version, Manifest, list[ShardRange]]:
+    """Return the version of the index to serve, its manifest, and its shard groups.
 
-    The index is that of `now`; None: that which current.json names. InputError where the index cannot be served, or a
+    The index is that of `now`; None: that which current.json names. InputError if the index cannot be served, or a
     limit is wrong.
     """
     version, manifest = Version.newest(args.workdir, now)
-    groups = split(manifest.counts, args.shard_groups)
+    ranges = split(manifest.counts, args.shard_groups)
+    groups = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(ranges)]
     rules = rules_of(version.now.spec, manifest, calibration_of(locate(args.workdir), version.now))
     replace(rules, groups=len(groups), limits=_limits(args)).check_defaults()
     for name, seconds in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
@@ -57,7 +58,8 @@ class Application:
         self,
         args: ServeArgs,
         version: Version,
-        shards: Sequence[tuple[ShardRange, Shards]],
+        parts: Sequence[ShardRange],
+        shards: Sequence[Shards],
         scores: PairScores | None,
         instruments: Instruments,
     ) -> None:
@@ -68,7 +70,7 @@ class Application:
         torch.set_num_threads(args.encoder_threads)
         self._args, self.metrics = args, Metrics(instruments)
         self._tokens = Tokens(args.token_file, args.write_token_file)
-        self.follower = self.open(version, shards, scores)
+        self.follower = self.open(version, parts, shards, scores)
         """Keeps the engine's view new; `see_tail`, or the Writer's `begin`, comes before the first request."""
         self.engine = Engine(self.follower.engine.view, self.metrics, args.limits.queue_seconds, args.together)
         self.follower.show_to(self.engine)
@@ -83,7 +85,7 @@ class Application:
         self.follower.close()
 
     def open(
-        self, version: Version, shards: Sequence[tuple[ShardRange, Shards]], scores: PairScores | None
+        self, version: Version, parts: Sequence[ShardRange], shards: Sequence[Shards], scores: PairScores | None
     ) -> Follower:
         """Open a version to be followed, which no request sees until it is shown; vacuum keeps it until `close`.
 
@@ -91,13 +93,16 @@ class Application:
         """
         args = self._args
         at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
-        groups = [Group(part, opened, args.together, at_once, self.metrics) for part, opened in shards]
+        groups = [
+            Group(part, opened, args.together, at_once, self.metrics)
+            for part, opened in zip(parts, shards, strict=True)
+        ]
         reranking = None if scores is None else Reranking(scores, args.reranker_seconds)
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(version.reading())
             model = version.model(args.encoder_precision).load()
             view = View.of(version, leaf_map, model, groups, _limits(args), reranking)
-            return Follower(Engine(view), [opened for _, opened in shards], self.metrics, pins.pop_all())
+            return Follower(Engine(view), shards, self.metrics, pins.pop_all())
 
     def writer(self, follower: Follower | None = None) -> Writer:
         """Make the Writer of an index that is followed, by default the served one; the caller closes it.
@@ -162,7 +167,6 @@ class Application:
 
 
 def _limits(args: ServeArgs) -> SearchLimits:
-    """Return the limits of a request's size."""
     return SearchLimits(**{field.name: getattr(args.limits, field.name) for field in fields(SearchLimits)})
 
 

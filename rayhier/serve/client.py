@@ -8,6 +8,7 @@ to another address is not followed, since a token belongs to one server: it is a
 """
 
 import asyncio
+import contextlib
 import json
 import math
 import operator
@@ -478,32 +479,35 @@ def _kind(question: Question, text: str, vector: str) -> str:
     return text if isinstance(question, str) else vector
 
 
-def _plain(question: Question) -> str | list[float]:
-    """Convert a query to a value of JSON; ValueError where it is neither text nor numbers."""
-    if isinstance(question, str):
-        return question
+def _numbers(value: Any) -> list[float] | None:
+    """Return finite numbers of any type as floats; None if the value is anything else."""
     try:
-        numbers = list(question)
-        if not any(isinstance(number, str | bytes) for number in numbers) and not isinstance(question, bytes):
-            plain = [float(number) for number in numbers]
-            if plain and all(map(math.isfinite, plain)):
-                return plain
+        given = value.tolist() if hasattr(value, "tolist") else list(value)
+        if isinstance(value, str | bytes) or any(isinstance(number, str | bytes) for number in given):
+            return None
+        numbers = [float(number) for number in given]
     except (TypeError, OverflowError):
-        pass
-    raise ValueError(f"question: got {_shown(question)}; allowed: a text, or a list of finite numbers")
+        return None
+    return numbers if numbers and all(map(math.isfinite, numbers)) else None
+
+
+def _plain(question: Question) -> str | list[float]:
+    """Convert a query to a value of JSON; ValueError if the query is neither text nor numbers."""
+    plain = question if isinstance(question, str) else _numbers(question)
+    if plain is None:
+        raise ValueError(f"question: got {_shown(question)}; allowed: a text, or a list of finite numbers")
+    return plain
 
 
 def _packed(document: Any, place: str) -> Any:
-    """Return a document whose vector, where it has one, is a text; ValueError where the vector is no finite numbers."""
+    """Return a document whose vector, if it has one, is a text; ValueError if the vector is no finite numbers."""
     vector = document.get("vector") if isinstance(document, Mapping) else None
     if vector is None or isinstance(vector, str):
         return document
-    try:
-        numbers = vector.tolist() if hasattr(vector, "tolist") else list(vector)
-        if numbers and all(map(math.isfinite, numbers)):
+    numbers = _numbers(vector)
+    with contextlib.suppress(OverflowError):  # a number too large for a float32
+        if numbers is not None:
             return {**document, "vector": pack(numbers)}
-    except (TypeError, OverflowError):
-        pass
     raise ValueError(f"{place}.vector: got {_shown(vector)}; allowed: a list of finite numbers")
 
 

@@ -38,7 +38,6 @@ class ServeConfig:
 
     @property
     def url(self) -> str:
-        """Address of the server on this machine."""
         return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"  # noqa: S104
 
 
@@ -115,7 +114,6 @@ def absolute(text: str) -> str:
 
 
 def wrong(template: Path, error: ValidationError) -> InputError:
-    """Make the InputError that names the first mistake in a config."""
     return InputError(f"{template}: {_problem(error, ('applications', 0, 'args'))}")
 
 

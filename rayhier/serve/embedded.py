@@ -65,7 +65,6 @@ def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> N
 
 
 def _end(*_: object) -> None:
-    """End the process with code 0."""
     raise SystemExit(0)
 
 
@@ -129,13 +128,12 @@ class Embedded:
         """Open model, leaves and, where the spec re-ranks, the cross-encoder; InputError where one cannot be opened."""
         # One group unless the arguments say otherwise: more would only divide one process's work.
         self._args = args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
-        version, _, ranges = check_index(args)
+        version, _, parts = check_index(args)
         self._prometheus = Prometheus()
-        self._shards = _open_shards(version, ranges, args)
+        self._shards = _open_shards(version, parts, args)
         scorer = _open_scorer(version, args)
         say("loading encoder")
-        parts = _named(self._shards, ranges)
-        self._served = Application(args, version, parts, scorer, self._prometheus)
+        self._served = Application(args, version, parts, self._shards, scorer, self._prometheus)
         self._writers = None if args.write_token_file is None else Writers(self._served.writer())
         if self._writers is None:
             self._served.see_tail()
@@ -156,12 +154,10 @@ class Embedded:
             raise
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what runs beside requests until it is cancelled."""
         folds = [] if self._writers is None else [self._writers.fold_forever()]
         return [self.watch(), self.follow(), *folds]
 
     def app(self) -> FastAPI:
-        """Make the HTTP application, with `GET /metrics`."""
         app = self._served.app(self._writers, follows=self._now.spec.search.how != "level")
 
         @app.get("/metrics", include_in_schema=False)
@@ -171,7 +167,6 @@ class Embedded:
         return app
 
     async def watch(self) -> None:
-        """Check every ten seconds whether open files were changed, and open them again; runs until it is cancelled."""
         while True:
             await asyncio.sleep(HEALTH_SECONDS)
             for shards in self._shards:
@@ -185,13 +180,11 @@ class Embedded:
             settled = await self.look()
 
     async def look(self) -> bool:
-        """Serve the model and index that current.json names, by its settings, where one is another and can be opened.
+        """Serve the model and index that current.json names, by its settings, if one is another and can be opened.
 
-        Where no Writer of this process writes, also newer versions of the index, and changes that another server
-        appends to its log.
-
-        Where they cannot, those before stay served, and the log and `GET /v1/index` say why; it is tried again once
-        current.json is written again. Returns False where it is to be tried again in any case, as storage failed.
+        If no Writer of this process writes, also serve newer versions of the index, and changes of another server. What
+        cannot be opened is tried again once current.json is written again, and the log and `GET /v1/index` say why.
+        Returns False if it is to be tried again in any case, as storage failed.
         """
         try:
             now = await asyncio.to_thread(current.read, locate(self._args.workdir))
@@ -208,23 +201,15 @@ class Embedded:
             return True
         try:
             await self._swap(now)
-        except WrittenError as error:  # its Writer may end, or hand over
-            self._looked_at = self._now
-            self._refuse(now, error)
-            return False
-        except InputError as error:
-            self._refuse(now, error)
-        except Exception as error:  # noqa: BLE001  whatever it is, requests go on
-            self._looked_at = self._now
-            self._refuse(now, error)
+        except Exception as error:
+            self._served.refused = str(error) or type(error).__name__
+            named = "model {model} and index {index}".format(**now.artifacts)
+            log.error("%s are not served, and those before stay: %s", named, self._served.refused, exc_info=error)
+            if isinstance(error, InputError) and not isinstance(error, WrittenError):
+                return True
+            self._looked_at = self._now  # storage failed, or another Writer may end or hand over
             return False
         return True
-
-    def _refuse(self, now: Current, error: Exception) -> None:
-        """Say why another model and index are not served."""
-        self._served.refused = str(error) or type(error).__name__
-        named = "model {model} and index {index}".format(**now.artifacts)
-        log.error("%s are not served, and those before stay: %s", named, self._served.refused, exc_info=error)
 
     async def _swap(self, now: Current) -> None:
         """Open another model and index, let requests see them, and release those before once no request reads them."""
@@ -256,15 +241,14 @@ class Embedded:
 
     def _opened(self, opening: contextlib.ExitStack, now: Current) -> tuple[Follower, list[LocalShards]]:
         _check_fits(self._now, now)
-        version, manifest, ranges = check_index(self._args, now)
+        version, manifest, parts = check_index(self._args, now)
         served = self._served.engine.view.rules
         if manifest.dimension != served.dimension:
             raise InputError(f"index: got dimension {manifest.dimension}; allowed: {served.dimension}, {RESTART}")
-        shards = _open_shards(version, ranges, self._args)
+        shards = _open_shards(version, parts, self._args)
         for group in shards:
             opening.callback(group.release)
-        scorer, parts = _open_scorer(version, self._args), _named(shards, ranges)
-        follower = self._served.open(version, parts, scorer)
+        follower = self._served.open(version, parts, shards, _open_scorer(version, self._args))
         opening.callback(follower.close)
         return follower, shards
 
@@ -285,17 +269,12 @@ class Embedded:
             group.release()
 
 
-def _open_shards(version: Version, ranges: Sequence[range], args: ServeArgs) -> list[LocalShards]:
-    seconds = args.limits.seconds
-    return [LocalShards(f"shards-{number}", version, leaves, seconds) for number, leaves in enumerate(ranges)]
+def _open_shards(version: Version, parts: Sequence[ShardRange], args: ServeArgs) -> list[LocalShards]:
+    return [LocalShards(part, version, args.limits.seconds) for part in parts]
 
 
 def _open_scorer(version: Version, args: ServeArgs) -> LocalScorer | None:
     return None if version.now.spec.search.reranking is None else LocalScorer(version, args.reranker_threads)
-
-
-def _named(shards: Sequence[LocalShards], ranges: Sequence[range]) -> list[tuple[ShardRange, LocalShards]]:
-    return [(ShardRange(group.name, leaves), group) for group, leaves in zip(shards, ranges, strict=True)]
 
 
 def _searched(now: Current) -> tuple[object, ...]:

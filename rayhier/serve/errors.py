@@ -5,7 +5,6 @@ This file and what it imports load without a web framework, for clients.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 FOLDERS = re.compile(r"(?:\w+:/)?/(?!v[0-9]/)(?:[^\s/;,'\"]+/)*(?=[^\s/]+/[^\s/])")
 RETRY = {"Retry-After": "1"}
@@ -18,15 +17,9 @@ class ApiError(Exception):
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, headers
 
-
-@dataclass(frozen=True)
-class Refusal:
-    """An ApiError as an answer between processes."""
-
-    status: int
-    code: str
-    message: str
-    headers: Mapping[str, str] | None = None
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let the error pass between processes."""
+        return type(self), (self.status, self.code, self.message, self.headers)
 
 
 class LostError(Exception):
@@ -43,8 +36,12 @@ def without_folders(message: str) -> str:
 
 
 def invalid(message: str) -> ApiError:
-    """Make error 422, for a request that is not allowed."""
     return ApiError(422, "invalid", message)
+
+
+def unanswered(message: str) -> ApiError:
+    """Make error 503, for deployments that did not answer."""
+    return ApiError(503, "shards_lost", message, RETRY)
 
 
 def overloaded(message: str) -> ApiError:

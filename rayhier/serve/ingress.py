@@ -69,7 +69,7 @@ class Ingress:
             scorer = ScorerHandle(DeploymentClient(RERANKER, reranker, RERANKER_PING, RERANKER_PING))
         if writer is not None:
             version, _ = Version.newest(version.workdir)
-        self._served = Application(args, version, list(zip(parts, shards, strict=True)), scorer, RayInstruments())
+        self._served = Application(args, version, parts, shards, scorer, RayInstruments())
         self._served.see_tail()
         self._writer: WriterHandle | None = None
         if writer is not None:
@@ -91,7 +91,6 @@ class Ingress:
 
     @contextlib.asynccontextmanager
     async def _beside(self, _: FastAPI) -> AsyncIterator[None]:
-        """Follow the Writer as long as the application runs."""
         following = asyncio.create_task(self._following.run())
         yield
         following.cancel()

@@ -18,17 +18,12 @@ from ray.serve.scripts import cli
 from rayhier.progress import say
 from rayhier.ray import join
 from rayhier.serve.app import check
-from rayhier.serve.config import ServeConfig, look, wrong
+from rayhier.serve.config import ServeConfig, wrong
 from rayhier.spec import InputError
 
 POLL_SECONDS = 0.2
 SAID_SECONDS = 10.0
 """Seconds between printed lines that say that a deployment is still starting."""
-
-
-def prepare(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
-    """Read a Ray Serve config, with absolute paths; InputError where it cannot be deployed."""
-    return checked(look(template, workdir, token_file, port))
 
 
 def checked(local: ServeConfig) -> ServeConfig:

@@ -43,16 +43,13 @@ NAMES = (*HISTOGRAMS, *COUNTERS, *GAUGES)
 
 
 class Instruments(Protocol):
-    """Interface of a store of metrics, such as Prometheus's or Ray's."""
+    """Interface of a store of metrics, such as Prometheus's or Ray's: histograms, counters and gauges by name."""
 
-    def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add a value to the histogram of this name."""
+    def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None: ...
 
-    def count(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Add a value to the counter of this name."""
+    def count(self, name: str, value: float, tags: Mapping[str, str]) -> None: ...
 
-    def set(self, name: str, value: float) -> None:
-        """Set the gauge of this name to a value."""
+    def set(self, name: str, value: float) -> None: ...
 
 
 class Prometheus:
@@ -110,7 +107,6 @@ class Metrics:
             self._instruments.count("rayhier_calls", calls, {})
 
     def batched(self, stage: str, size: int) -> None:
-        """Record the number of queries that a step of searches, `encode` or `scan`, handled together."""
         self._instruments.observe("rayhier_batch_size", size, {"stage": stage})
 
     def serves(self, version: int) -> None:
@@ -123,5 +119,4 @@ class Metrics:
             self._instruments.set(name, value)
 
     def skipped(self) -> None:
-        """Record that a query was drawn to be searched exactly, and skipped."""
         self._instruments.count("rayhier_audits_skipped", 1, {})

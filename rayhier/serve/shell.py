@@ -28,7 +28,6 @@ LONGEST = 1 << 40
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns exit code 2 after a user's mistake or where the server refuses, else 0."""
     options = _parser().parse_args(arguments)
     return run_command(lambda: _run(options), failures=(ApiError,))
 

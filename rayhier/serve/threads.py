@@ -1,13 +1,14 @@
-"""Runs work in threads, so that the event loop is not blocked."""
+"""Runs work off the event loop in threads, and beside the requests that began it."""
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,3 +43,21 @@ def yield_to_others() -> None:
     """Let this thread have a core only where no other thread needs it, as far as the system knows such threads."""
     with contextlib.suppress(AttributeError, OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
+class Tasks:
+    """Keeps tasks until they end; Serve cancels calls in a request's context, so each has a context of its own."""
+
+    def __init__(self) -> None:
+        self._tasks = set[asyncio.Task[Any]]()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = asyncio.create_task(work, context=contextvars.Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; nobody may have

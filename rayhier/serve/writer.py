@@ -13,12 +13,12 @@ from rayhier.serve.application import Application
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.follower import Newest
+from rayhier.serve.backend.following import HELD_SECONDS, Readers
 from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.publishing import RolledBack
-from rayhier.serve.backend.readers import HELD_SECONDS, Readers
 from rayhier.serve.backend.version import Version
 from rayhier.serve.backend.writer import Writer
-from rayhier.serve.errors import ApiError, LostError, Refusal, invalid
+from rayhier.serve.errors import ApiError, LostError, invalid
 from rayhier.serve.ingress import RayInstruments, shard_handles
 from rayhier.spec import InputError
 from rayhier.storage.writer_lease import clock
@@ -33,8 +33,8 @@ class WriterReplica:
     """Writes to an index for ingresses, each of which sees a change before it is answered."""
 
     def __init__(self, args: ServeArgs, version: Version, parts: list[ShardRange], *handles: DeploymentHandle) -> None:
-        shards = list(zip(parts, shard_handles(args, parts, handles), strict=True))
-        self._served = Application(args, Version.newest(version.workdir)[0], shards, None, RayInstruments())
+        shards, newest = shard_handles(args, parts, handles), Version.newest(version.workdir)[0]
+        self._served = Application(args, newest, parts, shards, None, RayInstruments())
         self._begun: tuple[Writer, Readers] | None = None
         self._work: asyncio.Task[None] | None = None
 
@@ -46,16 +46,13 @@ class WriterReplica:
         if hasattr(self, "_served"):  # missing where opening failed
             self._served.close()
 
-    async def put(self, documents: Sequence[Mapping[str, Any]], key: str, body: str) -> Written | Refusal:
-        """Write documents; answers once all ingresses see them."""
+    async def put(self, documents: Sequence[Mapping[str, Any]], key: str, body: str) -> Written | ApiError:
         return await self._answered(lambda writer: writer.put(documents, key, body))
 
-    async def delete(self, ids: Sequence[str], key: str, body: str) -> Written | Refusal:
-        """Delete documents; answers once no ingress shows them any more."""
+    async def delete(self, ids: Sequence[str], key: str, body: str) -> Written | ApiError:
         return await self._answered(lambda writer: writer.delete(ids, key, body))
 
-    async def rollback(self, number: int, key: str) -> RolledBack | Refusal:
-        """Publish an older version again; answers once all ingresses serve it."""
+    async def rollback(self, number: int, key: str) -> RolledBack | ApiError:
         return await self._answered(lambda writer: writer.publisher.rollback(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
@@ -68,7 +65,6 @@ class WriterReplica:
         return self._served.follower.newest
 
     async def ping(self) -> None:
-        """Raise an error where nothing can be written yet."""
         self._writing()
 
     async def alive(self) -> None:
@@ -109,12 +105,14 @@ class WriterReplica:
             raise RuntimeError("the Writer is starting")
         return self._begun
 
-    async def _answered(self, change: Callable[[Writer], Awaitable[T]]) -> T | Refusal:
+    async def _answered(self, change: Callable[[Writer], Awaitable[T]]) -> T | ApiError:
+        """Make a change; returns once all ingresses see it, or the error that refuses it."""
         writer, readers = self._writing()
         try:
             outcome = await change(writer)
-        except (ApiError, InputError) as error:
-            refused = error if isinstance(error, ApiError) else invalid(str(error))
-            return Refusal(refused.status, refused.code, refused.message, refused.headers)
+        except ApiError as error:
+            return error
+        except InputError as error:
+            return invalid(str(error))
         await readers.see(outcome.seen)
         return outcome

@@ -47,7 +47,8 @@ def configured(work: Path, tmp_path: Path, cluster: None) -> Iterator[Callable[.
     """`configured("shard_seconds: 2", …)`: the shipped config of Ray Serve for the tiny index, with more arguments."""
     from ray import serve
 
-    from rayhier.serve.local import prepare
+    from rayhier.serve.config import look
+    from rayhier.serve.local import checked
 
     def config(*arguments: str) -> ServeConfig:
         (tmp_path / "token").write_text(TOKEN)
@@ -59,7 +60,7 @@ def configured(work: Path, tmp_path: Path, cluster: None) -> Iterator[Callable[.
         lines = [f"write_token_file: {tmp_path / 'write'}", patient, *arguments]
         path = tmp_path / "serve.yaml"
         path.write_text(SHIPPED.read_text().replace("token_file: null", "\n      ".join(lines), 1))
-        return prepare(path, str(work), str(tmp_path / "token"), port)
+        return checked(look(path, str(work), str(tmp_path / "token"), port))
 
     yield config
     serve.shutdown()

@@ -23,8 +23,9 @@ from rayhier.search import __main__ as shell
 from rayhier.search.rerank import RerankWeight
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
+from rayhier.serve.config import look
 from rayhier.serve.errors import ApiError
-from rayhier.serve.local import deploy, prepare
+from rayhier.serve.local import checked, deploy
 from rayhier.storage import columns, current, files
 from rayhier.train.cross_encoder import ray as training
 from rayhier.train.cross_encoder.phase import Recipe
@@ -161,7 +162,7 @@ def _served(work: Path, tmp_path: Path) -> None:
         port = free.getsockname()[1]
     config = tmp_path / "serve.yaml"
     config.write_text(SHIPPED.read_text().replace("token_file: null", "limits: {queue_seconds: 30}"))
-    local = prepare(config, str(work), None, port)
+    local = checked(look(config, str(work), None, port))
     try:
         deploy(local)
         client, searcher = Client(local.url), Snapshot.open(work)

@@ -160,8 +160,8 @@ class Near:
 
 def served(work: Path, searcher: Snapshot) -> tuple[Engine, list[Near], TestClient]:
     """Engine, groups and HTTP interface of an index."""
-    version, manifest, ranges = check_index(args := ServeArgs(workdir=str(work), shard_groups=3))
-    groups = [Near(f"shards-{number}", one, ShardGroup(version, one)) for number, one in enumerate(ranges)]
+    version, manifest, parts = check_index(args := ServeArgs(workdir=str(work), shard_groups=3))
+    groups = [Near(part.name, part.leaves, ShardGroup(version, part.leaves)) for part in parts]
     rules = replace(searcher.rules, groups=len(groups), limits=args.limits)
     counts, leaf_map = np.array(manifest.counts), leaf_map_of(work)
     seen = Seen(manifest.model, manifest.version, manifest.log)
@@ -300,9 +300,9 @@ def test_a_spoilt_sidecar_is_named(
         *([] if damage == "none" else [refused(index.main, "verify", work)]),
     ]
     assert not list(work.glob("evaluate/*/record.json"))
-    version, _, ranges = check_index(ServeArgs(workdir=str(work), shard_groups=2))
+    version, _, parts = check_index(ServeArgs(workdir=str(work), shard_groups=2))
     with pytest.raises(InputError) as caught:
-        ShardGroup(version, ranges[1])
+        ShardGroup(version, parts[1].leaves)
     for line in (*said, str(caught.value)):
         assert re.search(BESIDE[damage], line)
     unread = r"nodes\.parquet: cannot be read: " if damage in ("changed", "missing") else BESIDE[damage]

@@ -11,9 +11,9 @@ from ray.util import list_named_actors
 
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.client import Client
-from rayhier.serve.config import ServeConfig
+from rayhier.serve.config import ServeConfig, look
 from rayhier.serve.errors import ApiError
-from rayhier.serve.local import deploy, prepare
+from rayhier.serve.local import checked, deploy
 from rayhier.spec import InputError
 from rayhier.storage import current, pins
 
@@ -45,7 +45,7 @@ def test_served(local: ServeConfig, work: Path, built: Path, cache: Path) -> Non
 
 def _a_second_server_is_refused(local: ServeConfig, work: Path) -> None:
     with pytest.raises(InputError, match="another process listens there"):
-        prepare(SHIPPED, str(work), None, local.port)
+        checked(look(SHIPPED, str(work), None, local.port))
     with pytest.raises(InputError, match="Serve already runs in this cluster"):
         deploy(local)
 

@@ -39,7 +39,6 @@ class Shares:
         self.give(peer, -amount)
 
     def give(self, peer: str, amount: int = 1) -> None:
-        """Count what a request gives back."""
         self.held -= amount
         self._held[peer] -= amount
         if not self._held[peer]:
@@ -47,7 +46,6 @@ class Shares:
 
     @contextmanager
     def holding(self, peer: str, amount: int = 1) -> Iterator[None]:
-        """Count what a request holds while the block runs."""
         self.take(peer, amount)
         try:
             yield

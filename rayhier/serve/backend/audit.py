@@ -46,11 +46,9 @@ log = logging.getLogger("ray.serve")
 class Audit:
     """Measures which share of the exact best documents the searches of an engine find by vectors."""
 
-    def __init__(
-        self, engine: Engine, settings: Auditing, metrics: Metrics | None = None, seed: int | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, settings: Auditing, metrics: Metrics | None = None) -> None:
         self._engine, self._settings, self._metrics = engine, settings, metrics
-        self._random = np.random.default_rng(seed)
+        self._random = np.random.default_rng()
         self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
         self._model: str | None = None
         self._task: asyncio.Task[None] | None = None
@@ -91,7 +89,6 @@ class Audit:
             self._metrics.skipped()
 
     async def _audit(self, work: Exact, near_K: Floats, view: View) -> None:
-        """Search exactly, and note the share of the best documents that the answered search found."""
         await asyncio.sleep(AFTER)
         try:
             best = await self._searched(work, view)

@@ -48,8 +48,6 @@ class Batches(Generic[Q, A]):
         self._ask, self._most, self._at_once, self._stage, self._metrics = ask, most, at_once, stage, metrics
         self._waiting: deque[_Waiting[Q, A]] = deque()
         self._working: set[asyncio.Task[None]] = set()
-        self.sizes: deque[int] = deque(maxlen=1000)
-        """Numbers of queries or pairs in the latest batches."""
 
     async def __call__(self, question: Q, size: int = 1, key: Hashable = None) -> tuple[A, float]:
         loop = asyncio.get_running_loop()
@@ -91,7 +89,6 @@ class Batches(Generic[Q, A]):
             else:
                 left.append(call)
         self._waiting = left
-        self.sizes.append(size)
         self._start()  # calls of another key may be made at the same time
         return taken
 

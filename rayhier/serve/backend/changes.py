@@ -17,9 +17,8 @@ from rayhier.serve.args import WriteLimits
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.lease import WriteLease
 from rayhier.serve.backend.placement import Placement
-from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded
-from rayhier.serve.tasks import Tasks
-from rayhier.serve.threads import run_in
+from rayhier.serve.errors import RETRY, ApiError, LostError, overloaded, unanswered
+from rayhier.serve.threads import Tasks, run_in
 from rayhier.spec import InputError
 from rayhier.storage.change_log import KEPT, Change, ChangeLog, FencedError, Kind
 from rayhier.storage.leaf_map import LeafMap, key_of
@@ -58,7 +57,6 @@ class WaitingChange:
     outcome: "asyncio.Future[Written]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def ends(self, outcome: Written | Exception) -> None:
-        """Answer the request, unless it ended before."""
         if self.outcome.done():
             return
         if isinstance(outcome, Exception):
@@ -83,11 +81,10 @@ class Keys:
         self._outcomes: OrderedDict[str, tuple[str, Written]] = OrderedDict()
 
     def __iter__(self) -> Iterator[tuple[str, str, Written]]:
-        """Iterate over keys, their bodies' hashes and outcomes, the oldest first."""
         return ((key, body, written) for key, (body, written) in self._outcomes.items())
 
     def remember(self, key: str, body: str, written: Written) -> None:
-        """Remember the outcome of a change by its request's key, with its body's hash; the oldest are forgotten."""
+        """Remember an outcome by its request's key and its body's hash; the oldest are forgotten."""
         self._outcomes[key] = (body, written)
         while len(self._outcomes) > KEPT:
             self._outcomes.popitem(last=False)
@@ -116,7 +113,7 @@ class ChangeQueue:
         self._append_thread = ThreadPoolExecutor(1, "append")
 
     async def begin(self) -> None:
-        """Let requests see the log's tail, which an earlier Writer left."""
+        """Let requests see the log's tail that an earlier Writer left."""
         for made in await run_in(self._append_thread, self._follower.begin):
             self._note(made)
 
@@ -152,7 +149,6 @@ class ChangeQueue:
         return await waiting.outcome
 
     def again(self, key: str | None, body: str) -> Written | None:
-        """Return the outcome of an earlier request with the same key; ApiError 422 where its body was another."""
         written = self.keys.outcome(key, body)
         if written is not None:
             self._lease.check()
@@ -258,7 +254,7 @@ class ChangeQueue:
         return True
 
     def _end_again(self, waiting: WaitingChange) -> bool:
-        """Answer a request whose key an earlier one had; returns False where there is none."""
+        """Answer a request whose key an earlier one had; returns False if there is none."""
         try:
             again = self.again(waiting.key, waiting.body)
         except ApiError as error:
@@ -313,9 +309,7 @@ class ChangeQueue:
         try:
             return await self._follower.engine.present(ids, seen)
         except LostError as lost:
-            raise ApiError(
-                503, "shards_lost", f"{lost} did not answer; nothing was changed; retry later", RETRY
-            ) from None
+            raise unanswered(f"{lost} did not answer; nothing was changed; retry later") from None
 
     async def catch_up(self) -> None:
         """Let requests see changes of the log that another process made; ApiError 503 where a shard group is lost.
@@ -325,7 +319,7 @@ class ChangeQueue:
         try:
             await self._follower.catch_up()
         except LostError as lost:
-            raise ApiError(503, "shards_lost", f"{lost} did not answer; retry later", RETRY) from None
+            raise unanswered(f"{lost} did not answer; retry later") from None
         if self._follower.damage is not None:
             log.error("%s", self._follower.damage)
 
@@ -346,7 +340,6 @@ class ChangeQueue:
         return list(ChangeLog(other).after(self._follower.seen.log))
 
     def _note(self, made: Change) -> None:
-        """Remember the key of a change that requests see from now on."""
         if made.key is not None:
             seen = replace(self._follower.seen, log=made.number)
             self.keys.remember(made.key, made.body, Written(seen, made.documents, made.replaced))

@@ -15,6 +15,7 @@ from rayhier.search.retrieve import RERANKER
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
+from rayhier.serve.threads import run_in
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.paths import locate
@@ -51,7 +52,6 @@ class CrossEncoderReplica:
         self._read = asyncio.Condition()
 
     async def score(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
-        """Score each query [n] with its item (document) [n]: [n]."""
         parts = [slice(start, start + PAIRS) for start in range(0, len(queries), PAIRS)]
         calls = [
             asyncio.ensure_future(self._batches((queries[part], items[part]), len(queries[part]))) for part in parts
@@ -84,7 +84,7 @@ class CrossEncoderReplica:
         queries, items = ([text for call in calls for text in call[side]] for side in (0, 1))
         self._at_work, self._since = True, time.monotonic()
         try:
-            score_N = await asyncio.get_running_loop().run_in_executor(self._thread, self._scorer, queries, items)
+            score_N = await run_in(self._thread, self._scorer, queries, items)
         finally:
             self._at_work = False
             async with self._read:
@@ -93,15 +93,12 @@ class CrossEncoderReplica:
 
 
 class LocalScorer:
-    def __init__(self, version: Version, threads: int) -> None:
-        """Open the cross-encoder of an index's version; InputError where a file is not as published.
+    """A cross-encoder in this process: `PairScores`."""
 
-        `threads` is the number of threads that torch uses.
-        """
+    def __init__(self, version: Version, threads: int) -> None:
         self._replica = CrossEncoderReplica(version, threads)
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Score each query [n] with its item (document) [n]: [n]; LostError where no answer comes within `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._replica.score(queries, items)
@@ -110,7 +107,6 @@ class LocalScorer:
             raise LostError(RERANKER) from error
 
     async def answers(self) -> bool:
-        """Return True if the cross-encoder scores pairs now, within 5 seconds."""
         try:
             async with asyncio.timeout(PING_SECONDS):
                 await self._replica.ping()

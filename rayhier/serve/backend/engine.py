@@ -43,9 +43,9 @@ from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.groups import Group
 from rayhier.serve.backend.reranker import Reranking, open_versions_reranker
 from rayhier.serve.backend.version import Version
-from rayhier.serve.errors import RETRY, ApiError, LostError
+from rayhier.serve.errors import ApiError, LostError, unanswered
 from rayhier.serve.metrics import Metrics
-from rayhier.serve.threads import MANY, SMALL, run_in_thread
+from rayhier.serve.threads import MANY, SMALL, run_in, run_in_thread
 from rayhier.storage.leaf_map import LeafMap
 
 TOGETHER = 64
@@ -144,10 +144,9 @@ class Engine:
         queue_seconds: float = float("inf"),
         together: int = TOGETHER,
     ) -> None:
-        """Take an index as the first requests see it.
+        """Refuse queries that would wait for longer than `queue_seconds`, if a queue has been long for a while.
 
-        Queries that would wait for longer than `queue_seconds`, where a queue has stood for a while, are refused. At
-        most `together` queries of several requests are encoded together.
+        At most `together` queries of several requests are encoded together.
         """
         self._changed = asyncio.Event()
         self.view = view
@@ -173,7 +172,6 @@ class Engine:
         changed.set()
 
     async def changed(self) -> None:
-        """Return once the view was replaced."""
         await self._changed.wait()
 
     async def search(self, request: Request) -> Answers:
@@ -246,7 +244,7 @@ class Engine:
         with reranking.calls(len(texts)) as score:
             reply = await score(Score([query] * len(texts), texts))
         if not reply.parts:
-            raise ApiError(503, "shards_lost", f"{RERANKER} did not answer; retry later", RETRY)
+            raise unanswered(f"{RERANKER} did not answer; retry later")
         score_N: Floats = reply.parts[0]
         return score_N
 
@@ -270,7 +268,6 @@ class Engine:
         return Counter(name for table in tables for name in table[ID].to_pylist())
 
     async def unavailable(self) -> list[str]:
-        """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
         view = self.view
         checks = {group.name: group.answers() for group in view.groups}
         if view.reranking is not None:
@@ -295,7 +292,7 @@ class Engine:
         if isinstance(together, np.ndarray) and together.size * model.router.n_leaves <= SMALL:
             routes = routing()
         else:
-            routes = await asyncio.get_running_loop().run_in_executor(self._thread, routing)
+            routes = await run_in(self._thread, routing)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
@@ -307,7 +304,7 @@ class Engine:
             tokens = encoder.tokenise([text for part in parts for text in part])
             return encoder.encode_tokens(tokens), [len(ids) for ids in tokens]
 
-        vector_NM, sizes = await asyncio.get_running_loop().run_in_executor(self._thread, encode)
+        vector_NM, sizes = await run_in(self._thread, encode)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         spans = [slice(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
         return [(vector_NM[span], sum(sizes[span])) for span in spans]
@@ -340,7 +337,6 @@ class Engine:
 
 
 def _size(queries: Queries) -> int:
-    """Count queries. A long text counts as several."""
     return len(queries) if isinstance(queries, np.ndarray) else sum(1 + len(text) // QUERY for text in queries)
 
 
@@ -354,10 +350,9 @@ def _may_widen(request: Request, works: Sequence[Work], replies: Sequence[Reply]
 
 
 def _next(retrieval: Retrieval, replies: list[Reply]) -> list[Work] | Found:
-    """Return the next round of a retrieval, or its outcome; a future cannot carry StopIteration."""
     try:
         return retrieval.send(replies)
-    except StopIteration as end:
+    except StopIteration as end:  # a future cannot carry it
         outcome: Found = end.value
         return outcome
 
@@ -368,7 +363,6 @@ def _held(view: View, leaves_QB: Ints) -> Ints:
 
 
 async def _or_lost(group: Group, work: Reading, seen: Seen) -> Any:
-    """Return a group's answer; None if the group does not answer."""
     try:
         return await group.read(work, seen)
     except LostError:

@@ -57,10 +57,10 @@ class Follower:
         self,
         engine: Engine,
         groups: Sequence[Shards],
-        metrics: Metrics | None = None,
-        pins: contextlib.ExitStack | None = None,
+        metrics: Metrics | None,
+        pins: contextlib.ExitStack,
     ) -> None:
-        """Begin with the version that an engine's view has opened, whose tail is not seen before `begin`.
+        """Follow the version that an engine's view has opened; its tail is not seen before `begin`.
 
         `pins` keep that version from vacuum until another is served.
         """
@@ -70,12 +70,12 @@ class Follower:
         """Message that names the first change of the log that cannot be read; None: all can be read."""
         self.refused: str | None = None
         """Why the newest version is not served; None: it is, as far as is known."""
-        self.applied: Callable[[Change], None] = _ignore
+        self.applied: Callable[[Change], None] = lambda _: None
         """Function that is called with each change that requests see from then on."""
-        self.changed: Callable[[], None] = _nothing
+        self.changed: Callable[[], None] = lambda: None
         """Function that is called whenever the view was replaced."""
         self._groups, self._metrics = list(groups), metrics
-        self._pins, self._has_left = pins or contextlib.ExitStack(), False
+        self._pins, self._has_left = pins, False
         self._tail = deque[tuple[int, int, int, float]]()
         self._thread = ThreadPoolExecutor(1, "follow")
 
@@ -93,12 +93,10 @@ class Follower:
 
     @property
     def model(self) -> Model:
-        """Model of the version that requests read."""
         return self.engine.view.model
 
     @property
     def manifest(self) -> Manifest:
-        """Manifest of the version that requests read."""
         return self.engine.view.leaf_map.manifest
 
     @property
@@ -108,7 +106,6 @@ class Follower:
 
     @property
     def newest(self) -> Newest:
-        """The state of the index that a request reads which begins now."""
         return Newest(self.seen, self.engine.view.documents)
 
     @property
@@ -161,7 +158,6 @@ class Follower:
             self.apply(made, await self.engine.present(made.ids.to_pylist(), self.seen))
 
     async def open(self, number: int) -> None:
-        """Open a version in all groups; InputError or LostError where it cannot be opened."""
         await asyncio.gather(*(group.open(number) for group in self._groups))
 
     async def move(self, number: int) -> None:
@@ -172,7 +168,7 @@ class Follower:
         """
         while True:
             groups, view = self._groups, self.engine.view
-            await asyncio.gather(*(group.open(number) for group in groups))
+            await self.open(number)
             opened, pins = await self._in(self._opened, number, view)
             async with self.lock:
                 with pins:
@@ -269,7 +265,6 @@ class Follower:
             return opened, pins.pop_all()
 
     def _after(self, number: int) -> tuple[list[Change], str | None]:
-        """Read the changes after a number, and what is wrong with the first that cannot be read."""
         changes = list[Change]()
         try:
             for made in self.log.after(number):
@@ -290,11 +285,3 @@ def _written(changes: Sequence[Change]) -> int:
     """Count the documents (of passages: passages) that changes, in their order, leave in the index."""
     rows = last_rows(changes)
     return 0 if rows is None else int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
-
-
-def _ignore(_: Change) -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass

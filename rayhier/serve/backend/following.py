@@ -1,24 +1,32 @@
-"""Keeps what an ingress's requests see at what the Writer says; where it is silent, at what storage says.
+"""Keeps what an ingress's requests see at what the Writer says, or at what storage says if the Writer is silent.
 
-While the Writer's last answer counts (`readers.py`), a request begins at once: no change is answered that it would not
-see. Otherwise storage is looked at before each request; requests that begin meanwhile share the next look.
+A change is answered once each reader (a server that follows the Writer) sees it, or may answer requests no more. A
+reader asks the Writer again and again for what is new, and each time says what its requests see. For `SECONDS` after it
+sent such a call it answers requests at once, by what it then knows. The Writer counts the same time from the arrival of
+the call, which is later: no two clocks are compared. A reader whose time is over reads storage before each request, and
+requests that begin meanwhile share the next look.
 """
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.batching import Batches
 from rayhier.serve.backend.follower import Follower
-from rayhier.serve.backend.readers import SECONDS
 from rayhier.serve.errors import ApiError, LostError
 from rayhier.storage.writer_lease import clock
 
 if TYPE_CHECKING:  # imports Ray
     from rayhier.serve.backend.handles import WriterHandle
 
+SECONDS = 3.0
+"""Seconds for which a reader may answer requests after it sent a call that was answered."""
+HELD_SECONDS = 0.5
+"""Seconds after which the Writer answers a reader's call where nothing is new."""
 BEHIND_SECONDS = 0.1
 """Seconds between two calls of a Writer that has not seen yet what was read from storage."""
 AGAIN_SECONDS = 0.2
@@ -67,3 +75,41 @@ class Following:
         except Exception as error:  # noqa: BLE001  searches go on
             log.warning("storage does not say what is newest: %s: %s", type(error).__name__, error)
         return [None] * len(requests)
+
+
+class Readers:
+    """The readers of a Writer: what the requests of each see, and until when it may answer them by that."""
+
+    def __init__(self) -> None:
+        """Begin as a Writer begins: readers of an earlier one may still answer, and see nothing of this one."""
+        self._earlier = clock() + SECONDS
+        self._readers = dict[str, tuple[Seen, float]]()
+        self._changed = asyncio.Event()
+
+    def called(self, name: str, seen: Seen) -> None:
+        """Note what the requests of a reader see, which has just called."""
+        now = clock()
+        self._readers = {other: entry for other, entry in self._readers.items() if entry[1] > now}
+        self._readers[name] = seen, now + SECONDS
+        self.changed()
+
+    def changed(self) -> None:
+        """Wake those who wait: a reader has called, or requests of the Writer see something new."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self, until: float) -> None:
+        """Wait until something changes, but at most until a time of `writer_lease.clock`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until - clock()):
+                await self._changed.wait()
+
+    async def see(self, seen: Seen) -> None:
+        """Return once the requests of every reader see a state of the index, or it may answer no more."""
+        while (until := self._late(seen)) > clock():
+            await self.wait(until)
+
+    def _late(self, state: Seen) -> float:
+        """Return until when a reader may answer whose requests do not see a state of the index."""
+        late = [until for seen, until in self._readers.values() if seen.log < state.log or seen.version < state.version]
+        return max([self._earlier, *late])

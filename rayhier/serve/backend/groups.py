@@ -23,14 +23,14 @@ class ShardRange:
 
 
 class Shards(Protocol):
-    async def read(self, work: Reading, seen: Seen) -> Any:
-        """Do a piece of a search's work, such as a scan, of what is seen; LostError where no answer comes in time."""
+    """Interface of a group's shards, in this process or in deployments. LostError if they do not answer in time."""
+
+    async def read(self, work: Reading, seen: Seen) -> Any: ...
 
     async def open(self, number: int) -> None:
         """Open a version too, in all replicas of the group."""
 
-    async def answers(self) -> bool:
-        """Return True if the shards answer a search now."""
+    async def answers(self) -> bool: ...
 
 
 class Group:
@@ -49,9 +49,9 @@ class Group:
         self._batches: Batches[tuple[Scan, Seen], Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
 
     async def read(self, work: Reading, seen: Seen) -> Any:
-        """Do a piece of a search's work, such as a scan, in the group's leaves; LostError where no answer comes.
+        """Do a piece of a search's work in the group's leaves; LostError if no answer comes.
 
-        Scans that arrive while others are at work are made together, where their `k`, their beam and what they see are
+        Scans that arrive while others are at work are made together if their `k`, their beam and what they see are
         equal.
         """
         if not isinstance(work, Scan):
@@ -65,7 +65,6 @@ class Group:
         return await self._shards.answers()
 
     async def _scanned(self, pieces: Sequence[tuple[Scan, Seen]]) -> list[Ranking]:
-        """Scan for the queries of several requests at once."""
         scans, seen = [scan for scan, _ in pieces], pieces[0][1]
         query_QM, leaves_QB = (
             np.concatenate([getattr(scan, name) for scan in scans]) for name in ("query_QM", "leaves_QB")

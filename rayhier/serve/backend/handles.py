@@ -20,9 +20,9 @@ from rayhier.search.retrieve import Reading
 from rayhier.search.snapshot import Seen
 from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.follower import Newest
+from rayhier.serve.backend.following import SECONDS as READER_SECONDS
 from rayhier.serve.backend.publishing import RolledBack
-from rayhier.serve.backend.readers import SECONDS as READER_SECONDS
-from rayhier.serve.errors import ApiError, LostError, Refusal, overloaded
+from rayhier.serve.errors import ApiError, LostError, overloaded
 
 AGAIN_SECONDS = 1.0
 """Seconds between two pings of a lost deployment."""
@@ -141,17 +141,15 @@ class DeploymentClient:
 
 @dataclass(frozen=True)
 class ShardHandle:
-    """A client of a shard group's deployment, which must answer within `seconds`."""
+    """A client of a shard group's deployment, which must answer within `seconds`: `Shards`."""
 
     client: DeploymentClient
     seconds: float
 
     async def read(self, work: Reading, seen: Seen) -> Any:
-        """Do a piece of a search's work, such as a scan, in the group; LostError where no answer comes in time."""
         return await self.client.ask(lambda handle: handle.read.remote(work, seen), self.seconds)
 
     async def open(self, number: int) -> None:
-        """Open a version in all replicas of the group; LostError where one fails, or there is none."""
         try:
             await self.client.handle.broadcast("open", number).results_async(timeout_s=OPEN_SECONDS)
         except Exception as error:  # Ray's errors, those of its transport, and those of a replica
@@ -159,60 +157,54 @@ class ShardHandle:
             raise LostError(self.client.name) from error
 
     async def answers(self) -> bool:
-        """Return True if a replica of the group answers a search now."""
         return await self.client.answers()
 
 
 @dataclass(frozen=True)
 class WriterHandle:
-    """A client of the Writer's deployment; what the Writer refuses is the same ApiError here."""
+    """A client of the Writer's deployment. ApiError as the Writer raises it, or 503 if the Writer does not answer."""
 
     client: DeploymentClient
     seconds: float
 
     async def put(self, documents: Sequence[Mapping[str, Any]], key: str | None = None, body: str = "") -> Written:
-        """Write documents, which replace those with the same ids; ApiError 503 where the Writer does not answer."""
-        key = key or uuid.uuid4().hex  # what a dying replica was sent is sent again, and changes nothing twice
-        return await self._ask(lambda handle: handle.put.remote(documents, key, body))
+        return await self._ask(key, lambda handle, key: handle.put.remote(documents, key, body))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
-        """Delete documents by their ids; ApiError 503 where the Writer does not answer."""
-        key = key or uuid.uuid4().hex
-        return await self._ask(lambda handle: handle.delete.remote(ids, key, body))
+        return await self._ask(key, lambda handle, key: handle.delete.remote(ids, key, body))
 
     async def rollback(self, number: int, key: str | None = None) -> RolledBack:
-        """Publish an older version again, and serve it; ApiError 503 where the Writer does not answer."""
-        key = key or uuid.uuid4().hex
-        return await self._ask(lambda handle: handle.rollback.remote(number, key))
+        return await self._ask(key, lambda handle, key: handle.rollback.remote(number, key))
 
     async def newest(self, reader: str, seen: Seen) -> Newest:
         """Return what requests see by the Writer; a reader says what its own see. LostError where none answers."""
         newest: Newest = await self.client.ask(lambda handle: handle.newest.remote(reader, seen), READER_SECONDS)
         return newest
 
-    async def _ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T | Refusal]]) -> T:
+    async def _ask(
+        self, key: str | None, ask: Callable[[DeploymentHandle, str], DeploymentResponse[T | ApiError]]
+    ) -> T:
+        key = key or uuid.uuid4().hex  # what a dying replica was sent is sent again, and changes nothing twice
         try:
-            answer: T | Refusal = await self.client.ask(ask, self.seconds)
+            answer: T | ApiError = await self.client.ask(lambda handle: ask(handle, key), self.seconds)
         except LostError:
             message = "the Writer does not answer; the change is there or not: send it again with its Idempotency-Key"
             raise ApiError(503, "writer_lost", message, {"Retry-After": str(WRITER_AGAIN)}) from None
-        if isinstance(answer, Refusal):
-            raise ApiError(answer.status, answer.code, answer.message, answer.headers)
+        if isinstance(answer, ApiError):
+            raise answer
         return answer
 
 
 @dataclass(frozen=True)
 class ScorerHandle:
-    """A client of the cross-encoder's deployment, which scores pairs."""
+    """A client of the cross-encoder's deployment: `PairScores`."""
 
     client: DeploymentClient
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Score each query [n] with its item (document) [n]: [n]; LostError where no answer comes within `seconds`."""
         return await self.client.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
 
     async def answers(self) -> bool:
-        """Return True if a replica scores pairs now."""
         return await self.client.answers()
 
 

@@ -16,7 +16,7 @@ class MovedError(Exception):
 class WriteLease:
     """The lease of a Writer on its index, from its beginning until it is closed."""
 
-    def __init__(self, root: Location, is_named: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, root: Location, is_named: Callable[[], bool]) -> None:
         """Take the lease on the index below `root`.
 
         `is_named` tells if current.json names this index. If not, the Writer of the named index has all changes of this

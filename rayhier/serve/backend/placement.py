@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,17 +25,6 @@ from rayhier.storage.change_log import Change
 
 TOGETHER = 64
 """Documents of several requests that are encoded together, at most."""
-
-
-@dataclass(frozen=True)
-class PlacedDocuments:
-    """Documents of a request as rows of the leaf map, and what chose their leaves."""
-
-    table: pa.Table
-    ids: list[str]
-    """Id of each document, in their order."""
-    assigner: Assigner
-    """The assigner of requests when the rows were begun; rows are placed again where it is another by now."""
 
 
 class Placement:
@@ -70,10 +58,11 @@ class Placement:
         """Open the encoder, for which the first document does not wait then."""
         await run_in(self._encode_thread, lambda: self.encoder)
 
-    async def place(self, documents: Sequence[Mapping[str, Any]]) -> PlacedDocuments:
-        """Make rows of documents as a request gives them; InputError where one is not allowed.
+    async def place(self, documents: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, list[str], Assigner]:
+        """Make rows of documents as a request gives them; InputError if one is not allowed.
 
-        Documents that arrive while others are encoded are encoded together with the next.
+        Returns the rows, the documents' ids, and the assigner that chose the leaves. Documents that arrive while others
+        are encoded are encoded together with the next.
         """
         corpus, dimension = self._follower.spec.corpus, self._follower.manifest.dimension
         unit = self._follower.spec.encoder.similarity == "cosine"
@@ -82,7 +71,7 @@ class Placement:
         table, _ = await self._batches(checked, len(checked.table), checked.vector_NM is None)
         if isinstance(table, InputError):
             raise table
-        return PlacedDocuments(table, checked.ids, assigner)
+        return table, checked.ids, assigner
 
     async def place_again(self, table: pa.Table, assigner: Assigner | None) -> pa.Table:
         """Return rows that an assigner placed: anew where leaves were split since, or others are served."""

@@ -22,9 +22,8 @@ from rayhier.serve.backend.changes import REUSED, ChangeQueue
 from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.lease import WriteLease
 from rayhier.serve.backend.placement import Placement
-from rayhier.serve.errors import RETRY, ApiError, LostError
-from rayhier.serve.tasks import Tasks
-from rayhier.serve.threads import run_in, yield_to_others
+from rayhier.serve.errors import RETRY, ApiError, LostError, unanswered
+from rayhier.serve.threads import Tasks, run_in, yield_to_others
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.index import LEAF_FACTOR
 from rayhier.storage import current, leaf_map
@@ -57,7 +56,6 @@ class Maintenance:
     """Says what is to be done next for an index's leaves, and when."""
 
     def __init__(self, root: Location) -> None:
-        """Begin with nothing due: an index is maintained once something was folded into it."""
         self._root = root
         self.may_be_due = False
         """True where leaves may be due; to be set once rows came or went."""
@@ -111,14 +109,10 @@ class Publisher:
             ThreadPoolExecutor(1, name, yield_to_others) for name in ("fold", "tidy")
         )
 
-    @property
-    def _seen(self) -> Seen:
-        return self._follower.seen
-
     async def serve_newest(self) -> None:
         """Let requests see the newest version, unless another index took the place of this one."""
         number = (await run_in(self._fold_thread, leaf_map.versions, self._root))[-1]
-        if number > self._seen.version and not self._lease.moved:
+        if number > self._follower.seen.version and not self._lease.moved:
             await self._serve(number)
 
     async def _serve(self, number: int) -> None:
@@ -150,7 +144,7 @@ class Publisher:
                     return
                 if not self._lease.holds():
                     await self._go_on()
-                elif self._published > self._seen.version:
+                elif self._published > self._follower.seen.version:
                     async with self._publishing:
                         await self.serve_newest()
                 elif self._follower.damage is not None:
@@ -247,7 +241,7 @@ class Publisher:
         ApiError 404 where there is no such version, 409 where it cannot be served, 422 where the key was used for
         another version, 503 where storage refuses it or a shard group does not answer.
         """
-        return await self._tasks.to_its_end(self._roll_back(number, key))
+        return await asyncio.shield(self._tasks.begin(self._roll_back(number, key)))
 
     async def _roll_back(self, number: int, key: str | None) -> RolledBack:
         async with self._publishing:
@@ -267,12 +261,12 @@ class Publisher:
                 made, documents = Seen(done.model, done.version, done.log), done.documents
                 if done.restored != number:
                     raise ApiError(422, "key_reused", REUSED)
-            if made.model == self._seen.model and made.version > self._seen.version:
+            if made.model == self._follower.seen.model and made.version > self._follower.seen.version:
                 try:
                     await self._serve(made.version)
                 except LostError as lost:
                     message = f"{lost} did not answer; version {made.version} is served once it does"
-                    raise ApiError(503, "shards_lost", message, RETRY) from None
+                    raise unanswered(message) from None
         self._lease.check()
         return RolledBack(made, documents)
 
@@ -286,8 +280,7 @@ class Publisher:
         except InputError as error:
             raise ApiError(409, "not_restored", f"{error}; nothing was published") from None
         except LostError as lost:
-            message = f"{lost} cannot open version {number}; nothing was published; retry later"
-            raise ApiError(503, "shards_lost", message, RETRY) from None
+            raise unanswered(f"{lost} cannot open version {number}; nothing was published; retry later") from None
 
     def _restore(self, number: int, key: str | None) -> Manifest:
         try:

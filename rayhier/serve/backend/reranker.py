@@ -25,10 +25,9 @@ class PairScores(Protocol):
     """Interface of a cross-encoder in this process or in a deployment."""
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Score each query [n] with its item (document) [n]: [n]; LostError where no answer comes within `seconds`."""
+        """Score each query [n] with its item (document) [n]: [n]; LostError if no answer comes within `seconds`."""
 
-    async def answers(self) -> bool:
-        """Return True if the cross-encoder answers now."""
+    async def answers(self) -> bool: ...
 
 
 class Reranking:
@@ -41,7 +40,6 @@ class Reranking:
         """Counter of the calls that wait; raises ApiError 503 where further ones would wait too long."""
 
     async def answers(self) -> bool:
-        """Return True if the cross-encoder answers now."""
         return await self._scores.answers()
 
     @contextmanager

@@ -18,9 +18,10 @@ from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.segment.tail import Tail
 from rayhier.search.segment.threads import single_thread
 from rayhier.search.snapshot import Seen, Snapshot
+from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
-from rayhier.serve.threads import SMALL
+from rayhier.serve.threads import SMALL, run_in
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import versions
 
@@ -57,7 +58,6 @@ class ShardGroup:
         self._opening = ThreadPoolExecutor(1, "open", single_thread)
 
     def __del__(self) -> None:
-        """Release the versions; called by Ray Serve when it stops the replica."""
         self.release()
 
     def release(self) -> None:
@@ -74,11 +74,10 @@ class ShardGroup:
         that is seen cannot be read.
         """
         opened, number = await self._at(seen), seen.log
-        loop = asyncio.get_running_loop()
         if isinstance(work, Exact):
-            return await loop.run_in_executor(self._exact, _timed, opened.read, work, number)
+            return await run_in(self._exact, _timed, opened.read, work, number)
         if isinstance(work, Lookup | Listing):
-            return await loop.run_in_executor(self._documents, opened.read, work, number)
+            return await run_in(self._documents, opened.read, work, number)
         small = number == opened.manifest.log and _is_small(opened, work)
         return await self._work(lambda: opened.read(work, number), small=small)
 
@@ -90,7 +89,7 @@ class ShardGroup:
         if "_versions" not in self.__dict__:
             raise RuntimeError("the group was released")
         if number not in self._versions:
-            await asyncio.get_running_loop().run_in_executor(self._opening, self._open, number)
+            await run_in(self._opening, self._open, number)
         now = time.monotonic()
         self._named.setdefault(number, (now, now))  # so that older versions end even if no request comes
 
@@ -107,7 +106,7 @@ class ShardGroup:
         Also opens the newest version where requests may soon name it, and closes those that none names any more.
         """
         if not self._newest.intact():
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._load_again)
+            await run_in(self._thread, self._load_again)
         self._close_unnamed()
         if self._follows and (self._newer is None or self._newer.done()):
             self._newer = asyncio.create_task(self._open_newest(), context=contextvars.Context())
@@ -130,7 +129,7 @@ class ShardGroup:
         if is_newer:
             self._close_unnamed()
         if opened.tail.last < seen.log:
-            await asyncio.get_running_loop().run_in_executor(self._documents, opened.follow, seen.log)
+            await run_in(self._documents, opened.follow, seen.log)
         return opened
 
     def _open(self, number: int) -> None:
@@ -184,7 +183,7 @@ class ShardGroup:
                 done = work()
                 self._failed = 0
                 return done
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._counted, work)
+        return await run_in(self._thread, self._counted, work)
 
     def _counted(self, work: Callable[[], T]) -> T:
         try:
@@ -213,44 +212,30 @@ def _is_small(opened: Snapshot, work: Reading) -> bool:
     return int(opened.row_counts[work.leaves_QB].sum() * work.query_QM.shape[1]) <= SMALL
 
 
-class LocalShards:
-    """A range of leaves, scanned in a thread of this process."""
+class LocalShards(ShardGroup):
+    """A shard group in this process: what fails is lost."""
 
-    def __init__(self, name: str, version: Version, leaves: range, seconds: float = 30.0) -> None:
-        """Open a range of a version's leaves; InputError where a file is not as published.
-
-        Versions are closed `seconds` after the last request that names them.
-        """
-        self.name, self._group = name, ShardGroup(version, leaves, seconds)
+    def __init__(self, part: ShardRange, version: Version, seconds: float = 30.0) -> None:
+        super().__init__(version, part.leaves, seconds)
+        self.name = part.name
 
     async def read(self, work: Reading, seen: Seen) -> Any:
-        """Do a piece of a search's work, such as a scan, of what is seen; LostError where it fails."""
         try:
-            return await self._group.read(work, seen)
+            return await super().read(work, seen)
         except Exception as error:
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             raise LostError(self.name) from error
 
-    async def open(self, number: int) -> None:
-        """Open a version too; InputError where it is not there, or a file not as published."""
-        await self._group.open(number)
-
-    def release(self) -> None:
-        """Release all versions, which vacuum may then remove; no request reads the group any more."""
-        self._group.release()
-
     async def answers(self) -> bool:
-        """Return True if the leaves answer a search now."""
         try:
-            await self._group.ping()
+            await self.ping()
         except Exception as error:  # noqa: BLE001  any failure means no answer
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             return False
         return True
 
     async def check_health(self) -> None:
-        """Open files again where they were changed while open."""
         try:
-            await self._group.check_health()
+            await super().check_health()
         except Exception as error:  # noqa: BLE001  tried again later; until then the group is lost
             log.warning("%s: cannot be opened anew: %s", self.name, error)

@@ -19,7 +19,7 @@ from rayhier.serve.backend.placement import Placement
 from rayhier.serve.backend.publishing import Publisher, RolledBack
 from rayhier.serve.errors import ApiError
 from rayhier.serve.metrics import Metrics
-from rayhier.serve.tasks import Tasks
+from rayhier.serve.threads import Tasks
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.change_log import ChangeLog
@@ -78,8 +78,8 @@ class Writer:
         if (again := self._changes.again(key, body)) is not None:
             return again
         self._changes.check_room()
-        placed = await self._placement.place(documents)
-        return await self._changes.make(WaitingChange("put", placed.table, placed.ids, key, body, placed.assigner))
+        table, ids, assigner = await self._placement.place(documents)
+        return await self._changes.make(WaitingChange("put", table, ids, key, body, assigner))
 
     async def delete(self, ids: Sequence[str], key: str | None = None, body: str = "") -> Written:
         """Delete documents; ApiError 404 where an id is not there, and as `put`. Nothing is changed then."""

@@ -35,7 +35,7 @@ from rayhier.serve.backend.changes import Written
 from rayhier.serve.backend.engine import Answers, Engine
 from rayhier.serve.backend.following import Following
 from rayhier.serve.backend.writer import Writers
-from rayhier.serve.errors import RETRY, ApiError, invalid
+from rayhier.serve.errors import RETRY, ApiError, invalid, unanswered
 from rayhier.serve.http.body import json_route, most_values
 from rayhier.serve.http.error_handlers import install
 from rayhier.serve.http.guard import READING_POSTS, ROLLBACK, WITHOUT_SLOT, Guard, authorization, cross_origin
@@ -322,7 +322,7 @@ def _searches(
             metrics.searched(outcome.ms, [answer.documents for answer in outcome.answers], outcome.lost, calls)
         names = sorted({name for lost in outcome.lost for name in lost})
         if body.strict and names:
-            raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
+            raise unanswered(f"strict: {', '.join(names)} did not answer; retry later")
         writer = _AnswerWriter(outcome, body.include, most_bytes, explain=body.explain)
         parts = sum(len(answer.hits) + len(answer.leaves) for answer in outcome.answers)
         return request, outcome, await run_in_thread(parts, writer.answers)
@@ -373,7 +373,7 @@ def _documents(app: FastAPI, engine: Engine, sight: _Sight, most_bytes: int) -> 
         # Passages of one document may lie in several groups.
         whole = isinstance(piece, Lookup) and bool(documents) and documents[0].passages is None
         if lost and not whole:
-            raise ApiError(503, "shards_lost", f"{', '.join(lost)} did not answer; retry later", RETRY)
+            raise unanswered(f"{', '.join(lost)} did not answer; retry later")
         return documents, seen
 
     @app.get(
@@ -530,7 +530,6 @@ def _check_utf_8(request: HttpRequest) -> None:
 
 
 def _within(documents: Sequence[Stored], most: int) -> list[DocumentBody]:
-    """Make bodies of documents until the answer has `most` bytes; ApiError 422 where the first alone has more."""
     bodies, size = list[DocumentBody](), 0
     for stored in documents:
         texts = [stored.id, stored.title, stored.text or "", *(stored.passages or [])]
@@ -559,7 +558,6 @@ def _sent(body: BaseModel) -> Response:
 
 
 def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
-    """Return the leaves of a query, in the order of visit."""
     leaves, density_QB = routes.leaves_QB[row].tolist(), routes.log_density_QB
     densities = [None] * len(leaves) if density_QB is None else density_QB[row].tolist()
     return [

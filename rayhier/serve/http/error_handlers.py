@@ -1,6 +1,6 @@
 """Answers all errors with the body `{"error": {"code", "message"}}`: ours, the web framework's, and defects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -16,7 +16,6 @@ from rayhier.spec import InputError
 
 
 def respond(error: ApiError) -> JSONResponse:
-    """Make the HTTP response for an error."""
     message = error.message.encode(errors="backslashreplace").decode()  # half a character of a request cannot be sent
     if error.code in ("not_restored", "log_damaged"):
         message = without_folders(message)
@@ -25,12 +24,21 @@ def respond(error: ApiError) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Make the application answer its own errors, Starlette's and FastAPI's in the same form."""
-    app.exception_handler(ApiError)(_own)
-    app.exception_handler(InputError)(_input)
-    app.exception_handler(HTTPException)(_http)
-    app.exception_handler(RequestValidationError)(_refused)
-    app.exception_handler(Exception)(_unexpected)
+    for kind in (ApiError, InputError, HTTPException, RequestValidationError, Exception):
+        app.exception_handler(kind)(_answer)
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    match error:
+        case ApiError():
+            return respond(error)
+        case InputError():
+            return respond(invalid(str(error)))
+        case HTTPException():
+            return respond(_http(request, error))
+        case RequestValidationError():
+            return respond(invalid("; ".join(_line(problem) for problem in error.errors()[:3])))
+    return respond(ApiError(500, "internal", HTTPStatus.INTERNAL_SERVER_ERROR.description))
 
 
 PLACES = ("body", "query", "path")
@@ -52,46 +60,27 @@ ALLOWED = {
 """Allowed values, in words, by pydantic's type of error."""
 
 
-async def _own(_: Request, error: ApiError) -> JSONResponse:
-    return respond(error)
-
-
-async def _input(_: Request, error: InputError) -> JSONResponse:
-    return respond(invalid(str(error)))
-
-
-async def _http(request: Request, error: HTTPException) -> JSONResponse:
+def _http(request: Request, error: HTTPException) -> ApiError:
     method, path = request.method[:NAME_SHOWN], request.url.path
     if error.status_code == 404:
-        return respond(no_path(path))
+        return no_path(path)
     if error.status_code == 405:
-        allow = ", ".join(sorted(_methods(request)))
+        routes = [route for route in request.app.routes if isinstance(route, Route)]
+        there = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+        allow = ", ".join(sorted(set().union(*there)))
         message = f"{method} {path[:NAME_SHOWN]}: got {method}; allowed: {allow}"
-        return respond(ApiError(405, "method_not_allowed", message, {"Allow": allow}))
-    return respond(ApiError(error.status_code, "invalid", error.detail, error.headers))
+        return ApiError(405, "method_not_allowed", message, {"Allow": allow})
+    return ApiError(error.status_code, "invalid", error.detail, error.headers)
 
 
 def no_path(path: str) -> ApiError:
-    """Make error 404 for a path that the API does not have."""
     return ApiError(404, "not_found", f"{path[:NAME_SHOWN]}: no such path; /openapi.json lists all paths")
-
-
-def _methods(request: Request) -> set[str]:
-    routes = [route for route in request.app.routes if isinstance(route, Route)]
-    return set().union(*(route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE))
-
-
-async def _refused(_: Request, error: RequestValidationError) -> JSONResponse:
-    return respond(invalid("; ".join(_line(problem) for problem in error.errors()[:3])))
-
-
-async def _unexpected(_: Request, __: Exception) -> JSONResponse:
-    return respond(ApiError(500, "internal", HTTPStatus.INTERNAL_SERVER_ERROR.description))
 
 
 def _line(problem: Mapping[str, Any]) -> str:
     where, *inside = problem["loc"] or ("body",)
-    place = _path(inside if where in PLACES else [where, *inside]) or str(where)
+    inside = inside if where in PLACES else [where, *inside]
+    place = ".".join(map(str, inside))[:NAME_SHOWN] or str(where)
     if problem["type"] == "missing":
         return f"{place}: is missing; this key is required"
     allowed = _allowed(problem["type"], problem.get("ctx") or {})
@@ -124,7 +113,3 @@ def shown(value: object) -> str:
         return "a whole number of more than 80 digits"
     text = repr(value) if isinstance(value, str | int | float | bool | None) else _KINDS.get(type(value), "a value")
     return text if len(text) <= NAME_SHOWN else f"{text[:NAME_SHOWN]}…"
-
-
-def _path(place: Sequence[object]) -> str:
-    return ".".join(str(part) for part in place)[:NAME_SHOWN]

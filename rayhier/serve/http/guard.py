@@ -207,7 +207,6 @@ class _Answer:
 
 
 def _path(scope: Scope) -> str:
-    """Return the path of a request below the application's own."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 

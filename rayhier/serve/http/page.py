@@ -1,6 +1,5 @@
 """The page for people at `/`. Its files need no token; what it shows, it reads from the API as any client does."""
 
-from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -39,7 +38,6 @@ HEADERS = {
 
 
 def install_page(app: FastAPI) -> None:
-    """Make the application answer GET and HEAD of the page's paths."""
     for path, name in FILES.items():
         _add(app, path, (FOLDER / name).read_bytes(), TYPES[Path(name).suffix])
 
@@ -50,11 +48,7 @@ def _add(app: FastAPI, path: str, content: bytes, media_type: str) -> None:
 
     @app.api_route(path, methods=["GET", "HEAD"], include_in_schema=False)
     async def file(request: Request) -> Response:
-        if _has(request.headers, tag):
+        known = [name.strip().removeprefix("W/") for name in request.headers.get("if-none-match", "").split(",")]
+        if tag in known or "*" in known:
             return Response(status_code=304, headers=headers)
         return Response(content, headers=headers, media_type=media_type)
-
-
-def _has(headers: Mapping[str, str], tag: str) -> bool:
-    tags = [name.strip().removeprefix("W/") for name in headers.get("if-none-match", "").split(",")]
-    return tag in tags or "*" in tags

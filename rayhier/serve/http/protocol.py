@@ -51,7 +51,6 @@ class _Transport:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close at once, or linger where the client still sends."""
         if self._protocol.is_receiving:
             self._protocol.linger(self._transport)
         else:
@@ -72,7 +71,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is received or answered."""
         return (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
 
     @property
@@ -129,7 +127,6 @@ class LimitedProtocol(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes that have arrived; refuse a head that is too long."""
         if self._is_refused:
             return
         if self._in_head:
@@ -158,14 +155,12 @@ class LimitedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_message_begin(self) -> None:
-        """Start the limits of a request's head."""
         super().on_message_begin()
         if not self._in_head:
             self._await_head()
             self._head_bytes = 1  # the head has begun; its bytes so far are not counted
 
     def on_headers_complete(self) -> None:
-        """Begin to answer a request, unless its head is too long."""
         self._in_head, self._quiet_bytes = False, 0
         self._end_deadline()
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -175,13 +170,11 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Pass a part of a body on, unless the request was refused."""
         self._quiet_bytes = 0
         if not self._is_refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request has arrived completely."""
         self._quiet_bytes = 0
         if not self._is_refused:
             super().on_message_complete()
@@ -190,7 +183,6 @@ class LimitedProtocol(HttpToolsProtocol):
         return False
 
     def on_response_complete(self) -> None:
-        """Note since when the connection is idle."""
         super().on_response_complete()
         self._idle_since = time.perf_counter()
 

@@ -45,7 +45,6 @@ class Tokens:
 
     @property
     def required(self) -> bool:
-        """True where requests need a token."""
         return bool(self._files)
 
     def check(self, authorization: bytes, *, writes: bool) -> None:

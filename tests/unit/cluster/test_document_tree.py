@@ -21,24 +21,6 @@ def vectors():
     return unit(np.random.default_rng(0).normal(size=(300, 8)))
 
 
-@pytest.mark.parametrize(
-    ("documents", "branching", "counts"),
-    [
-        (5183, 32, [6, 162]),
-        (1, 2, []),
-        (2, 2, []),
-        (3, 2, [2]),
-        (9, 3, [3]),
-        (10, 3, [2, 4]),
-        (1000, 10, [10, 100]),
-        (1001, 10, [2, 11, 101]),
-        (243, 3, [3, 9, 27, 81]),
-    ],
-)
-def test_nodes_of_each_level(documents, branching, counts):
-    assert node_counts(documents, branching) == counts
-
-
 @given(st.integers(1, 10**9), st.integers(2, 1000))
 def test_a_tree_is_as_high_as_it_must_be(documents, branching):
     counts = node_counts(documents, branching)
@@ -81,14 +63,6 @@ def test_every_document_has_one_path_of_fixed_length(documents, branching, disti
     assert np.array_equal(tree.leaf_N, paths[:, -1] if counts else np.zeros(documents))
     if counts:
         assert (np.bincount(tree.leaf_N, minlength=counts[-1]) == 0).sum() == max(0, counts[-1] - len(np.unique(own)))
-
-
-@pytest.mark.parametrize("documents", [1, 2])
-def test_a_tree_of_a_root_alone(vectors, documents):
-    tree = grow(vectors[:documents], 8, seed=0)
-    assert (tree.centroids, tree.parents) == ([], [])
-    assert tree.leaf_N.tolist() == [0] * documents
-    assert tree.paths().shape == (documents, 0)
 
 
 def test_a_seed_says_it_all(vectors):

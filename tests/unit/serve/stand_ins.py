@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -207,20 +207,25 @@ def error(response):
     return response.status_code, body["error"]["code"], body["error"]["message"]
 
 
+def refuses(response, said, status=422, code="invalid"):
+    """Check that a response is a refusal whose message has a text; returns the message."""
+    assert error(response)[:2] == (status, code), response.text
+    assert said in error(response)[2], response.text
+    return error(response)[2]
+
+
 @dataclass
 class Near:
-    """A shard group in this process, which notes its work and may be lost."""
+    """A shard group in this process, which may be lost."""
 
     name: str
     leaves: range
     shards: Any
     gone: bool = False
-    works: list = field(default_factory=list)
 
     async def read(self, work, seen):
         if self.gone:
             raise LostError(self.name)
-        self.works.append(work)
         return await self.shards.read(work, seen)
 
     async def answers(self):
@@ -239,8 +244,8 @@ class Here:
 
 def near_groups(workdir, count):
     """The shard groups of a published index, in this process."""
-    version, _, ranges = check_index(ServeArgs(workdir=str(workdir), shard_groups=count))
-    return [Near(f"shards-{n}", leaves, ShardGroup(version, leaves)) for n, leaves in enumerate(ranges)]
+    version, _, parts = check_index(ServeArgs(workdir=str(workdir), shard_groups=count))
+    return [Near(part.name, part.leaves, ShardGroup(version, part.leaves)) for part in parts]
 
 
 def engine_of(searcher, groups, reranker=None, reranking=None, rules=None):

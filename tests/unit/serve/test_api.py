@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +16,13 @@ from rayhier.search.request.answer import Answer, Hit
 from rayhier.search.request.routes import Routes
 from rayhier.search.segment.stored import Lookup
 from rayhier.serve.backend.engine import Answers
-from rayhier.serve.errors import overloaded
+from rayhier.serve.errors import ApiError, overloaded
+from rayhier.serve.http import api
+from rayhier.serve.http.error_handlers import respond
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
-from .stand_ins import HIT, LIMITS, SEEN, STORED, Canned, CannedWriter, app_of, error, ruled
+from .stand_ins import HIT, LIMITS, SEEN, STORED, Canned, CannedWriter, app_of, error, refuses, ruled
 
 TOKEN = "sesame-1"
 JSON = {"content-type": "application/json"}
@@ -73,41 +76,13 @@ def test_a_filter_a_mode_and_a_budget_arrive():
 
 def below(levels):
     """A filter below so many `not`."""
-    return '{"not":' * levels + '{"year": 1}' + "}" * levels
-
-
-FILTERS = {
-    "undeclared": ('{"and": [{"year": 1}, {"yeer": 1}]}', "filter.and[1].yeer: got no declared field"),
-    "of a wrong type": ('{"or": [{"year": "2021"}]}', 'filter.or[0].year: got "2021"; allowed: a whole number'),
-    "50 deep": (below(50), "got not below 16 others; allowed: at most 16 levels"),
-    "100 deep": (below(100), "body: JSON nested 102 deep; allowed: 64"),
-    "with 10,000 values": (json.dumps({"year": {"in": [0] * 10_000}}), "filter.year.in: got 10,000 values"),
-    "a list": ("[]", "filter: got a list; allowed: an object"),
-}
-
-
-@pytest.mark.parametrize(("given", "said"), FILTERS.values(), ids=FILTERS)
-def test_a_filter_that_is_none_is_refused(engine, given, said):
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_body_bytes": 1_000_000})))
-    body = f'{{"query": "oak", "filter": {given}}}'
-    status, code, message = error(client.post("/v1/search", content=body, headers=JSON))
-    assert (status, code) == (422, "invalid")
-    assert said in message
-    assert engine.asked == []
-
-
-def test_a_filter_deeper_than_all_recursion_is_refused(engine):
-    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_body_bytes": 4_000_000})))
-    body = f'{{"query": "oak", "filter": {below(100_000)}}}'
-    response = client.post("/v1/search", content=body, headers=JSON)
-    assert response.status_code in (400, 413, 422)
-    assert engine.asked == []
+    return {"not": below(levels - 1)} if levels else {"year": 1}
 
 
 def test_a_compressed_body_is_refused(client, engine):
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
-    status, code, message = error(client.post("/v1/search", content=b"\x1f\x8b", headers=headers))
-    assert (status, code, message) == (415, "not_json", "content-encoding: got gzip; allowed: none, or identity")
+    zipped = client.post("/v1/search", content=b"\x1f\x8b", headers=headers)
+    refuses(zipped, "content-encoding: got gzip; allowed: none, or identity", 415, "not_json")
     twice = [("content-type", "application/json"), ("content-encoding", "identity"), ("content-encoding", "gzip")]
     assert client.post("/v1/search", content=b'{"query": "oak"}', headers=twice).status_code == 415
     plain = {"content-type": "application/json", "content-encoding": "identity"}
@@ -127,7 +102,7 @@ def test_a_lost_shard_is_named(client, engine):
 
 
 LONG = "x" * 101
-REFUSED = {
+SEARCHES = {
     "neither": ({}, "body: got neither; allowed: exactly one of query, vector"),
     "both": ({"query": "oak", "vector": [1, 2, 3]}, "got query and vector; allowed: exactly one"),
     "no words": ({"query": " \n"}, "query: got no words"),
@@ -151,42 +126,39 @@ REFUSED = {
     "a part as text": ({"query": "oak", "include": "text"}, "include: got 'text'; allowed: a list"),
     "a list": ([], "body: got a list; allowed: an object"),
     "not JSON": ("{", "body: not JSON"),
+    "NUL": ("\0", "body: not JSON"),
     "nothing": ("", "body: "),
 }
-
-
-@pytest.mark.parametrize(("body", "said"), REFUSED.values(), ids=REFUSED)
-def test_a_search_that_cannot_be_is_refused(client, engine, body, said):
-    content = body if isinstance(body, str) else json.dumps(body)
-    status, code, message = error(client.post("/v1/search", content=content, headers=JSON))
-    assert (status, code) == (422, "invalid")
-    assert said in message
-    assert len(message) < 300
-    assert engine.asked == []
-
-
-@pytest.mark.parametrize("body", [b"[" * 1_990, b'{"query": "\xff"}', b"\x00"], ids=["deep", "no text", "NUL"])
-def test_a_body_that_no_reader_takes(client, engine, body):
-    status, code, message = error(client.post("/v1/search", content=body, headers=JSON))
-    assert (status, code) in {(400, "not_json"), (422, "invalid")}
-    assert "JSON" in message
-    assert engine.asked == []
-
-
 BATCHES = {
     "none": ({"queries": []}, "queries: "),
     "too many texts": ({"queries": ["oak"] * 4}, "queries: got 4; allowed: 1 to 3"),
     "one too long": ({"queries": ["oak", LONG]}, "queries: got 101 characters; allowed: 100"),
     "one without words": ({"queries": ["oak", " "]}, "queries.1: got no words"),
-    "both": ({"queries": ["oak"], "vectors": [[1, 2, 3]]}, "got queries and vectors; allowed: exactly one"),
+    "both texts and vectors": (
+        {"queries": ["oak"], "vectors": [[1, 2, 3]]},
+        "got queries and vectors; allowed: exactly one",
+    ),
+}
+FILTERS = {
+    "undeclared": ({"and": [{"year": 1}, {"yeer": 1}]}, "filter.and[1].yeer: got no declared field"),
+    "of a wrong type": ({"or": [{"year": "2021"}]}, 'filter.or[0].year: got "2021"; allowed: a whole number'),
+    "50 deep": (below(50), "got not below 16 others; allowed: at most 16 levels"),
+    "100 deep": (below(100), "body: JSON nested 102 deep; allowed: 64"),
+    "with 10,000 values": ({"year": {"in": [0] * 10_000}}, "filter.year.in: got 10,000 values"),
+    "a list as a filter": ([], "filter: got a list; allowed: an object"),
+}
+REFUSED = {
+    **{name: ("/v1/search", *case) for name, case in SEARCHES.items()},
+    **{name: ("/v1/search:batch", *case) for name, case in BATCHES.items()},
+    **{name: ("/v1/search", {"query": "oak", "filter": given}, said) for name, (given, said) in FILTERS.items()},
 }
 
 
-@pytest.mark.parametrize(("body", "said"), BATCHES.values(), ids=BATCHES)
-def test_a_batch_that_cannot_be_is_refused(client, engine, body, said):
-    status, code, message = error(client.post("/v1/search:batch", json=body))
-    assert (status, code) == (422, "invalid")
-    assert said in message
+@pytest.mark.parametrize(("path", "body", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_search_that_cannot_be_is_refused(engine, path, body, said):
+    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_body_bytes": 1_000_000})))
+    content = body if isinstance(body, str) else json.dumps(body)
+    assert len(refuses(client.post(path, content=content, headers=JSON), said)) < 300
     assert engine.asked == []
 
 
@@ -194,16 +166,11 @@ def test_other_paths_methods_and_types(client):
     assert error(client.get("/nowhere"))[:2] == (404, "not_found")
     assert error(client.get("/v1/index/"))[:2] == (404, "not_found")
     assert error(client.get("/v1/search")) == (405, "method_not_allowed", "GET /v1/search: got GET; allowed: POST")
-    form = client.post("/v1/search", data={"query": "oak"})
-    assert error(form)[:2] == (415, "not_json")
-    assert "got application/x-www-form-urlencoded; allowed: application/json" in error(form)[2]
 
 
 def test_a_defect_says_nothing_of_itself(client, engine):
     engine.error = RuntimeError("inner secret")
-    status, code, message = error(client.post("/v1/search", json={"query": "oak"}))
-    assert (status, code) == (500, "internal")
-    assert "secret" not in message
+    assert "secret" not in refuses(client.post("/v1/search", json={"query": "oak"}), "", 500, "internal")
 
 
 def test_overload_of_a_shard(client, engine):
@@ -293,32 +260,34 @@ def test_children_of_a_node(client):
     assert client.get("/v1/nodes?below=2:3").json()["nodes"] == []
 
 
-NO_NODES = {
-    "leaf=9": "leaf: got 9; allowed: 0 to 8",
-    "leaf=a": "leaf.0: got 'a'; allowed: a whole number",
-    "&".join(["leaf=0"] * 1_001): "leaf: got a list; allowed: at most 1000",
-    "below=2:9": "below: got '2:9'; allowed: LEVEL:NUMBER of a node, levels 0 to 2",
-    "below=1": "below: String should match pattern",
-    "below=1:" + "9" * 5_000: "below: String should match pattern",
-    "limit=1001": "limit: got '1001'; allowed: at most 1000",
-    "leaf=1&below=1:0": "got leaf and below; allowed: one of them",
-    "leaves=1": "got key 'leaves'; allowed: leaf, below, limit",
+NO_PAGES = {
+    "nodes?leaf=9": "leaf: got 9; allowed: 0 to 8",
+    "nodes?leaf=a": "leaf.0: got 'a'; allowed: a whole number",
+    f"nodes?{'&'.join(['leaf=0'] * 1_001)}": "leaf: got a list; allowed: at most 1000",
+    "nodes?below=2:9": "below: got '2:9'; allowed: LEVEL:NUMBER of a node, levels 0 to 2",
+    "nodes?below=1": "below: String should match pattern",
+    "nodes?below=1:" + "9" * 5_000: "below: String should match pattern",
+    "nodes?limit=1001": "limit: got '1001'; allowed: at most 1000",
+    "nodes?leaf=1&below=1:0": "got leaf and below; allowed: one of them",
+    "nodes?leaves=1": "got key 'leaves'; allowed: leaf, below, limit",
+    "documents?limit=0": "limit: got '0'; allowed: at least 1",
+    "documents?limit=1001": "limit: got '1001'; allowed: at most 1000",
+    "documents?limit=1.5": "limit: got '1.5'; allowed: a whole number",
+    "documents?aftr=d1": "query: got key 'aftr'; allowed: after, limit",
+    "documents?after=%FF": "after: got bytes that are not UTF-8",
+    "documents/%FF": "id: got bytes that are not UTF-8",
 }
 
 
-@pytest.mark.parametrize(("sent", "said"), NO_NODES.items(), ids=[sent[:20] for sent in NO_NODES])
-def test_nodes_that_are_none(client, sent, said):
-    status, code, message = error(client.get(f"/v1/nodes?{sent}"))
-    assert (status, code) == (422, "invalid")
-    assert said in message
+@pytest.mark.parametrize(("sent", "said"), NO_PAGES.items(), ids=[sent[:20] for sent in NO_PAGES])
+def test_nodes_and_pages_that_are_none(client, sent, said):
+    refuses(client.get(f"/v1/{sent}"), said)
 
 
 def test_nodes_within_the_limit_of_bytes(engine):
     client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 150})))
     assert client.get("/v1/nodes?leaf=1").status_code == 200
-    status, code, message = error(client.get("/v1/nodes?leaf=1&leaf=2"))
-    assert (status, code) == (422, "answer_too_large")
-    assert "allowed: ask for fewer nodes" in message
+    refuses(client.get("/v1/nodes?leaf=1&leaf=2"), "allowed: ask for fewer nodes", code="answer_too_large")
 
 
 def test_the_schema_is_whole(locked, client):
@@ -380,9 +349,8 @@ def test_an_answer_has_a_limit_of_bytes(engine):
     assert one.status_code == 200
     assert 80_000 < len(one.content) < 100_000
     asked = {"queries": ["oak", "elm"]}
-    status, code, message = error(client.post("/v1/search:batch", json=asked))
-    assert (status, code) == (422, "answer_too_large")
-    assert message.startswith("answer: got more than 100000 bytes, limits.max_answer_bytes; allowed: ask for fewer")
+    said = "answer: got more than 100000 bytes, limits.max_answer_bytes; allowed: ask for fewer"
+    refuses(client.post("/v1/search:batch", json=asked), said, code="answer_too_large")
     less = client.post("/v1/search:batch", json={**asked, "include": ["title", "fields"]})
     assert (less.status_code, len(less.json()["answers"])) == (200, 2)
 
@@ -428,26 +396,6 @@ def test_a_document_is_read_by_its_id(client, engine):
     assert client.get("/v1/documents/a%2Fb%20%3F%23%3Cb%3E%C3%A9%0A").json()["id"] == odd
     assert engine.asked == [Lookup(("d1",)), Lookup(("d2",)), Lookup((odd,))]
     assert error(client.get("/v1/documents/"))[:2] == (404, "not_found")
-    for path in ("/v1/documents/%FF", "/v1/documents?after=%FF"):
-        status, code, message = error(client.get(path))
-        assert (status, code) == (422, "invalid")
-        assert "UTF-8" in message
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("limit=0", "limit: got '0'; allowed: at least 1"),
-        ("limit=1001", "limit: got '1001'; allowed: at most 1000"),
-        ("limit=x", "limit: got 'x'; allowed: a whole number"),
-        ("limit=1.5", "limit: got '1.5'; allowed: a whole number"),
-        ("aftr=d1", "query: got key 'aftr'; allowed: after, limit"),
-    ],
-)
-def test_pages_that_are_not_there_are_refused(client, query, said):
-    status, code, message = error(client.get(f"/v1/documents?{query}"))
-    assert (status, code) == (422, "invalid")
-    assert message.startswith(said)
 
 
 def test_a_document_that_a_lost_group_may_hold_is_unknown(client, engine):
@@ -455,8 +403,7 @@ def test_a_document_that_a_lost_group_may_hold_is_unknown(client, engine):
     assert client.get("/v1/documents/d1").status_code == 200
     for path in ("/v1/documents/d2", "/v1/documents"):
         refused = client.get(path)
-        assert error(refused)[:2] == (503, "shards_lost")
-        assert "shards-1" in error(refused)[2]
+        refuses(refused, "shards-1", 503, "shards_lost")
         assert refused.headers["Retry-After"] == "1"
     engine.stored = [replace(STORED, text=None, passages=["one of several"])]
     assert error(client.get("/v1/documents/d1"))[:2] == (503, "shards_lost")
@@ -465,9 +412,7 @@ def test_a_document_that_a_lost_group_may_hold_is_unknown(client, engine):
 def test_documents_too_large_for_an_answer_are_refused(engine):
     engine.stored = [replace(STORED, text="x" * 5_000)]
     client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 4_000})))
-    refused = error(client.get("/v1/documents/d1"))
-    assert refused[:2] == (422, "answer_too_large")
-    assert refused[2].startswith("d1: got a document of 51")
+    refuses(client.get("/v1/documents/d1"), "d1: got a document of 51", code="answer_too_large")
 
 
 def test_a_page_ends_before_the_document_that_does_not_fit(engine):
@@ -501,3 +446,32 @@ def test_a_vector_of_another_model_is_refused_where_the_request_names_it(engine,
     assert (status, code) == (409, "other_model")
     assert message == "model: got 'fedcba987654'; allowed: 0123456789ab, which is served now"
     assert (len(engine.asked), len(writer.told)) == told
+
+
+def test_those_who_ask_for_readiness_together_share_a_search(monkeypatch):
+    now, asked = [0.0], []
+    monkeypatch.setattr(api.time, "monotonic", lambda: now[0])
+
+    async def unavailable():
+        asked.append(now[0])
+        await asyncio.sleep(0)
+        return [f"shards-{len(asked)}"]
+
+    async def main():
+        readiness = api.Readiness(unavailable)
+        assert await asyncio.gather(*(readiness() for _ in range(50))) == [["shards-1"]] * 50
+        now[0] = 0.9
+        assert await readiness() == ["shards-1"]
+        now[0] = 1.0
+        assert await readiness() == ["shards-2"]
+
+    asyncio.run(main())
+    assert asked == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("folder", ["/srv/runs/", "s3://bucket/runs/", "/srv/runs/index/ba98/"])
+def test_what_cannot_be_restored_is_said_without_folders(folder):
+    said = f"{folder}data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists"
+    shown = respond(ApiError(409, "not_restored", said)).body.decode()
+    assert "data/0.parquet: SHA-256 differs; allowed: a version that GET /v1/versions lists" in shown
+    assert not {"srv", "bucket", "runs", "index", "ba98"} & set(re.split(r"\W", shown))

@@ -15,13 +15,6 @@ def test_relative_paths_are_refused(published):
         build(ServeArgs(workdir=str(published), token_file="token"))
 
 
-def test_no_index_and_no_bucket(tmp_path):
-    with pytest.raises(InputError, match=r"current\.json: no such file; build an index with rayhier run SPEC"):
-        build(ServeArgs(workdir=str(tmp_path)))
-    with pytest.raises(InputError, match="got 'ftp://x'; allowed: a path"):
-        build(ServeArgs(workdir="ftp://x"))
-
-
 def test_an_index_of_another_model(damageable):
     path = damageable / "current.json"
     path.write_text(path.read_text().replace("0123456789ab", "0123456789aa"))

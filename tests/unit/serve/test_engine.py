@@ -9,11 +9,9 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.segment.stored import Listing, Lookup
 from rayhier.search.snapshot import Snapshot
-from rayhier.serve.backend.version import Version, split
+from rayhier.serve.backend.version import split
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
-from rayhier.storage import files
-from rayhier.storage.files import seal, unseal
 
 from ...conftest import leaf_map_of
 from .conftest import TEXTS, N
@@ -98,15 +96,6 @@ def test_a_question_that_lacks_a_group_visits_no_further_leaves(engine, groups):
         assert lost == [groups[-1].name]
         assert not answer.enough
         assert answer.leaves[-1] in groups[-1].leaves or len(answer.leaves) > 1
-
-
-def test_a_pinned_version_outlives_the_next_one(damageable):
-    pinned, manifest = Version.newest(str(damageable))
-    path = next((damageable / "index").rglob("v000001.json"))
-    files.replace(path.parent / "v000002.json", seal(unseal(path) | {"version": 2}))
-    assert Version.newest(str(damageable))[1].version == 2
-    with pinned.reading() as there:
-        assert there.manifest == manifest
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend import following as following_module
 from rayhier.serve.backend import handles as handles_module
-from rayhier.serve.backend import readers as readers_module
-from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.errors import ApiError
 from rayhier.serve.ingress import Ingress
@@ -69,8 +67,7 @@ class Cluster:
     def __init__(self, work, folder):
         (folder / "write").write_text("poppy")
         self.args = ServeArgs(workdir=str(work), write_token_file=str(folder / "write"), shard_groups=2)
-        self.version, _, ranges = check_index(self.args)
-        self.parts = [ShardRange(f"shards-{n}", leaves) for n, leaves in enumerate(ranges)]
+        self.version, _, self.parts = check_index(self.args)
         self.handle = Handle(self.replica())
         self.ingresses = [
             Ingress(self.args, self.version, self.parts, None, self.handle, *self.parts) for _ in range(2)
@@ -125,13 +122,12 @@ def cluster(published, tmp_path, monkeypatch):
 
     def near(args, parts, _):
         version, _, _ = check_index(args)
-        return [LocalShards(part.name, version, part.leaves) for part in parts]
+        return [LocalShards(part, version) for part in parts]
 
     for module in (ingress_module, writer_module):
         monkeypatch.setattr(module, "shard_handles", near)
     for module, name in (
         (following_module, "SECONDS"),
-        (readers_module, "SECONDS"),
         (handles_module, "READER_SECONDS"),
     ):
         monkeypatch.setattr(module, name, LEAVE)

@@ -9,7 +9,6 @@ import pytest
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.retrieve import Scan
 from rayhier.serve.backend.groups import Group, ShardRange
-from rayhier.serve.errors import LostError
 from rayhier.spec.filter import Bound
 
 from .stand_ins import SEEN
@@ -22,13 +21,11 @@ class Shards:
     """Shards whose answer to a query is the document that its vector names; they answer once they are let go."""
 
     def __init__(self):
-        self.works, self.let_go, self.there, self.error = [], asyncio.Event(), True, None
+        self.works, self.let_go = [], asyncio.Event()
 
     async def read(self, work, seen):
         self.works.append(work)
         await self.let_go.wait()
-        if self.error is not None:
-            raise self.error
         if not isinstance(work, Scan):
             return work
         numbers = work.query_QM[:, 0].astype(np.int64)
@@ -93,15 +90,3 @@ def test_scans_that_differ_are_read_apart(other):
     assert works[1].k == other.get("k", 5)
     assert (works[1].where, works[1].needs) == (other.get("where"), other.get("needs", "texts"))
     assert [ranking.ids.tolist() for ranking in answers] == [["d1"], ["d2"], ["d3"]]
-
-
-def test_all_whose_scans_are_read_together_learn_that_the_shards_are_lost():
-    async def main():
-        shards = Shards()
-        shards.error = LostError("shards-0")
-        group = Group(ShardRange("shards-0", range(3)), shards, at_once=1)
-        asked = [asyncio.create_task(group.read(scan_of(n), SEEN)) for n in range(3)]
-        shards.let_go.set()
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    assert [type(answer) for answer in run(main())] == [LostError] * 3

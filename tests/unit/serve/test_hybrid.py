@@ -35,18 +35,6 @@ def same(given, expected):
         assert (answer.leaves, answer.documents) == (wanted.leaves, wanted.documents)
 
 
-@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
-@pytest.mark.parametrize("year", [None, {"year": {"gte": 1960}}], ids=["all", "filtered"])
-def test_one_group_answers_as_offline_search(worded, mode, year):
-    searcher = Snapshot.open(worded)
-    engine = engine_of(searcher, near_groups(worded, 1))
-    where = None if year is None else parse(year, {"year": "int"})
-    given = asyncio.run(ask(engine, ASKED, 7, None if mode == "bm25" else 2, where, mode=mode))
-    same(given.answers, searcher.search(ASKED, 7, None if mode == "bm25" else 2, filter=year, mode=mode))
-    assert not any(given.lost)
-    assert [len(answer.hits) for answer in given.answers][-1] == (0 if mode == "bm25" else 7)
-
-
 def test_words_are_as_rare_in_a_group_as_in_the_whole_index(worded):
     searcher = Snapshot.open(worded)
     groups = near_groups(worded, 3)

@@ -14,7 +14,8 @@ from ray.serve.schema import ServeDeploySchema
 from rayhier.serve import __main__ as command
 from rayhier.serve import local as local_module
 from rayhier.serve.__main__ import hint, main
-from rayhier.serve.local import prepare
+from rayhier.serve.config import look
+from rayhier.serve.local import checked
 from rayhier.spec import InputError
 
 SHIPPED = Path(__file__).parents[3] / "jobs" / "serve.yaml"
@@ -36,7 +37,7 @@ def token(tmp_path):
 
 def test_the_shipped_config_becomes_absolute(published, token, port, monkeypatch):
     monkeypatch.chdir(published.parent)
-    local = prepare(SHIPPED, published.name, str(token), port)
+    local = checked(look(SHIPPED, published.name, str(token), port))
     schema = ServeDeploySchema.model_validate(local.config)
     assert (schema.http_options.host, schema.http_options.port) == ("127.0.0.1", port)
     (application,) = schema.applications
@@ -46,7 +47,7 @@ def test_the_shipped_config_becomes_absolute(published, token, port, monkeypatch
 
 
 def test_the_hint_names_the_tokens_file_alone(published, token, port):
-    config = prepare(SHIPPED, str(published), str(token), port)
+    config = checked(look(SHIPPED, str(published), str(token), port))
     said = hint(config.url, config.args.token_file)
     assert f"curl -s http://127.0.0.1:{port}/v1/search" in said
     assert f"$(cat '{token}')" in said
@@ -58,16 +59,16 @@ def test_other_machines_are_answered_only_behind_a_limit_for_heads(published, to
     config = tmp_path / "serve.yaml"
     config.write_text(SHIPPED.read_text().replace("host: 127.0.0.1 ", "host: 0.0.0.0 "))
     with pytest.raises(InputError, match=r"http_options\.host: got '0\.0\.0\.0', which other machines reach"):
-        prepare(config, str(published), str(token), port)
+        checked(look(config, str(published), str(token), port))
     monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
-    assert prepare(config, str(published), str(token), port).host == "0.0.0.0"
+    assert checked(look(config, str(published), str(token), port)).host == "0.0.0.0"
     monkeypatch.delenv("RAY_SERVE_ENABLE_HA_PROXY")
     config.write_text(config.read_text().replace("token_file: null", "behind_front: true"))
-    assert prepare(config, str(published), str(token), port).args.behind_front
+    assert checked(look(config, str(published), str(token), port)).args.behind_front
     with pytest.raises(
         InputError, match=r"got '0\.0\.0\.0', which other machines reach.* allowed: with args.token_file"
     ):
-        prepare(config, str(published), None, port)
+        checked(look(config, str(published), None, port))
 
 
 CONFIGS = {

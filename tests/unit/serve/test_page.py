@@ -54,14 +54,6 @@ def test_what_a_browser_has_is_not_sent_again(client, method, sent):
     assert client.get("/page/main.js").headers["etag"] != tag
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/", "/page/page.css"])
-def test_other_methods(client, method, path):
-    response = client.request(method, path)
-    assert error(response)[:2] == (405, "method_not_allowed")
-    assert set(response.headers["allow"].split(", ")) == {"GET", "HEAD"}
-
-
 @pytest.mark.parametrize("path", ["/page", "/page/", "/page/nosuch.js", "/page/../http/api.py", "/page/%2e%2e/app.py"])
 def test_nothing_else_is_open(client, path):
     assert error(client.get(path))[:2] == (401, "unauthorized")

@@ -31,8 +31,8 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def group(home, published):
-    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
-    group = ShardGroup(version, leaves)
+    version, manifest, (part,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
+    group = ShardGroup(version, part.leaves)
     group.seen = Seen(manifest.model, 1, 0)
     return group
 
@@ -90,8 +90,8 @@ def test_a_mapped_file_that_is_overwritten(group, home):
 def copied(published, tmp_path):
     """A copy of a published index that a test may change: its version, manifest, leaves and root."""
     work = shutil.copytree(published, tmp_path / "work")
-    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(work), shard_groups=1))
-    return version, manifest, leaves, open_leaf_map(work, version.now).root
+    version, manifest, (part,) = check_index(ServeArgs(workdir=str(work), shard_groups=1))
+    return version, manifest, part.leaves, open_leaf_map(work, version.now).root
 
 
 def test_versions_are_opened_ahead_and_closed_once_none_names_them(home, published, tmp_path):
@@ -152,8 +152,8 @@ def test_an_older_version_is_closed_while_newer_ones_follow_without_a_pause(home
 
 
 def test_a_version_that_is_closed_as_soon_as_it_was_opened_is_opened_again(home, published, monkeypatch):
-    version, manifest, (leaves,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
-    group, opened = ShardGroup(version, leaves), list[int]()
+    version, manifest, (part,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
+    group, opened = ShardGroup(version, part.leaves), list[int]()
     open_ = group.open
 
     async def opens(number):

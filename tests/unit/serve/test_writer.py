@@ -24,6 +24,7 @@ from rayhier.index.verify import verify
 from rayhier.search.index import open_leaf_map
 from rayhier.search.snapshot import Snapshot
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.follower import Follower
 from rayhier.serve.backend.shards import LocalShards
 from rayhier.serve.embedded import Embedded
 from rayhier.serve.errors import LostError
@@ -609,24 +610,24 @@ def test_what_became_durable_although_storage_said_no_counts_once(server, publis
 
 def test_a_fold_that_failed_halfway_is_ended_by_the_next(server, monkeypatch):
     server.put(doc("a"))
-    opened = LocalShards.open
+    opened = Follower.open
 
-    async def fails(shards, number):
+    async def fails(follower, number):
         raise OSError(errno.EIO, "a bad disk")
 
-    monkeypatch.setattr(LocalShards, "open", fails)
+    monkeypatch.setattr(Follower, "open", fails)
     with pytest.raises(OSError, match="a bad disk"):
         server.fold()
     assert server.index()["version"] == 1
     assert "a" in server.ids(OPEN, 50)
-    monkeypatch.setattr(LocalShards, "open", opened)
+    monkeypatch.setattr(Follower, "open", opened)
     server.fold()
     assert server.index()["version"] == 2
     assert "a" in server.ids(OPEN, 50)
 
 
 def test_a_lost_group_refuses_changes(server, monkeypatch):
-    async def lost(shards, work, seen=None):
+    async def lost(shards, work, seen):
         raise LostError(shards.name)
 
     monkeypatch.setattr(LocalShards, "read", lost)
@@ -718,10 +719,10 @@ def test_a_version_that_cannot_be_opened_is_not_published_again(open_server, mon
     server = open_server()
     server.put(doc("a"))
 
-    async def fails(shards, number):
+    async def fails(follower, number):
         raise error
 
-    monkeypatch.setattr(LocalShards, "open", fails)
+    monkeypatch.setattr(Follower, "open", fails)
     refused = server.roll_back(1, status)["error"]
     assert refused["code"] == code
     assert "nothing was published" in refused["message"]
@@ -786,10 +787,6 @@ def test_a_rollback_sent_again_when_its_version_is_gone_is_not_made_again(server
 
 def unreadable(*_):
     raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def refused(root):
-    raise InputError("a server writes to this index")
 
 
 def test_a_fold_that_cannot_go_on_writes_nothing(server, published, monkeypatch):
