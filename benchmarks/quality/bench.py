@@ -35,7 +35,6 @@ TUNED = (
 """Systems whose number of leaves or lists is chosen on dev."""
 EQUAL = ("faiss_ivf_same_encoder", "faiss_ivf_spill", "learned_ivf")
 """Systems measured at equal leaf counts too."""
-SHAPES = {"scifact": ((64, 1), (8, 2), (4, 3)), "oewn_examples": ((1024, 1), (32, 2))}
 """Children of a node and levels, equal leaf counts."""
 BESIDE_SEEDS = 3
 """Seeds of what stands beside the main table."""
@@ -169,7 +168,7 @@ class Bench:
 
     @property
     def tables(self) -> dict[str, dict[str, list[Measurement]]]:
-        """Seeds of each system of the main table, of those of equal leaf counts, and of each tree of such."""
+        """Seeds of each system of the main table, and of those of equal leaf counts."""
         shipped = self.spec.leaves(self.choices["documents"])
         equal = 1 << (shipped - 1).bit_length() - 1
         """The power of two that is at most as many leaves."""
@@ -182,10 +181,6 @@ class Bench:
         return {
             "main": {name: seeds(name, leaves, self.seeds) for name, leaves in main.items()},
             "equal": {name: seeds(name, equal) for name in EQUAL},
-            "shapes": {
-                f"({branching}, {height})": seeds(f"tree_{branching}x{height}", branching**height)
-                for branching, height in SHAPES.get(self.name, ())
-            },
         }
 
     @property

@@ -17,7 +17,6 @@ Cells = tuple[str, str, str, str, str]
 LEVELS = (0.9, 0.95, 0.98)
 SUPERVISED = ("scifact", "acl_title2abs", "oewn_examples")
 BY_COST = ("acl_title2abs", "oewn_examples")
-SHAPES_AT = 0.1
 SHIPPED, BY_RULE = "learned_ivf", "learned_ivf@dev"
 IVF, SPILL = "faiss_ivf_same_encoder", "faiss_ivf_spill"
 
@@ -43,7 +42,6 @@ class Results:
     """Whether a query has new answers."""
     main: dict[str, Outcome]
     equal: dict[str, Outcome]
-    shapes: dict[str, Outcome]
 
     @property
     def asked_anew(self) -> dict[str, Outcome]:
@@ -87,11 +85,6 @@ def goals(results: Sequence[Results]) -> list[str]:
             value = estimate(ratio(one.main[SHIPPED].curve, one.main["faiss_ivf"].curve, [0.95])[:, 0])
             title = "6: cranfield, visited for 95%, of `faiss_ivf`"
             found.append(goal(title, value, "at most 0.7", value.value <= 0.7))
-        if one.shapes:
-            at = [float(recall_at(own.curve, [SHAPES_AT])[0, 0]) for own in one.shapes.values()]
-            width = 100 * (max(at) - min(at))
-            title = f"4: {one.name}, R@100 at 10% visited of {', '.join(one.shapes)}, widest difference, points"
-            found.append((title, f"{width:.1f}", "", "at most 2", verdict(width <= 2)))
     return [*about, *table(["", "value", "95% interval", "asked", ""], found)]
 
 
@@ -199,7 +192,7 @@ def balances(results: Sequence[Results]) -> list[str]:
 
 
 def collection_tables(one: Results) -> list[str]:
-    """All systems, each with its own number of leaves; those with new answers alone; equal ones; then shapes."""
+    """All systems, each with its own number of leaves; those with new answers alone; equal ones."""
     base, beside = one.main["faiss_ivf"].curve.exact_Q.mean(), one.equal[SHIPPED].seeds
     found = [
         f"{one.documents:,} documents, {one.queries:,} queries, {one.seeds} seeds. Exact R@100 of the base encoder",
@@ -212,9 +205,6 @@ def collection_tables(one: Results) -> list[str]:
         title = f"The {one.new_Q.sum():,} queries with new answers, none of which is judged for a train query:"
         found += [*_titled(title, one.asked_anew, one.seeds), ""]
     found += _titled(f"At equal leaf counts, {beside} seeds:", one.equal, beside)
-    if one.shapes:
-        seeds = min(outcome.seeds for outcome in one.shapes.values())
-        found += ["", *_titled(f"Taught trees of equal leaf counts, {seeds} seeds:", one.shapes, seeds)]
     return found
 
 

@@ -76,17 +76,13 @@ def share(count_Q: Floats | Ints, documents: int) -> Floats:
 
 
 def build(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
-    """A system by name: `tree_8x2` is a learned IVF of that shape."""
+    """A system by name."""
     if name in ("hnsw", "scann"):
         return library(view, name, leaves, questions)
     if name in LISTS:
         return ivf(view, name, leaves, questions)
     spec = view.collection.spec
-    router: dict[str, object] = {"branching": leaves}
-    if name.startswith("tree_"):
-        branching, height = (int(number) for number in name.removeprefix("tree_").split("x"))
-        router = {"branching": branching, "height": height}
-    spec = spec.model_copy(update={"router": spec.router.model_copy(update=router)})
+    spec = spec.model_copy(update={"router": spec.router.model_copy(update={"branching": leaves})})
     index_of = view.untaught if name == "untaught" else view.index
     return routed(view, index_of(spec), questions)
 

@@ -30,7 +30,7 @@ from rayhier.index.shards import write_rows
 from rayhier.index.stats import SHRUNK, Due, largest
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.placing import choose
-from rayhier.model.revise import flat, give_up, in_use, move, split
+from rayhier.model.revise import give_up, in_use, move, resized, split
 from rayhier.model.router import Router, save_router
 from rayhier.model.spill import CANDIDATES
 from rayhier.search.segment.scan import LeafScan
@@ -109,7 +109,7 @@ class Region:
         grown = due.grown[np.argsort(-self._size_L[due.grown], kind="stable")]
         changing = np.concatenate([grown, due.shrunk])[skip : skip + leaves_at_once(due, documents)]
         self._mean, self._spec = due.mean, spec
-        self.router, self._used = flat(router), int(in_use(router).sum())
+        self.router, self._used = resized(router), int(in_use(router).sum())
         self.origins = list(range(router.n_leaves)) if revision is None else list(revision.origins)
         """For each leaf, that of the model from which it was split."""
         self._whole_L = np.zeros(router.n_leaves, dtype=bool)  # leaves of which all documents are in memory

@@ -50,7 +50,7 @@ STAGES = {
     "test": Stage("test", 2, "evaluate"),
     "cross_encoder": Stage("cross_encoder", 2, "train"),
     "scores": Stage("scores", 1, "scores"),
-    "train": Stage("model", 12, "train"),
+    "train": Stage("model", 13, "train"),
     "index": Stage("index", 6, "index"),
     "factors": Stage("factors", 2, "train"),
     "calibrate": Stage("calibration", 7, "evaluate"),
@@ -173,7 +173,6 @@ def make_plan(spec: JobSpec) -> Plan:
     pairs = None if generation is None else pair_source.describe(generation)
     reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
     plan = Plan(spec, place, described, model_folder.open_model(spec.encoder), pairs, reads)
-    spec.check_dimension(plan.model.dimension)
     plan.steps.extend(_Steps(plan).all())
     _check_space(plan)
     return plan

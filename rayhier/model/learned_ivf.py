@@ -10,7 +10,7 @@ Vecchiato et al. ("A Learning-to-Rank Formulation of Clustering-Based Approximat
 teach such a W which list holds a query's nearest document. Here judged answers teach too, in either leaf, and sizes
 weigh leaves. LeanVec (Tepper et al., 2023) maps queries and documents to fewer dimensions. V and U map queries alone.
 
-Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, R rank, C leaves of a document.
+Shapes: N texts, M embedding size, L leaves, K beam, R rank.
 """
 
 from typing import Any
@@ -21,100 +21,70 @@ from torch.nn import functional as F
 
 from rayhier.model.cells import SCALE, Cells
 from rayhier.model.encoded import Encoded
-from rayhier.model.tree import TreeRouter
-
-WIDER = 2
-"""Number of inner nodes kept at each level, for each leaf that a query visits."""
 
 
-class LearnedIvfRouter(TreeRouter):
-    """The learned IVF's router: learned weights choose the leaves for queries, centroids for documents.
+class LearnedIvfRouter(nn.Module):
+    """The learned IVF's router: learned weights choose the leaves for queries, centroids the leaves for documents.
 
     `rank` is the number of hidden units that transform queries. `groups` is the number of groups of centroids among
-    which a document's nearest are found (0: all are compared).
+    which a document's nearest are found (0: all centroids are compared).
     """
 
     log_size_L: Tensor
+    levels = 1
 
-    def __init__(self, dimension: int, branching: int, height: int, rank: int, groups: int = 0) -> None:
-        super().__init__(dimension, branching, height)
-        self.rank = rank
-        sizes = [branching**level for level in range(1, height + 1)]
-        self.W = nn.ParameterList(nn.Parameter(torch.zeros(size, dimension)) for size in sizes)
-        self.b = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
+    def __init__(self, dimension: int, leaves: int, rank: int, groups: int = 0) -> None:
+        super().__init__()
+        self.dimension, self.n_leaves, self.rank = dimension, leaves, rank
+        self.W, self.b = nn.Parameter(torch.zeros(leaves, dimension)), nn.Parameter(torch.zeros(leaves))
         self.V = nn.Parameter(torch.randn(rank, dimension) / dimension**0.5)
         self.U = nn.Parameter(torch.zeros(dimension, rank))
-        self.cells = Cells(sizes[-1], dimension, groups)
-        self.register_buffer("log_size_L", torch.zeros(sizes[-1]))
+        self.cells = Cells(leaves, dimension, groups)
+        self.register_buffer("log_size_L", torch.zeros(leaves))
+
+    @property
+    def reader(self) -> None:
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        return self.W.device
 
     def config(self) -> dict[str, Any]:
-        shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
-        return {"type": "learned_ivf", **shape, "rank": self.rank, "groups": self.cells.groups}
+        shape = {"dimension": self.dimension, "leaves": self.n_leaves, "rank": self.rank, "groups": self.cells.groups}
+        return {"type": "learned_ivf", **shape}
 
     @torch.no_grad()
     def begin(self, centroid_LM: Tensor, scale: float = SCALE) -> None:
-        """Start as k-means IVF: leaves' weights are `scale` x centroids [leaves, m], siblings in sequence."""
+        """Start as k-means IVF: leaves' weights are `scale` x their centroids [leaves, m]."""
         self.cells.centroid_LM.copy_(centroid_LM)
-        level_KM = centroid_LM
-        for W, b in zip(reversed(self.W), reversed(self.b), strict=True):
-            W.copy_(scale * level_KM)
-            b.zero_()
-            level_KM = F.normalize(level_KM.view(-1, self.branching, self.dimension).mean(dim=1), dim=1)
+        self.W.copy_(scale * centroid_LM)
+        self.b.zero_()
 
     def bend(self, x_NM: Tensor) -> Tensor:
-        """Transform queries' vectors [n, m]: x + U ReLU(V x)."""
+        """Transform queries' vectors [n, m] before they are compared with leaves: x + U ReLU(V x)."""
         return x_NM + F.relu(x_NM @ self.V.T) @ self.U.T
 
-    def log_probs(self, x_NM: Tensor) -> list[Tensor]:
-        """Compute log-probabilities [n, nodes] for each level that nodes hold queries' answers."""
-        y_NM = self.bend(x_NM)
-        logits = [y_NM @ W.T + b for W, b in zip(self.W, self.b, strict=True)]
-        logits[-1] = logits[-1] + self.log_size_L
-        return [F.log_softmax(logits_NC, dim=1) for logits_NC in logits]
+    def log_probs(self, x_NM: Tensor) -> Tensor:
+        """Compute log-probabilities [n, leaves] that leaves hold the answers of queries."""
+        return F.log_softmax(self.bend(x_NM) @ self.W.T + self.b + self.log_size_L, dim=1)
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Choose leaves [n, k] by the probability of an answer per document in the leaf.
+        """Choose the leaves that queries visit, by the probability of an answer per document in the leaf.
 
-        Also returns log-probabilities [n, k] of an answer in the leaf. With inner nodes the softmax's sum is an
-        estimate.
+        Returns leaves [n, k], densest first, and log-probabilities [n, k] of an answer in the leaf, k = min(beam,
+        leaves).
         """
-        y_NM, beam = self.bend(encoded.vectors), min(beam, self.n_leaves)
-        return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, beam)
+        all_NL = self.bend(encoded.vectors) @ self.W.T + self.b
+        score_NK, leaf_NK = all_NL.topk(min(beam, self.n_leaves), dim=1)
+        total_N1 = torch.logsumexp(all_NL + self.log_size_L, dim=1, keepdim=True)
+        return leaf_NK, score_NK + self.log_size_L[leaf_NK] - total_N1
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         return self.cells.place(encoded, count)
 
-    def multiply_adds(self, beam: int) -> int:
-        bend = 2 * self.rank * self.dimension
-        expanded = [1, *(min(WIDER * beam, int(self.branching**level)) for level in range(1, self.height))]
-        return bend + sum(expanded) * self.branching * self.dimension
-
-    def _flat(self, y_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-        all_NL = y_NM @ self.W[0].T + self.b[0]
-        score_NK, leaf_NK = all_NL.topk(beam, dim=1)
-        total_N1 = torch.logsumexp(all_NL + self.log_size_L, dim=1, keepdim=True)
-        return leaf_NK, score_NK + self.log_size_L[leaf_NK] - total_N1
-
-    def _tree(self, y_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-        node_NK = torch.zeros(len(y_NM), 1, dtype=torch.long, device=y_NM.device)
-        children_B = torch.arange(self.branching, device=y_NM.device)
-        for level, (W, b) in enumerate(zip(self.W, self.b, strict=True), start=1):
-            child_NC = (node_NK.unsqueeze(2) * self.branching + children_B).flatten(1)
-            score_NC = _given(y_NM, child_NC, W, b)
-            if level < self.height:
-                node_NK = child_NC.gather(1, score_NC.topk(min(WIDER * beam, score_NC.shape[1]), dim=1).indices)
-        score_NK, place_NK = score_NC.topk(beam, dim=1)
-        leaf_NK = child_NC.gather(1, place_NK)
-        total_N1 = torch.logsumexp(score_NC + self.log_size_L[child_NC], dim=1, keepdim=True)
-        return leaf_NK, score_NK + self.log_size_L[leaf_NK] - total_N1
-
-
-def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:
-    """Compute scores w·y + b [n, s] of nodes. For many texts a product with all nodes is faster."""
-    if node_NS.numel() >= len(W):
-        return (y_NM @ W.T + b).gather(1, node_NS)
-    # For one query, twice as fast as W[node_NS] and an einsum.
-    return torch.bmm(F.embedding(node_NS, W), y_NM.unsqueeze(2)).squeeze(2) + b[node_NS]
+    def multiply_adds(self, beam: int) -> int:  # noqa: ARG002  all leaves are compared
+        return (2 * self.rank + self.n_leaves) * self.dimension
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:

@@ -15,13 +15,13 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 
 
 @torch.no_grad()
-def flat(router: LearnedIvfRouter, leaves: int | None = None) -> LearnedIvfRouter:
-    """Copy a router into one of height 1 with `leaves` leaves (None: as many). Further leaves are not in use."""
+def resized(router: LearnedIvfRouter, leaves: int | None = None) -> LearnedIvfRouter:
+    """Copy a router into one with `leaves` leaves (None: as many). Further leaves are not in use."""
     before, after = router.n_leaves, leaves or router.n_leaves
-    copied = LearnedIvfRouter(router.dimension, after, 1, router.rank, router.cells.groups).to(router.device)
-    copied.b[0].fill_(-torch.inf)
+    copied = LearnedIvfRouter(router.dimension, after, router.rank, router.cells.groups).to(router.device)
+    copied.b.fill_(-torch.inf)
     copied.cells.price_L.fill_(torch.inf)
-    parts = [(copied.W[0], router.W[-1]), (copied.b[0], router.b[-1]), (copied.log_size_L, router.log_size_L)]
+    parts = [(copied.W, router.W), (copied.b, router.b), (copied.log_size_L, router.log_size_L)]
     parts += [(copied.cells.centroid_LM, router.cells.centroid_LM), (copied.cells.price_L, router.cells.price_L)]
     parts += [(copied.cells.group_L, router.cells.group_L)] if router.cells.groups else []
     for tensor, original in parts:
@@ -33,7 +33,7 @@ def flat(router: LearnedIvfRouter, leaves: int | None = None) -> LearnedIvfRoute
 
 
 def split(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_S2M: Tensor) -> tuple[LearnedIvfRouter, list[int]]:
-    """Split leaves in halves with these unit centroids [s, 2, m], in a new router of height 1.
+    """Split leaves in halves with these unit centroids [s, 2, m], in a new router.
 
     The first half keeps the leaf's number. Second halves take the numbers of unused leaves, then new ones, which are
     returned too. The halves have no price.
@@ -41,9 +41,9 @@ def split(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_S2M: Tensor)
     unused = (~in_use(router)).nonzero()[:, 0].tolist()[: len(leaf_S)]
     further = len(leaf_S) - len(unused)
     number_S = [*unused, *range(router.n_leaves, router.n_leaves + further)]
-    revised, before_S, after_S = flat(router, router.n_leaves + further), list(leaf_S), number_S
+    revised, before_S, after_S = resized(router, router.n_leaves + further), list(leaf_S), number_S
     cells = revised.cells
-    tensors = [revised.W[0], revised.b[0], cells.centroid_LM, *([cells.group_L] if cells.groups else [])]
+    tensors = [revised.W, revised.b, cells.centroid_LM, *([cells.group_L] if cells.groups else [])]
     for tensor in tensors:
         tensor[after_S] = tensor[before_S]
     cells.price_L[before_S + after_S] = 0
@@ -55,20 +55,20 @@ def split(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_S2M: Tensor)
 def move(router: LearnedIvfRouter, leaf_S: Sequence[int], centroid_SM: Tensor) -> None:
     """Move leaves, in place, to other unit centroids [s, m]. Their weights follow."""
     place_S = list(leaf_S)
-    router.W[-1][place_S] += weight_scale(router) * (centroid_SM - router.cells.centroid_LM[place_S])
+    router.W[place_S] += weight_scale(router) * (centroid_SM - router.cells.centroid_LM[place_S])
     router.cells.centroid_LM[place_S] = centroid_SM
 
 
 def give_up(router: LearnedIvfRouter, leaf_S: Sequence[int]) -> None:
     """Give leaves up, in place: no query visits them and no document is placed there."""
-    router.b[-1][list(leaf_S)] = -torch.inf
+    router.b[list(leaf_S)] = -torch.inf
     router.cells.price_L[list(leaf_S)] = torch.inf
 
 
 def in_use(router: LearnedIvfRouter) -> Tensor:
-    return torch.isfinite(router.b[-1])
+    return torch.isfinite(router.b)
 
 
 def weight_scale(router: LearnedIvfRouter) -> float:
     used_L, centroid_LM = in_use(router), router.cells.centroid_LM
-    return float((router.W[-1][used_L] * centroid_LM[used_L]).sum(dim=1).mean())
+    return float((router.W[used_L] * centroid_LM[used_L]).sum(dim=1).mean())

@@ -76,9 +76,7 @@ def load_router(folder: Path, device: torch.device | None = None) -> Router:
             router = RetreeverRouter(**config)
         case kind:
             raise ValueError(f"{folder / CONFIG}: router type {kind!r}; allowed: 'ehi', 'learned_ivf', 'retreever'")
-    weights = load_file(folder / WEIGHTS)
-    weights.pop("reach_T", None)  # of routers that rayhier 0.2.0 trained
-    router.load_state_dict(weights)
+    router.load_state_dict(load_file(folder / WEIGHTS))
     return router.to(device).eval().requires_grad_(requires_grad=False)
 
 

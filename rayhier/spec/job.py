@@ -200,13 +200,9 @@ class JobSpec(Section):
         if not self.trains_encoder_alone:
             alone = "where the encoder trains before the router: not with train.type ehi, router.type hce or train none"
             _refuse("encoder", self.encoder, "adopt", where=alone)
-        if self.train.objective == "documents":
-            untaught = "where train.objective is not documents, by which the router is not taught"
-            if isinstance(self.router, LearnedIvfRouting):
-                _refuse("router", self.router, "rank", where=untaught)
-            if self.train.needs_judgements:
-                untrained = "where train.objective is not documents, which trains no encoder"
-                _refuse("encoder", self.encoder, "train", where=untrained)
+        if self.train.objective == "documents" and self.train.needs_judgements:
+            untrained = "where train.objective is not documents, which trains no encoder"
+            _refuse("encoder", self.encoder, "train", where=untrained)
         if self.leaves_per_document == 1 and not any(name in LISTED for name in self.evaluate.baselines):
             _refuse("evaluate", self.evaluate, "lists", where=f"with one of the baselines {', '.join(LISTED)}")
 
@@ -311,20 +307,14 @@ class JobSpec(Section):
                 return router.leaves
         raise AssertionError("refused by the spec")
 
-    def check_dimension(self, dimension: int) -> None:
-        """Raise InputError where a key of the router is larger than `dimension`, the size of the encoder's vectors."""
-        for name, size in self.router.dimensions.items():
-            if size > dimension:
-                raise InputError(f"router.{name}: got {size}; allowed: at most {dimension}, the vectors' dimension")
-
     def check_leaves(self, documents: int) -> None:
         """Raise InputError where the corpus has fewer documents than a tree has leaves, or than training needs."""
         self.train.check_documents(documents)
         leaves = self.leaves(documents)
         if leaves > documents and isinstance(self.router, TreeSpec):
             raise InputError(
-                f"router.branching: got {self.router.branching} with height {self.router.height}, {leaves} leaves; "
-                f"allowed: at most as many leaves as documents ({documents})"
+                f"router.branching: got {self.router.branching}, {leaves} leaves; allowed: at most as many leaves as "
+                f"documents ({documents})"
             )
         if leaves > documents and isinstance(self.router, RetreeverRouting):
             raise InputError(

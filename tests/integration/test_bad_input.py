@@ -91,9 +91,6 @@ CASES = {
     "more leaves than documents": Case(
         ["router.branching", "241", "240"], {"router": "{type: learned_ivf, branching: 241}"}
     ),
-    "more leaves than documents, two levels": Case(
-        ["router.branching", "256", "240"], {"router": "{type: learned_ivf, branching: 16, height: 2}"}
-    ),
     "wrong hash": Case(["encoder.sha256", "allowed: 00000"], overrides=(f"encoder.sha256='{'0' * 64}'",)),
     "a pickle": Case(
         ["pytorch_model.bin, a pickle", "model.safetensors"], {"encoder": "{model: CORPUS/../pickled}"}, prepare=pickled

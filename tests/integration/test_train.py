@@ -95,7 +95,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     spec = tiny_spec(
         encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer{adopt}}}",
         train="{epochs: 2, batch_size: 16, encoder_lr: 1e-2, hard_negatives: {source: exact}}",
-        router=f"{{type: {training}, branching: 3, height: 2}}",
+        router=f"{{type: {training}, branching: 8}}",
         cluster=one_worker_each(tokenise="{workers: 1}"),
     )
     assert run.main([str(spec)]) == 0

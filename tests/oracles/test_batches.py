@@ -26,7 +26,7 @@ FILTERS = {"all": None, "half": {"even": True}, "few": {"n": {"gte": 300, "lt": 
 def corpus(request, tmp_path_factory, write_map):
     """A leaf map in five files, of which documents were removed, and to which some were added, in its third version."""
     seed, root = request.param, tmp_path_factory.mktemp("map")
-    router = LearnedIvfRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(unit(seed + 1, L, M)))
     router.cells.border.fill_(0.1)
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})

@@ -69,7 +69,7 @@ def vectors():
 @pytest.fixture(scope="module")
 def assign():
     """Places documents in one leaf or two; knows nothing of the last leaf."""
-    router = LearnedIvfRouter(M, L - 1, 1, 0)
+    router = LearnedIvfRouter(M, L - 1, 0)
     router.begin(torch.from_numpy(unit(1, L - 1, M)))
     router.cells.border.fill_(0.1)
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})

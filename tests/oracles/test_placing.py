@@ -19,7 +19,7 @@ from ..draws import to_unit
 
 N, M = 500, 12
 IDS = [f"d{row:03d}" for row in range(N)]
-ROUTERS = {"flat": {"branching": 40}, "few": {"branching": 9}, "tall": {"branching": 6, "height": 2}}
+ROUTERS = {"flat": {"branching": 40}, "few": {"branching": 9}}
 
 
 def job(router):

@@ -35,7 +35,7 @@ SHORTLIST = 2
 
 
 class CodedRouter:
-    """A learned IVF router of height 1 whose queries find their leaves by codes."""
+    """A learned IVF router whose queries find their leaves by codes."""
 
     def __init__(self, router: LearnedIvfRouter, codebook: Codebook | None = None) -> None:
         """Code the leaves' weights, from which their mean is taken: it adds the same number to a query's every score.
@@ -138,7 +138,7 @@ class CodedRouter:
 
 def _live(router: LearnedIvfRouter) -> tuple[Ints, Floats, Floats]:
     """Return the leaves [l] in use, their weights with biases [l, m + 1], and these without their means."""
-    weight_LM, bias_L = (tensor.detach().cpu().numpy() for tensor in (router.W[-1], router.b[-1]))
+    weight_LM, bias_L = (tensor.detach().cpu().numpy() for tensor in (router.W, router.b))
     leaves_L = np.flatnonzero(np.isfinite(bias_L))
     weight_LM, bias_L = weight_LM[leaves_L], bias_L[leaves_L]
     coded_LM = np.column_stack([weight_LM - weight_LM.mean(axis=0), bias_L - bias_L.mean()])
@@ -161,7 +161,7 @@ def codebook_of(folder: Path, router: Router) -> Codebook | None:
 
 
 def first_pass_before(router: Router, codebook: Codebook | None = None) -> Router:
-    """Put codes before a router where they pay: before a learned IVF of height 1 with at least 624 leaves in use.
+    """Put codes before a router where they pay: before a learned IVF with at least 624 leaves in use.
 
     `codebook` is that of the router before leaves were split, None: it is computed.
     """
@@ -169,4 +169,4 @@ def first_pass_before(router: Router, codebook: Codebook | None = None) -> Route
 
 
 def _pays(router: LearnedIvfRouter) -> bool:
-    return router.height == 1 and int(in_use(router).sum()) >= FEWEST
+    return int(in_use(router).sum()) >= FEWEST

@@ -32,11 +32,6 @@ class Routing(Section):
         """Bytes that sidecars of the leaf map take for a document: 0 by default."""
         return 0
 
-    @property
-    def dimensions(self) -> dict[str, int]:
-        """Keys of the section that count dimensions -> values; none may exceed the size of the encoder's vectors."""
-        return {}
-
     def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  some routers are taught by judged pairs
         """Return the phases of training in which only the router trains, name -> epochs; none by default.
 

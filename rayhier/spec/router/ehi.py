@@ -4,7 +4,9 @@ Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Ret
 """
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from rayhier.spec.router.tree import TreeSpec
 
@@ -15,9 +17,16 @@ class EhiRouting(TreeSpec):
     """EHI's router: a tree whose levels share weights; documents and queries are routed in the same way."""
 
     type: Literal["ehi"]
+    height: Annotated[int, Field(ge=1, le=8)] = 1
+    """Number of levels below the root, H; the tree has B^H leaves."""
     warm_start: Literal["kmeans", "none"] = "kmeans"
     """First weights of the tree. `kmeans`: centroids of spherical k-means (our addition). `none`: random, as in the
     paper."""
+
+    @property
+    def levels(self) -> int:
+        """Number of levels below the root."""
+        return self.height
 
     def auto_leaves(self, documents: int) -> float:
         """Return the number of leaves where `branching` is auto.

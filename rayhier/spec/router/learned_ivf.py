@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from rayhier.spec.index_size import MOST_LOSSLESS
 from rayhier.spec.router.tree import TreeSpec
 
+RANK = 16
+"""Rows of the matrix V in x + U ReLU(V x), the learned change of a query's vector x."""
 DOCUMENTS_A_QUERY = 8
 """Most documents that teach the router as queries, for each judged query: more would outweigh judged queries."""
 DOCUMENTS_A_LEAF = 4
@@ -39,9 +39,6 @@ class LearnedIvfRouting(TreeSpec):
     """Leaves by k-means of trained vectors, evened out in size; a router learns which leaves hold a query's answers."""
 
     type: Literal["learned_ivf"]
-    rank: Annotated[int, Field(ge=0, le=4096)] = 16
-    """Rows of the matrix V in x + U ReLU(V x), the learned change of a query's vector x before it is compared with
-    leaves; 0: no change."""
 
     @property
     def spills(self) -> bool:
@@ -72,9 +69,4 @@ class LearnedIvfRouting(TreeSpec):
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:
         """Return the multiply-adds that routing a vector takes where it is compared with all leaves."""
-        return float(dimension * (2 * self.rank + leaves))
-
-    @property
-    def dimensions(self) -> dict[str, int]:
-        """Key of the section that counts dimensions, `rank` -> its value."""
-        return {"rank": self.rank}
+        return float(dimension * (2 * RANK + leaves))

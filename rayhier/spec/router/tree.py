@@ -9,12 +9,15 @@ from rayhier.spec.router.common import Routing
 
 
 class TreeSpec(Routing):
-    """A router's tree in which each node has B children, so that there are B^H leaves at height H."""
+    """A router's tree in which each node has B children, so that H levels have B^H leaves."""
 
     branching: Annotated[int, Field(ge=2, le=1_000_000)] | Literal["auto"] = "auto"
     """Number of children of each node, B. `auto`: chosen by the number of documents."""
-    height: Annotated[int, Field(ge=1, le=8)] = 1
-    """Number of levels below the root, H; the tree has B^H leaves."""
+
+    @property
+    def levels(self) -> int:
+        """Number of levels below the root, H: 1 by default."""
+        return 1
 
     @abstractmethod
     def auto_leaves(self, documents: int) -> float:
@@ -22,13 +25,13 @@ class TreeSpec(Routing):
 
     def leaves(self, documents: int) -> int:
         """Return the number of leaves of the tree over `documents` documents, B^H."""
-        return int(self.children(documents) ** self.height)
+        return int(self.children(documents) ** self.levels)
 
     def children(self, documents: int) -> int:
         """Return the number of children of a node, B, for a tree over `documents` documents."""
         if self.branching != "auto":
             return self.branching
-        return int(max(2, round(self.auto_leaves(documents) ** (1 / self.height))))
+        return int(max(2, round(self.auto_leaves(documents) ** (1 / self.levels))))
 
     def over(self, documents: int) -> Self:
         """Return a copy in which `auto` is replaced by the branching for a tree over `documents` documents."""

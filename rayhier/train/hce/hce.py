@@ -287,7 +287,7 @@ def node_router(trained: Hce) -> LearnedIvfRouter:
     if len(vector_NM):
         centroid_LM = torch.from_numpy(refined(vector_NM, centroid_LM.numpy(), ROUNDS))
     leaves, dimension = centroid_LM.shape
-    router = LearnedIvfRouter(dimension, leaves, 1, 0)
+    router = LearnedIvfRouter(dimension, leaves, 0)
     router.begin(centroid_LM)
     if len(vector_NM):
         leaf_N = place_all(router, Encoded.of(vector_NM), 1)[0][:, 0].numpy()

@@ -22,6 +22,7 @@ from rayhier.model.spill import CANDIDATES
 from rayhier.spec import JobSpec
 from rayhier.spec.index import SPILLED
 from rayhier.spec.router import LearnedIvfRouting
+from rayhier.spec.router.learned_ivf import RANK
 
 AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 """Most rounds of price changes; the imbalance that ends them; the price that a leaf of twice the mean size gains in
@@ -44,7 +45,6 @@ def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, samp
     router = empty_router(spec, n, m, seed)
     rows = np.flatnonzero(np.arange(n) % UNSEEN) if sampled else None
     centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, rows=rows)
-    centroid_LM = centroid_LM[siblings(centroid_LM, router.branching, spec.height, seed)]
     if router.cells.groups:
         group_GM = spherical_kmeans(centroid_LM, router.cells.groups, seed)
         router.cells.group_GM.copy_(torch.from_numpy(group_GM))
@@ -56,12 +56,11 @@ def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, samp
 
 
 def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: int) -> LearnedIvfRouter:
-    branching = spec.children(documents)
+    leaves = spec.leaves(documents)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        leaves = branching**spec.height
         groups = round(leaves**0.5) if leaves >= FEWEST_GROUPED else 0
-        return LearnedIvfRouter(dimension, branching, spec.height, spec.rank, groups)
+        return LearnedIvfRouter(dimension, leaves, min(RANK, dimension), groups)
 
 
 def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, *, sampled: bool = False) -> Ints:
@@ -146,40 +145,3 @@ def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
         further = leaf_NR[(leaf_NR[:, :rank] != leaf_NR[:, rank : rank + 1]).all(axis=1), rank]
         sizes = sizes + np.bincount(further, minlength=n_leaves)
     return sizes
-
-
-def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Ints:
-    """Order the L = branching^height leaves, by their centroids, so that a node's children are in sequence: [L]."""
-    order = np.arange(len(centroid_LM), dtype=np.int64).reshape(-1, 1)
-    node_KM = centroid_LM
-    for _ in range(height - 1):
-        group_K = even_groups(node_KM, len(node_KM) // branching, seed)
-        together = np.argsort(group_K, kind="stable")
-        order = order[together].reshape(len(node_KM) // branching, -1)
-        mean_KM = node_KM[together].reshape(len(order), branching, -1).mean(axis=1)
-        node_KM = mean_KM / np.maximum(np.linalg.norm(mean_KM, axis=1, keepdims=True), 1e-12)
-    return np.asarray(order.reshape(-1))
-
-
-def even_groups(vector_NM: Floats, groups: int, seed: int) -> Ints:
-    """Put n vectors [n, m] into groups of equal size, near ones together: the group [n] of each vector.
-
-    Centres come from k-means. Vectors apply to groups, nearest first, and a full group keeps the nearest (deferred
-    acceptance, Gale and Shapley).
-    """
-    n = len(vector_NM)
-    if n % groups:
-        raise ValueError(f"{n} vectors do not divide into {groups} even groups")
-    room = n // groups
-    score_NG = vector_NM @ spherical_kmeans(vector_NM, groups, seed).T
-    wish_NG = np.argsort(-score_NG, axis=1, kind="stable")
-    applied_N, group_N = np.zeros(n, dtype=np.int64), np.full(n, -1, dtype=np.int64)
-    while (free := np.flatnonzero(group_N < 0)).size:
-        group_N[free] = wish_NG[free, applied_N[free]]
-        applied_N[free] += 1
-        # Nearest first within each group; vectors beyond its room are free again.
-        order = np.lexsort((-score_NG[np.arange(n), group_N], group_N))
-        begin = np.searchsorted(group_N[order], np.arange(groups))
-        place = np.arange(n) - begin[group_N[order]]
-        group_N[order[place >= room]] = -1
-    return group_N

@@ -130,10 +130,8 @@ class RouterPhase(Phase):
         share_B = group.shares(target_B)[group.rank]
         row_P, pair_P = _pairs(self.begin_T, share_B)
         row_P, leaf_PR, weight_P = row_P.to(self.router.device), self.leaf_PR[pair_P], self.weight_P[pair_P]
-        loss = torch.zeros((), device=self.router.device)
-        for level, log_p_BC in enumerate(self.router.log_probs(self.vector_TM[share_B]), start=1):
-            node_PR = leaf_PR // self.router.branching ** (self.router.height - level)
-            loss = loss + reach_loss(log_p_BC, row_P, node_PR, weight_P) / weight
+        log_p_BL = self.router.log_probs(self.vector_TM[share_B])
+        loss = reach_loss(log_p_BL, row_P, leaf_PR, weight_P) / weight
         self.learner.step(loss, done)
         return loss.detach()
 
@@ -148,7 +146,7 @@ class RouterPhase(Phase):
         densities = max(len(dev.vector_TM), len(dev.pair_P2)) * len(size_L)
         for row_B in np.array_split(np.arange(len(dev.vector_TM)), math.ceil(densities / MEASURED) or 1):
             row_P, pair_P = _pairs(begin_T, row_B)
-            log_p_BL = self.router.log_probs(torch.from_numpy(dev.vector_TM[row_B]).to(self.router.device))[-1]
+            log_p_BL = self.router.log_probs(torch.from_numpy(dev.vector_TM[row_B]).to(self.router.device))
             density_PL = (log_p_BL - self.router.log_size_L).cpu()[row_P]
             reached_P1 = density_PL.gather(1, self.dev_PR[pair_P]).max(dim=1, keepdim=True).values
             visited_P = (density_PL >= reached_P1).float() @ size_L
@@ -159,10 +157,10 @@ class RouterPhase(Phase):
 
 @torch.no_grad()
 def fit_scale(router: LearnedIvfRouter, targets: Targets, leaf_NR: Ints) -> None:
-    """Scale the weights of each level by the factor that makes the nodes of the targets' answers most probable.
+    """Scale the weights by the factor that makes the leaves of the targets' answers most probable.
 
     Otherwise training spends its steps on the scale, the inverse of Guo et al.'s temperature ("On Calibration of Modern
-    Neural Networks", 2017). The order of a level's nodes does not change.
+    Neural Networks", 2017). The order of leaves does not change.
     """
     if not len(targets.vector_TM):
         return
@@ -173,11 +171,8 @@ def fit_scale(router: LearnedIvfRouter, targets: Targets, leaf_NR: Ints) -> None
     leaf_PR = torch.from_numpy(leaf_NR[targets.pair_P2[pair_P, 1]]).to(router.device)
     weight_P = torch.from_numpy(targets.weight_P)[pair_P].to(router.device)
     row_P = row_P.to(router.device)
-    for level, W in enumerate(router.W, start=1):
-        node_PR = leaf_PR // router.branching ** (router.height - level)
-        score_TC, prior_C = y_TM @ W.T, router.log_size_L if level == router.height else torch.zeros(())
-        loss = partial(reach_loss, row_P=row_P, leaf_PR=node_PR, weight_P=weight_P)
-        W.mul_(_scale(loss, score_TC, prior_C))
+    loss = partial(reach_loss, row_P=row_P, leaf_PR=leaf_PR, weight_P=weight_P)
+    router.W.mul_(_scale(loss, y_TM @ router.W.T, router.log_size_L))
 
 
 def _scale(loss: Callable[[Tensor], Tensor], score_TC: Tensor, prior_C: Tensor) -> float:

@@ -64,14 +64,14 @@ def _make(work: Path, seed: int, model: str, index: str) -> Current:
             "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"},
             "encoder": {"model": str(encoder), "max_length": 32, "precision": "float32"},
             "index": {"vectors": "float32"},
-            "router": {"type": "learned_ivf", "branching": LEAF_COUNT, "height": 1, "rank": 1},
+            "router": {"type": "learned_ivf", "branching": LEAF_COUNT},
             "search": {"k": 7, "beam": 2, "hybrid": {"depth": 20, "weight": 0.3}},
             "cluster": {"address": "local"},
         }
     )
     texts = documents()
     vector_NM = TextEncoder(encoder, spec.encoder).encode(list(texts.values()))
-    router = LearnedIvfRouter(vector_NM.shape[1], LEAF_COUNT, 1, rank=1)
+    router = LearnedIvfRouter(vector_NM.shape[1], LEAF_COUNT, rank=1)
     router.begin(torch.from_numpy(vector_NM[:LEAF_COUNT]))
     with Attempt.start(Place(work / "model" / model)) as attempt:
         root = Path(str(attempt.root))

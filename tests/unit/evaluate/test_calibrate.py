@@ -64,9 +64,9 @@ def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_ma
     assert [[set(pair) for pair in row] for row in leaf_QKR.tolist()] == [
         [set(placed[document].tolist()) for document in row] for row in best_QK
     ]
-    router = LearnedIvfRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(vectors[:L]))
-    order_QL = np.argsort(-(query_QM @ router.W[0].detach().numpy().T), axis=1)
+    order_QL = np.argsort(-(query_QM @ router.W.detach().numpy().T), axis=1)
     wanted = [
         [min(1 + order_QL[q].tolist().index(leaf) for leaf in placed[document]) for document in best_QK[q]]
         for q in range(Q)
@@ -77,7 +77,7 @@ def test_positions_are_those_of_the_first_leaf_of_each_of_the_exact_best(leaf_ma
 def test_what_codes_of_leaves_miss_comes_later():
     """With a beam of a power of two, a query finds what the positions say, and of other leaves few."""
     leaves, generator = 700, torch.Generator().manual_seed(3)
-    router = LearnedIvfRouter(M, leaves, 1, 0)
+    router = LearnedIvfRouter(M, leaves, 0)
     router.begin(torch.nn.functional.normalize(torch.randn(leaves, M, generator=generator)))
     coded, queries = model(router), Encoded.of(torch.randn(40, M, generator=generator).numpy())
     assert isinstance(coded.router, CodedRouter)
@@ -96,7 +96,7 @@ def test_fewer_documents_than_results(leaf_map, vectors):
 
 
 def test_documents_are_queries_that_do_not_find_themselves(leaf_map, vectors, placed):
-    router = LearnedIvfRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(vectors[:L]))
     ids, encoded, best = documents_as_queries(model(router), leaf_map, K)
     row_of = [int(name[1:]) for name in ids]

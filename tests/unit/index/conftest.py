@@ -42,7 +42,7 @@ class Made:
 
 @pytest.fixture(scope="session")
 def assign():
-    router = LearnedIvfRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(unit(1, L, M)))
     router.cells.border.fill_(0.2)
     index = {"vectors": "float32", "leaves_per_document": 2}

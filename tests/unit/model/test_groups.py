@@ -17,7 +17,7 @@ def unit(*shape, seed=0):
 
 def grouped(leaves=400, groups=40):
     """Leaves in groups by their nearest of so many directions."""
-    router = LearnedIvfRouter(M, leaves, 1, 0, groups=groups)
+    router = LearnedIvfRouter(M, leaves, 0, groups=groups)
     router.begin(unit(leaves, M, seed=1))
     router.cells.group_GM.copy_(unit(groups, M, seed=2))
     router.cells.group_L.copy_((router.cells.centroid_LM @ router.cells.group_GM.T).argmax(dim=1))
@@ -54,7 +54,7 @@ def test_near_groups_by_hand(monkeypatch):
 
 
 def without_groups(router):
-    plain = LearnedIvfRouter(M, router.branching, 1, 0)
+    plain = LearnedIvfRouter(M, router.n_leaves, 0)
     none = {"cells.group_GM": torch.zeros(0, M), "cells.group_L": torch.zeros(0).long()}
     plain.load_state_dict({**router.state_dict(), **none})
     return plain.requires_grad_(requires_grad=False)

@@ -6,7 +6,7 @@ import torch
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.model.revise import flat, give_up, in_use, split, weight_scale
+from rayhier.model.revise import give_up, in_use, resized, split, weight_scale
 from rayhier.model.router import load_router, place_all, route_all, save_router
 from rayhier.search.request.coded_router import CodedRouter
 
@@ -15,21 +15,20 @@ from ...draws import unit
 M, L = 8, 12
 
 
-def made(height=1, seed=0, leaves=L):
+def made(seed=0, leaves=L):
     torch.manual_seed(seed)
-    branching = leaves if height == 1 else round(leaves ** (1 / height))
-    router = LearnedIvfRouter(M, branching, height, 3)
+    router = LearnedIvfRouter(M, leaves, 3)
     router.begin(torch.from_numpy(unit(1, router.n_leaves, M)), 7.0)
     with torch.no_grad():
         router.U.copy_(torch.randn(M, 3))
-        router.b[-1].copy_(torch.randn(router.n_leaves))
+        router.b.copy_(torch.randn(router.n_leaves))
         router.log_size_L.copy_(torch.rand(router.n_leaves))
     router.cells.price_L.copy_(0.1 * torch.rand(router.n_leaves))
     return router.eval().requires_grad_(requires_grad=False)
 
 
 def scores(router, query_QM):
-    return router.bend(query_QM) @ router.W[-1].T + router.b[-1]
+    return router.bend(query_QM) @ router.W.T + router.b
 
 
 def test_halves_at_the_leafs_centroid_are_the_leaf():
@@ -50,20 +49,20 @@ def test_a_halfs_weights_move_as_its_centroid_does():
     s = weight_scale(router)
     assert s == pytest.approx(7.0, rel=1e-5)
     for leaf, half in ((4, halves[0, 0]), (number, halves[0, 1])):
-        wanted = router.W[0][4] + s * (half - router.cells.centroid_LM[4])
-        torch.testing.assert_close(after.W[0][leaf], wanted)
+        wanted = router.W[4] + s * (half - router.cells.centroid_LM[4])
+        torch.testing.assert_close(after.W[leaf], wanted)
         torch.testing.assert_close(after.cells.centroid_LM[leaf], half)
         assert after.cells.price_L[leaf] == 0
-        assert after.b[0][leaf] == router.b[0][4]
+        assert after.b[leaf] == router.b[4]
     untouched = [leaf for leaf in range(L) if leaf != 4]
-    torch.testing.assert_close(after.W[0][untouched], router.W[0][untouched])
+    torch.testing.assert_close(after.W[untouched], router.W[untouched])
     torch.testing.assert_close(after.cells.price_L[untouched], router.cells.price_L[untouched])
 
 
 @pytest.mark.parametrize("coded", [False, True])
 def test_a_leaf_given_up_is_neither_visited_nor_filled(coded):
     leaves = 1_300 if coded else L
-    router = flat(made(leaves=leaves))
+    router = resized(made(leaves=leaves))
     gone = [2, 5, 6]
     give_up(router, gone)
     assert (~in_use(router)).nonzero()[:, 0].tolist() == gone
@@ -74,7 +73,7 @@ def test_a_leaf_given_up_is_neither_visited_nor_filled(coded):
 
 
 def test_codes_find_the_leaves_of_a_full_comparison_though_some_were_given_up():
-    router = flat(made(leaves=1_300))
+    router = resized(made(leaves=1_300))
     give_up(router, range(0, 1_300, 7))
     query_QM = unit(9, 60, M)
     coded = CodedRouter(router).by_codes(query_QM, 100)[0]
@@ -84,23 +83,13 @@ def test_codes_find_the_leaves_of_a_full_comparison_though_some_were_given_up():
 
 
 def test_a_split_takes_the_numbers_of_leaves_given_up():
-    router = flat(made())
+    router = resized(made())
     give_up(router, [2, 5])
     halves = torch.from_numpy(unit(5, 6, M)).view(3, 2, M)
     after, numbers = split(router, [0, 1, 3], halves)
     assert numbers == [2, 5, 12]
     assert after.n_leaves == 13
     assert in_use(after).all()
-
-
-def test_a_taller_router_is_copied_flat():
-    """Its inner nodes only exclude leaves, so that with all nodes kept it chooses the same."""
-    tall, encoded = made(height=2, leaves=16), Encoded.of(unit(4, 20, M))
-    copied = flat(tall)
-    assert (copied.height, copied.n_leaves) == (1, 16)
-    for before, after in zip(route_all(tall, encoded, 16), route_all(copied, encoded, 16), strict=True):
-        torch.testing.assert_close(before, after)
-    torch.testing.assert_close(place_all(tall, encoded, 5)[0], place_all(copied, encoded, 5)[0])
 
 
 def test_a_revised_router_is_saved_and_loaded(tmp_path):

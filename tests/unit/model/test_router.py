@@ -41,7 +41,7 @@ def test_weights_of_another_shape_are_refused(tmp_path):
 
 
 def test_a_router_of_0_2_0_is_read(tmp_path):
-    router = LearnedIvfRouter(6, 3, 1, 2)
+    router = LearnedIvfRouter(6, 3, 2)
     save_router(router, tmp_path)
     save_file({**router.state_dict(), "reach_T": torch.zeros(101)}, tmp_path / "router.safetensors")
     assert load_router(tmp_path).state_dict().keys() == router.state_dict().keys()

@@ -19,9 +19,9 @@ def made(seed=0):
     rng = np.random.default_rng(seed)
     centroid_LM = rng.normal(size=(60, M))[rng.integers(0, 60, L)] + 0.7 * rng.normal(size=(L, M))
     centroid_LM /= np.linalg.norm(centroid_LM, axis=1, keepdims=True)
-    router = LearnedIvfRouter(M, L, 1, 3).eval().requires_grad_(requires_grad=False)
+    router = LearnedIvfRouter(M, L, 3).eval().requires_grad_(requires_grad=False)
     router.begin(torch.tensor(centroid_LM, dtype=torch.float32))
-    router.b[0].copy_(torch.tensor(rng.normal(size=L) * 0.3))
+    router.b.copy_(torch.tensor(rng.normal(size=L) * 0.3))
     router.U.copy_(torch.tensor(rng.normal(size=(M, 3)) * 0.02))
     router.log_size_L.copy_(torch.tensor(rng.uniform(1, 3, L)))
     return router
@@ -35,7 +35,7 @@ def router():
 @pytest.fixture(scope="module")
 def queries(router):
     rng = np.random.default_rng(1)
-    near = router.W[0].numpy()[rng.integers(0, L, Q)] / SCALE + 0.08 * rng.normal(size=(Q, M))
+    near = router.W.numpy()[rng.integers(0, L, Q)] / SCALE + 0.08 * rng.normal(size=(Q, M))
     return Encoded(torch.tensor(near / np.linalg.norm(near, axis=1, keepdims=True), dtype=torch.float32))
 
 
@@ -58,7 +58,7 @@ def test_codes_find_nearly_all_of_the_best_leaves(beam, router, queries):
     best, full_log_probs = route_all(router, queries, beam)
     leaves, log_probs = CodedRouter(router).route(queries, beam)
     assert shared(leaves, best) > 0.87 * beam
-    scores = router.bend(queries.vectors) @ router.W[0].T + router.b[0]
+    scores = router.bend(queries.vectors) @ router.W.T + router.b
     for row, own in zip(leaves, scores, strict=True):
         assert torch.equal(own[row].sort(descending=True).values, own[row]), "densest first"
     same = leaves == best

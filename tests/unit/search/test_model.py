@@ -25,7 +25,7 @@ def model(router, kind, routing=None, **search):
 
 
 def test_leaves_are_visited_densest_first_which_is_not_most_probable_first():
-    router = LearnedIvfRouter(4, 6, 1, 0).requires_grad_(requires_grad=False)
+    router = LearnedIvfRouter(4, 6, 0).requires_grad_(requires_grad=False)
     router.begin(torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), scale=1.0)
     router.log_size_L.copy_(torch.tensor([1.0, 50.0, 3.0, 400.0, 9.0, 20.0]).log())
     routed = model(router, "learned_ivf")
@@ -33,14 +33,14 @@ def test_leaves_are_visited_densest_first_which_is_not_most_probable_first():
     leaves_QB, log_prob_QB = routed.route(Encoded.of(query_QM), 6)
     densities_QB = routed.densities(leaves_QB, log_prob_QB)
     np.testing.assert_allclose(np.exp(log_prob_QB).sum(axis=1), 1, rtol=1e-5)
-    by_hand_QB = np.take_along_axis(query_QM @ router.W[0].numpy().T, leaves_QB, axis=1)
+    by_hand_QB = np.take_along_axis(query_QM @ router.W.numpy().T, leaves_QB, axis=1)
     np.testing.assert_allclose(densities_QB - densities_QB[:, :1], by_hand_QB - by_hand_QB[:, :1], atol=1e-5)
     assert (np.diff(densities_QB) <= 0).all()
     assert (np.diff(log_prob_QB) > 0).any()
 
 
 def test_a_model_with_another_router_does_not_keep_those_before(tmp_path):
-    router = LearnedIvfRouter(4, 6, 1, 0)
+    router = LearnedIvfRouter(4, 6, 0)
     save_router(router, tmp_path)
     first = model(router, "learned_ivf")
     first.text_encoder = encoder = object()

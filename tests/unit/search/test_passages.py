@@ -41,7 +41,7 @@ def vectors(asked):
 def root(tmp_path, write_map, monkeypatch, vectors):
     """A leaf map of the documents, each in two leaves."""
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    router = LearnedIvfRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(unit(np.random.default_rng(1).normal(size=(L, M)))))
     router.cells.border.fill_(0.1)
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})

@@ -47,7 +47,7 @@ def vectors():
 
 @pytest.fixture(scope="module")
 def assign():
-    router = LearnedIvfRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 0)
     router.begin(torch.from_numpy(unit(1, L, M)))
     router.cells.border.fill_(0.1)
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})
@@ -119,7 +119,7 @@ def test_parts_of_an_exact_search_are_a_whole_one(root, table, vectors, asked, c
 def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch, codec):
     """faiss' fast scan of pq forgets rows whose sums are at the floor of its 8 bits: here, of 8 positive numbers."""
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    router = LearnedIvfRouter(8, 4, 1, 0)
+    router = LearnedIvfRouter(8, 4, 0)
     router.begin(torch.from_numpy(np.abs(unit(4, 4, 8))))
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 1}})
     table = Assigner(router.requires_grad_(requires_grad=False), spec)(

@@ -90,7 +90,7 @@ def _router(router_type, centroid_LM):
         router = EhiRouter(centroid_LM.shape[1], L, 1, "none")
         router.warm_start(centroid_LM)
         return router
-    router = LearnedIvfRouter(centroid_LM.shape[1], L, 1, 0)
+    router = LearnedIvfRouter(centroid_LM.shape[1], L, 0)
     router.begin(centroid_LM)
     router.cells.border.fill_(0.2)
     return router

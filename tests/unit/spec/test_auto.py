@@ -216,10 +216,6 @@ REFUSED = {
         {"train": {"type": "contrast", "objective": "documents", "epochs": 3, "encoder_lr": 0.1}},
         "epochs, encoder_lr only where objective is not documents",
     ),
-    "a bend of queries that nothing teaches": (
-        {"train": {"objective": "documents"}, "router": {"rank": 8}},
-        "router.rank: got 8; allowed: the default; others only where train.objective is not documents",
-    ),
     "a transformer that nothing trains": (
         {"train": {"objective": "documents"}, "encoder": {"model": "package:none", "train": "all"}},
         "encoder.train: got 'all'; allowed: the default; others only where train.objective is not documents",

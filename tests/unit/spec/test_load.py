@@ -171,9 +171,9 @@ REFUSED = {
         ["--set train.epochs=x: train.epochs: got 'x'; allowed: a whole number"],
     ),
     "--set of a section, not the line it replaces": (
-        SMALLEST.replace("type: learned_ivf", "type: learned_ivf, height: 1"),
-        ["router={type: learned_ivf, height: x}"],
-        ["--set router={type: learned_ivf, height: x}: router.height: got 'x'"],
+        SMALLEST.replace("type: learned_ivf", "type: learned_ivf, branching: 4"),
+        ["router={type: learned_ivf, branching: x}"],
+        ["--set router={type: learned_ivf, branching: x}: router.branching: got 'x'"],
     ),
     "--set of nothing": (SMALLEST, ["name="], ["--set name=: name: got null; allowed: text"]),
     "a required key that is null": (

@@ -85,8 +85,7 @@ def test_what_another_router_has_is_refused(name):
 @pytest.mark.parametrize(
     ("kind", "given"),
     [
-        ("learned_ivf", {"rank": 0}),
-        ("learned_ivf", {"rank": 3, "height": 2}),
+        ("learned_ivf", {"branching": 3}),
         ("ehi", {"warm_start": "none"}),
         ("ehi", {"height": 3}),
     ],

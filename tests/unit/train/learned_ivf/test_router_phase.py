@@ -29,9 +29,7 @@ from rayhier.train.tower import HeadTower
 from ..driver import Driver, ends_as_if_it_had_not_been_cut_off, run, same
 
 LEAVES, RATE = 12, 5e-3
-FLAT = LearnedIvfRouting(type="learned_ivf", branching=LEAVES, rank=4)
-TALL = LearnedIvfRouting(type="learned_ivf", branching=3, height=2, rank=4)
-KINDS = pytest.mark.parametrize("router", [FLAT, TALL], ids=["flat", "tall"])
+FLAT = LearnedIvfRouting(type="learned_ivf", branching=LEAVES)
 
 
 def job(router=FLAT, **index):
@@ -62,17 +60,15 @@ def state(router_phase):
 # Leaves
 
 
-@KINDS
 @pytest.mark.parametrize("length", [1.0, 3.0])
-def test_a_router_begins_as_kmeans(problem, router, length):
-    """Leaves are the flat k-means' whatever the height; longer vectors make no query surer."""
-    made = make_router(router, length * problem.documents, 0)
+def test_a_router_begins_as_kmeans(problem, length):
+    """Leaves are those of k-means; longer vectors make no query surer."""
+    made = make_router(FLAT, length * problem.documents, 0)
     wanted = spherical_kmeans(length * problem.documents, made.n_leaves, 0)
     assert sorted(made.cells.centroid_LM.tolist()) == sorted(wanted.tolist())
-    found = made.log_probs(length * torch.from_numpy(problem.queries))[-1]
-    if router.height == 1:
-        products = torch.from_numpy(problem.queries) @ made.cells.centroid_LM.T
-        torch.testing.assert_close(found, (SCALE * products).log_softmax(dim=1), atol=1e-4, rtol=1e-4)
+    found = made.log_probs(length * torch.from_numpy(problem.queries))
+    products = torch.from_numpy(problem.queries) @ made.cells.centroid_LM.T
+    torch.testing.assert_close(found, (SCALE * products).log_softmax(dim=1), atol=1e-4, rtol=1e-4)
     nearest = torch.from_numpy(problem.documents) @ made.cells.centroid_LM.T
     assert place_all(made, Encoded.of(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
 
@@ -82,12 +78,11 @@ def sizes(leaf_NR):
     return np.bincount([leaf for own in leaf_NR.tolist() for leaf in set(own)], minlength=LEAVES)
 
 
-@KINDS
 @pytest.mark.parametrize("leaves", [1, 2])
-def test_documents_settle_in_leaves(problem, router, leaves):
+def test_documents_settle_in_leaves(problem, leaves):
     """Their nearest after price, and those near a border in another."""
-    spec = job(router, leaves_per_document=leaves)
-    made = make_router(router, problem.documents, 0)
+    spec = job(leaves_per_document=leaves)
+    made = make_router(FLAT, problem.documents, 0)
     leaf_NR = settle(made, problem.documents, spec, 0)
     assert leaf_NR.shape == (len(problem.documents), leaves)
     held = np.array([sum(leaf in own for own in leaf_NR.tolist()) for leaf in range(made.n_leaves)])
@@ -118,7 +113,7 @@ def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
 
 def test_a_sample_spills_as_many_of_those_it_left_out():
     """k-means lies nearer to what it saw: a border found there would have most others in two leaves."""
-    rng, router = np.random.default_rng(0), LearnedIvfRouting(type="learned_ivf", branching=100, rank=0)
+    rng, router = np.random.default_rng(0), LearnedIvfRouting(type="learned_ivf", branching=100)
     documents = rng.normal(size=(4_000, 24)).astype(np.float32)
     documents /= np.linalg.norm(documents, axis=1, keepdims=True)
     sample, others = documents[:800], documents[800:]
@@ -149,7 +144,7 @@ def test_the_most_even_round_counts():
     """Sixty copies go back and forth between an empty leaf and one of forty: nothing is more even than no price."""
     angles = np.radians([0, 40, 180, 270, 18])
     leaves = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    made = LearnedIvfRouter(2, 4, 1, 0)
+    made = LearnedIvfRouter(2, 4, 0)
     made.begin(torch.from_numpy(leaves[:4]))
     documents = np.repeat(leaves, [0, 40, 5, 5, 60], axis=0)
     settled = settle(made, documents, job(leaves_per_document=1), 0)
@@ -176,15 +171,14 @@ def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
-@KINDS
 @pytest.mark.parametrize("at_once", [1 << 24, 40])
-def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, router, leaves, at_once, monkeypatch):
+def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, leaves, at_once, monkeypatch):
     monkeypatch.setattr(phase_of_routers, "MEASURED", at_once)
-    router_phase = build(problem, router, leaves_per_document=leaves)
+    router_phase = build(problem, leaves_per_document=leaves)
     leaf_NR = place(router_phase.router, Encoded.of(problem.documents), leaves)[0]
     held = [{row for row, own in enumerate(leaf_NR.tolist()) if leaf in own} for leaf in range(LEAVES)]
     held += [set()] * (router_phase.router.n_leaves - LEAVES)
-    logits = router_phase.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))[-1]
+    logits = router_phase.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))
     order = (logits - router_phase.router.log_size_L).detach().argsort(dim=1, descending=True).tolist()
     shares = []
     for own, row in zip(order, problem.dev.tolist(), strict=True):
@@ -194,39 +188,33 @@ def test_dev_tells_what_is_visited_until_an_answer_is_reached(problem, router, l
     assert router_phase.start()["dev"] == pytest.approx(np.exp(np.mean(np.log(shares))), rel=1e-5)
 
 
-@KINDS
 @pytest.mark.parametrize("off", [0.3, 1, 4])
-def test_the_first_scale_makes_answers_most_probable(problem, router, off):
+def test_the_first_scale_makes_answers_most_probable(problem, off):
     """Whatever the scale was before; the order of leaves stays."""
-    router_phase = build(problem, router)
+    router_phase = build(problem)
     made, examples = router_phase.router, problem.examples()
     targets = Targets.of(examples, examples.query_QM, problem.documents, router_phase.spec, 0)
     leaf_NR = place(made, Encoded.of(problem.documents), 2)[0]
-    before = [W.detach().clone() for W in made.W]
+    before = made.W.detach().clone()
     with torch.no_grad():
-        for W in made.W:
-            W.mul_(off)
+        made.W.mul_(off)
     fit_scale(made, targets, leaf_NR)
-    found = [float((W.detach() / first).median()) for W, first in zip(made.W, before, strict=True)]
+    factor = float((made.W.detach() / before).median())
+    torch.testing.assert_close(made.W.detach(), factor * before, rtol=1e-4, atol=1e-6)
     row_P, leaf_PR = torch.from_numpy(targets.pair_P2[:, 0]), torch.from_numpy(leaf_NR[targets.pair_P2[:, 1]])
     y_TM = torch.from_numpy(targets.vector_TM)
-    for level, (first, W, factor) in enumerate(zip(before, made.W, found, strict=True), start=1):
-        torch.testing.assert_close(W.detach(), factor * first, rtol=1e-4, atol=1e-6)
-        prior = made.log_size_L if level == router.height else 0
 
-        def loss(scale, first=first, prior=prior, level=level):
-            log_p = (scale * y_TM @ first.T + prior).log_softmax(dim=1)
-            nodes = leaf_PR // router.branching ** (router.height - level)
-            return float(reach_loss(log_p, row_P, nodes, torch.from_numpy(targets.weight_P)))
+    def loss(scale):
+        log_p = (scale * y_TM @ before.T + made.log_size_L).log_softmax(dim=1)
+        return float(reach_loss(log_p, row_P, leaf_PR, torch.from_numpy(targets.weight_P)))
 
-        tried = 1.02 ** np.arange(-150, 150)
-        assert factor == pytest.approx(min(tried, key=loss), rel=0.05)
+    assert factor == pytest.approx(min(1.02 ** np.arange(-150, 150), key=loss), rel=0.05)
 
 
 def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     router_phase = build(problem)
     rows = np.array([7, 3, 150, 0])
-    log_p = router_phase.router.log_probs(router_phase.vector_TM)[-1].detach().numpy()
+    log_p = router_phase.router.log_probs(router_phase.vector_TM).detach().numpy()
     targets = Targets.of(problem.examples(), problem.queries[problem.train], problem.documents, router_phase.spec, 0)
     leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2)[0]
     total = weight = 0.0
@@ -237,10 +225,9 @@ def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     assert router_phase.step(rows).item() == pytest.approx(total / weight, rel=1e-5)
 
 
-@KINDS
 @pytest.mark.parametrize("stop", [0, 2])
-def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, router, stop):
-    ends_as_if_it_had_not_been_cut_off(partial(build, problem, router), stop, tmp_path / "router.safetensors")
+def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, stop):
+    ends_as_if_it_had_not_been_cut_off(partial(build, problem), stop, tmp_path / "router.safetensors")
 
 
 def test_where_documents_lie_is_not_taught(problem):
