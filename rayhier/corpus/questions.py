@@ -14,7 +14,7 @@ import pyarrow as pa
 from rayhier.corpus import tables
 from rayhier.corpus.check import Entry, Judgement, ParsedRows, Reason
 from rayhier.corpus.lines import refusal
-from rayhier.corpus.rows import Reader, Stream, collect, distinct, known
+from rayhier.corpus.rows import Reader, Rows, Stream, collect, distinct, known
 from rayhier.corpus.split import Counts, cut_dev
 from rayhier.dataset.families import asked_before
 from rayhier.storage.listing import SPLITS
@@ -36,14 +36,7 @@ class Questions:
 
     @property
     def accepted_queries(self) -> list[Entry]:
-        return [query for _, parsed in self.queries for _, query in parsed.accepted]
-
-    @property
-    def accepted_judgements(self) -> dict[str, list[Judgement]]:
-        return {
-            split: [judgement for _, parsed in by_file for _, judgement in parsed.accepted]
-            for split, by_file in self.judgements.items()
-        }
+        return _accepted(self.queries)
 
     @property
     def splits(self) -> dict[str, Sequence[Judgement]]:
@@ -52,7 +45,7 @@ class Questions:
 
     @cached_property
     def _divided(self) -> tuple[dict[str, Sequence[Judgement]], Counts | None]:
-        by_split: dict[str, Sequence[Judgement]] = dict(self.accepted_judgements)
+        by_split: dict[str, Sequence[Judgement]] = {split: _accepted(rows) for split, rows in self.judgements.items()}
         if not by_split.get("train") or by_split.get("dev"):
             return by_split, None
         train, dev, cut = cut_dev(by_split["train"], self._texts)
@@ -104,11 +97,8 @@ class Questions:
 
     def counts(self) -> dict[str, Any]:
         return {
-            "queries": tables.count_entries(_read(self.queries), self.accepted_queries, _reasons(self.queries)),
-            "judgements": {
-                split: tables.count(_read(rows), self.accepted_judgements[split], _reasons(rows))
-                for split, rows in self.judgements.items()
-            },
+            "queries": _counts(self.queries) | {"cut": sum(query.cut for query in self.accepted_queries)},
+            "judgements": {split: _counts(rows) for split, rows in self.judgements.items()},
             "splits": tables.describe(self.splits),
             "asked_before": self.asked_before(),
             **({} if self._divided[1] is None else {"cut": self._divided[1]}),
@@ -122,15 +112,12 @@ def read(reader: Reader, documents: Container[str] | None, *, judged: bool = Tru
     columns.
     """
     earlier: set[bytes] = set()
-    queries = [(stream.source, _whole(stream, collect(distinct(stream.rows, earlier)))) for stream in reader.queries()]
-    ids = {query.key for _, parsed in queries for _, query in parsed.accepted}
-    judgements = {}
+    queries = [_parsed(stream, distinct(stream.rows, earlier)) for stream in reader.queries()]
+    ids, judgements = {query.key for query in _accepted(queries)}, {}
     for split in SPLITS:
         pairs: set[bytes] = set()
-        judgements[split] = [
-            (stream.source, _whole(stream, collect(known(stream.rows, ids, documents, pairs))))
-            for stream in reader.judgements(split)
-        ]
+        streams = reader.judgements(split)
+        judgements[split] = [_parsed(stream, known(stream.rows, ids, documents, pairs)) for stream in streams]
     return Questions(queries, judgements, _named(reader) if judged else None)
 
 
@@ -139,16 +126,18 @@ def _named(reader: Reader) -> frozenset[str]:
     return frozenset(row.query_id for stream in streams for row in stream.rows if isinstance(row, Judgement))
 
 
-def _whole(stream: Stream[T], parsed: ParsedRows[T]) -> ParsedRows[T]:
+def _parsed(stream: Stream[T], rows: Rows[T]) -> tuple[str, ParsedRows[T]]:
+    parsed = collect(rows)
     misshapen = [line for line, rejection in parsed.rejected if rejection.reason == Reason.WRONG_COLUMNS]
     if stream.path is not None and 0 < len(misshapen) == parsed.read:
         raise refusal(stream.path, stream.allowed)
-    return parsed
+    return stream.source, parsed
 
 
-def _read(rows: Files[Any]) -> int:
-    return sum(parsed.read for _, parsed in rows)
+def _accepted(files: Files[T]) -> list[T]:
+    return [row for _, parsed in files for _, row in parsed.accepted]
 
 
-def _reasons(rows: Files[Any]) -> list[Reason]:
-    return [rejection.reason for _, parsed in rows for _, rejection in parsed.rejected]
+def _counts(files: Files[Any]) -> dict[str, Any]:
+    reasons = (rejection.reason for _, parsed in files for _, rejection in parsed.rejected)
+    return tables.count(sum(parsed.read for _, parsed in files), _accepted(files), reasons)

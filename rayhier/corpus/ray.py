@@ -51,9 +51,6 @@ class Contents:
     rejected: Sequence[pa.Table]
     count: dict[str, Any]
 
-    def counts(self, some: Questions) -> dict[str, Any]:
-        return {"documents": self.count, **some.counts()}
-
 
 def build(spec: JobSpec, attempt: Attempt) -> Output:
     """Read, check and write the corpus of a spec, as one stage. InputError if it lacks anything that the spec needs."""
@@ -67,7 +64,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
             contents = _ranged(spec.corpus, spec.cluster.corpus, attempt.root)
     stored = tables.stored(attempt.root, contents.documents, layout.fields)
     # Queries and judgements of the test split are checked with the others, before anything is encoded.
-    counts = contents.counts(contents.questions) | stored
+    counts = {"documents": contents.count, **contents.questions.counts(), **stored}
     requirements.check(spec, counts)
     requirements.check_split(spec, counts)
     for line in tables.lines(counts):
@@ -78,7 +75,8 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
         say(f"  rejected rows: {here(attempt.root / tables.REJECTED)}")
     queries = tables.queries_table(training.accepted_queries)
     written = tables.write(attempt.root, queries, training.splits, rejected)
-    return Output(contents.counts(training) | stored, (*contents.documents, *written))
+    counts = {"documents": contents.count, **training.counts(), **stored}
+    return Output(counts, (*contents.documents, *written))
 
 
 def _ranged(spec: FileCorpus, workers: Workers, root: Location) -> Contents:
@@ -147,9 +145,10 @@ def _python_docs(spec: PythonDocs, root: Location) -> Contents:
         for number, begin in enumerate(cuts)
     ]
     reasons = (rejection.reason for *_, rejection in docstrings.rejected)
+    cut = sum(document.cut for document in docstrings.documents)
     return Contents(
         [file for file in written if file],
         questions.read(reader, {document.key for document in docstrings.documents}),
         [tables.rejected(docstrings.rejected)],
-        tables.count_entries(docstrings.read, docstrings.documents, reasons),
+        tables.count(docstrings.read, docstrings.documents, reasons) | {"cut": cut},
     )

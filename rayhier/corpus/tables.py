@@ -55,10 +55,6 @@ def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> d
     return check.count(read, len(accepted), Counter(map(str, reasons)))
 
 
-def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason]) -> dict[str, Any]:
-    return count(read, accepted, reasons) | {"cut": sum(entry.cut for entry in accepted)}
-
-
 def queries_table(queries: Sequence[Entry]) -> pa.Table:
     return pa.table([[query.key for query in queries], [query.text for query in queries]], schema=schemas.QUERIES)
 

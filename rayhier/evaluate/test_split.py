@@ -32,7 +32,7 @@ def read(spec: JobSpec, corpus: Artifact) -> tuple[pa.Table, questions.Questions
     requirements.check_judgements(rows.counts())
     if spec.evaluate.split == "test":
         requirements.check_split(spec, rows.counts(), corpus.record.counts)
-    judged = {judgement.query_id for judgement in rows.accepted_judgements["test"]}
+    judged = {judgement.query_id for judgement in rows.splits["test"]}
     return tables.queries_table([query for query in everything.accepted_queries if query.key in judged]), rows
 
 

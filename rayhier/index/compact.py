@@ -19,17 +19,10 @@ def compact_here(spec: JobSpec, root: Location) -> LeafMap:
         for file in base.files:  # checked once here, as each file is read for many shards
             check(root, file, MEND)
         source, size = VersionRows(opened), sum(file.bytes for file in base.files)
-        shards = [
-            write_shard(
-                root,
-                f"data/compacted-{base.version:06d}-{number:05d}.parquet",
-                source.rows(range(first, last)),
-                range(first, last),
-                base.counts,
-                words=base.words,
-            )
-            for number, (first, last) in enumerate(ranges(base.counts, shard_count(spec, size)))
-        ]
+        shards = []
+        for number, cut in enumerate(ranges(base.counts, shard_count(spec, size))):
+            name, leaves = f"data/compacted-{base.version:06d}-{number:05d}.parquet", range(*cut)
+            shards.append(write_shard(root, name, source.rows(leaves), leaves, base.counts, words=base.words))
         return leaf_map.commit(root, replace_shards(base, shards))
 
 

@@ -34,7 +34,6 @@ def write_shard(
     tables: Iterable[pa.Table],
     leaves: range,
     counts: Sequence[int],
-    since: int = 1,
     *,
     words: Language | None = "english",
 ) -> Shard:
@@ -45,7 +44,7 @@ def write_shard(
         raise RuntimeError(
             f"{root / name}: leaves {leaves.start} to {leaves[-1]} do not hold the rows counted for them"
         )
-    return write_rows(root, name, table, since, words=words)
+    return write_rows(root, name, table, words=words)
 
 
 def write_rows(

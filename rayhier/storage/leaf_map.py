@@ -171,12 +171,12 @@ class LeafMap:
         `columns` None: all columns but sidecars. InputError if a file differs from the manifest's entry. Without
         `verify`, only parquet's page checksums are tested.
         """
-        names = self._names(shard)
-        chosen = [name for name in (names if columns is None else columns) if name not in without]
-        sidecars = {name: shard.sidecars[name].file for name in chosen if name in shard.sidecars}
+        sidecars = {name: shard.sidecars[name].file for name in columns or () if name in shard.sidecars}
         if verify:
             for file in (shard.file, *sidecars.values()):
                 check(self.root, file, MEND)
+        names = self._names(shard)
+        chosen = [name for name in (names if columns is None else columns) if name not in without]
         key, removed_ids = key_of(names), self._gone(shard)
         stored = [name for name in chosen if name not in sidecars]
         table = self._read(

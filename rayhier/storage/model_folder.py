@@ -63,7 +63,8 @@ def read_config(folder: Path, key: str) -> dict[str, Any]:
     try:
         config = dict(files.read_json(folder / "config.json"))
     except (OSError, ValueError, TypeError):
-        raise InputError(f"{key}: {folder / 'config.json'} is not a model's configuration") from None
+        allowed = "config.json as transformers saves it"
+        raise InputError(f"{key}: {folder}/config.json is not a model's configuration; allowed: {allowed}") from None
     refuse_code(folder, config, key)
     return config
 

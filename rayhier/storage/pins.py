@@ -36,13 +36,13 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
 
 
 @contextlib.contextmanager
-def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bool = False) -> Iterator[None]:
+def pinned(root: Location, version: int, *, writes: bool = False) -> Iterator[None]:
     """Pin a version during the block. With `writes`, a vacuum also keeps files that no manifest lists yet."""
     name = f"{WRITES if writes else READS}{version:06d}-{uuid.uuid4().hex[:12]}.json"
     path = root / PINS / name
-    _write(path, seconds)
+    _write(path)
     try:
-        with repeating(lambda: _write(path, seconds), seconds / RENEWALS):
+        with repeating(lambda: _write(path), SECONDS / RENEWALS):
             yield
     finally:
         with contextlib.suppress(OSError):  # the pin expires by itself
@@ -72,9 +72,9 @@ def _pins(root: Location, *, expired: bool = False) -> Iterator[tuple[Location, 
                 yield path, int(number)
 
 
-def _write(path: Location, seconds: float) -> None:
+def _write(path: Location) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    who = {"until": now() + seconds, "host": socket.gethostname(), "pid": os.getpid()}
+    who = {"until": now() + SECONDS, "host": socket.gethostname(), "pid": os.getpid()}
     files.replace(path, files.to_json(who), durable=False)  # a flush takes longer than the rest of opening a version
 
 

@@ -194,7 +194,7 @@ def test_python_docs(tmp_path, here):
     assert len(ids) == len(documents) >= 3_000
     judged = [row for split in ("train", "dev") for row in rows(artifact, f"judgements/{split}.parquet")]
     queries, others = test_split.read(spec, artifact)
-    judged += [(row.query_id, row.doc_id, row.grade) for row in others.accepted_judgements["test"]]
+    judged += [(row.query_id, row.doc_id, row.grade) for row in others.splits["test"]]
     assert sorted(judged) == sorted((f"q:{doc_id}", doc_id, 1) for doc_id in ids)
     assert len(queries) >= 250
     assert pq.read_metadata(artifact.path("rejected.parquet")).num_rows == sum(

@@ -8,7 +8,6 @@ from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.segment import leaf_by_leaf
 from rayhier.search.segment.scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.filter import parse
@@ -62,10 +61,6 @@ def same(together, alone):
     for batched, (single,) in zip(answers(together), map(answers, alone), strict=True):
         assert [name for name, _ in batched] == [name for name, _ in single]
         np.testing.assert_allclose([score for _, score in batched], [score for _, score in single], atol=1e-6)
-    same_costs(together, alone)
-
-
-def same_costs(together, alone):
     for cost in ("visited_Q", "scanned_Q", "leaves_Q"):
         assert getattr(together, cost).tolist() == [int(getattr(one, cost)[0]) for one in alone]
 
@@ -75,35 +70,11 @@ def same_costs(together, alone):
 @pytest.mark.parametrize("codec", CODECS)
 def test_leaves(corpus, codec, name, k, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path_factory.getbasetemp() / "batches"))
-    together, alone = in_batch_and_alone(corpus, codec, FILTERS[name], k)
-    same(together, alone)
-    assert sum(map(len, answers(together))) > 0
-
-
-@pytest.mark.parametrize("k", [1, 10, 400], ids=lambda k: f"k {k}")
-@pytest.mark.parametrize("name", FILTERS)
-@pytest.mark.parametrize("codec", ["flat", "fp16"])
-def test_leaves_leaf_by_leaf(corpus, codec, name, k, tmp_path_factory, monkeypatch):
-    """Scores are rounded otherwise, so results whose scores are equal but for that may change places."""
-    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path_factory.getbasetemp() / "batches"))
-    scanned, scan = [], leaf_by_leaf.scan
-    monkeypatch.setattr(leaf_by_leaf, "first_lists", lambda *_: 1)
-    monkeypatch.setattr(leaf_by_leaf, "scan", lambda rows, *arrays: scanned.append(scan(rows, *arrays)))
-    together, alone = in_batch_and_alone(corpus, codec, FILTERS[name], k)
-    assert scanned
-    same_costs(together, alone)
-    for batched, (single,) in zip(answers(together), map(answers, alone), strict=True):
-        np.testing.assert_allclose([score for _, score in batched], [score for _, score in single], atol=1e-6)
-        surely = {name: score for name, score in single if score > single[-1][1] + 2e-6}
-        assert {name: dict(batched)[name] for name in surely} == pytest.approx(surely, abs=1e-6)
-
-
-def in_batch_and_alone(corpus, codec, where, k):
-    """Rankings of all queries together, and of each alone."""
     leaves = LeafScan.mapped(corpus, codec)
-    where = None if where is None else parse(where, FIELDS)
+    where = None if FILTERS[name] is None else parse(FILTERS[name], FIELDS)
     queries, rng = unit(9, Q, M), np.random.default_rng(2)
     probed = np.stack([rng.permutation(L)[:BEAM] for _ in range(Q)])
     probed[::9, 3:] = -1
     together = leaves.scan(queries, probed, k, where)
-    return together, [leaves.scan(queries[q : q + 1], probed[q : q + 1], k, where) for q in range(Q)]
+    same(together, [leaves.scan(queries[q : q + 1], probed[q : q + 1], k, where) for q in range(Q)])
+    assert sum(map(len, answers(together))) > 0

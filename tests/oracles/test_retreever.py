@@ -64,14 +64,6 @@ def moved(propagation):
     return propagation
 
 
-def test_products_along_paths():
-    scores = drawn(N, 2**D - 1)
-    levels = products(scores)
-    for row in range(N):
-        for found, wanted in zip(levels, by_hand(scores[row].tolist()), strict=True):
-            np.testing.assert_allclose(found[row].exp(), wanted, atol=1e-12)
-
-
 @pytest.mark.parametrize("learned", [False, True])
 def test_levels_sum_to_one_and_parents_to_their_children(learned):
     levels = tree(moved(LearnedPropagation(D)) if learned else None)(3 * drawn(N, M))

@@ -217,17 +217,6 @@ def test_what_a_rollback_undid_after_a_carry_is_undone_by_the_next_carry(two):
     assert LeafMap.open(two.root(OTHER_INDEX)).manifest == manifests[1]
 
 
-def test_fields_that_only_the_newer_index_declares_are_null(two):
-    two.put(INDEX, 1, a="oak a")
-    model = two.model(OTHER_INDEX)
-    corpus = model.spec.corpus.model_copy(update={"fields": {"lang": "string"}})
-    model.spec = model.spec.model_copy(update={"corpus": corpus})
-    assert carry_changes(two.artifact(INDEX), two.artifact(OTHER_INDEX), model).written == 1
-    opened = LeafMap.open(two.root(OTHER_INDEX))
-    (row,) = opened.read(opened.manifest.shards[-1], ["doc_id", "rank", "lang"]).to_pylist()[:1]
-    assert (row["doc_id"], row["lang"]) == ("a", None)
-
-
 def test_an_index_of_passages_is_not_carried_into_one_of_whole_documents(two):
     two.put(INDEX, 1, a="oak a")
     model = two.model(OTHER_INDEX)

@@ -93,13 +93,6 @@ def test_every_document_is_in_one_shard_once(tmp_path, parts):
     assert all(leaf == leaf_N[int(name[1:])] for leaf, name in found)
 
 
-def test_a_row_keeps_its_columns(tmp_path, parts):
-    paths, _, counts = parts
-    write_shard(tmp_path, "all.parquet", read(paths, 0, 10), range(10), counts)
-    made = pq.read_table(tmp_path / "all.parquet").sort_by("doc_id")
-    assert made.equals(pa.concat_tables([pq.read_table(path) for path in paths]).sort_by("doc_id"))
-
-
 def test_a_shard_of_empty_leaves(tmp_path, parts):
     paths, _, counts = parts
     shard = write_shard(tmp_path, "empty.parquet", read(paths, 4, 5), range(4, 5), counts)

@@ -69,7 +69,7 @@ def test_a_pinned_version_is_whole_until_it_is_let_go(grown, monkeypatch):
 
 
 def test_a_dead_readers_pin_is_forgotten(grown):
-    with pins.pinned(grown.root, 1, seconds=300):
+    with pins.pinned(grown.root, 1):
         (path,) = (grown.root / "pins").glob("v*.json")
         saved = files.read_json(path)
         files.write_json(path, saved | {"until": leaf_map.now() - 1})

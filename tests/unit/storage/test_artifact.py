@@ -19,16 +19,6 @@ def artifact(folder):
         return attempt.publish("index", {"model": "m" * 12}, Output({"documents": 2}))
 
 
-def test_reading_back(artifact):
-    found = Artifact.open(artifact.folder)
-    found.verify()
-    assert found.record == artifact.record
-    assert found.record.counts == {"documents": 2}
-    assert found.names("") == ["b.bin", "data/a.bin"]
-    assert found.names("data/") == ["data/a.bin"]
-    assert found.path("data/a.bin").read_bytes() == b"aaaa"
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

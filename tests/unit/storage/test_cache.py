@@ -251,17 +251,6 @@ def test_one_that_is_being_filled_is_not_removed(home):
     assert names(home) == set("a")
 
 
-def test_of_two_that_make_the_same_the_first_counts(home):
-    def fill(folder):
-        write("a")(folder)
-        first.append(make("a"))
-
-    first = []
-    second = cache.get_or_build("kind", "a", fill)
-    assert second.folder == first[0].folder
-    assert len(list((home / "kind").iterdir())) == 1
-
-
 RACE = """
 import random, sys
 from rayhier.storage import cache

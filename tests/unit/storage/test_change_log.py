@@ -49,13 +49,6 @@ def test_passages_are_named_by_their_documents():
     assert Change(1, "put", rows).ids.to_pylist() == ["a"]
 
 
-def test_a_number_is_one_writers(log):
-    assert log.append(change(1, ["a"]))
-    assert not log.append(change(1, ["b"]))
-    (only,) = log.after(0)
-    assert only.ids.to_pylist() == ["a"]
-
-
 def test_the_newest_change_stays_single(log):
     for number in (1, 2):
         log.append(change(number))
@@ -124,27 +117,6 @@ def test_gathered_changes_are_one_object(folder, log):
     assert log.last() == 7
     assert log.append(change(8))
     assert [found.number for found in log.after(6)] == [7, 8]
-
-
-def test_a_gathering_that_died_between_its_steps_doubles_nothing(folder, log):
-    for number in (1, 2, 3, 4):
-        log.append(change(number))
-    kept = (folder / LOG / "000000000002.change").read_bytes()
-    log.gather(1, 3)
-    (folder / LOG / "000000000002.change").write_bytes(kept)
-    assert [found.number for found in log.after(0)] == [1, 2, 3, 4]
-
-
-def test_a_damaged_gathering_is_named(folder, log):
-    for number in (1, 2, 3):
-        log.append(change(number))
-    log.gather(1, 2)
-    path = folder / LOG / "000000000001-000000000002.changes"
-    data = path.read_bytes()
-    path.unlink()
-    path.write_bytes(data[:-4])
-    with pytest.raises(InputError, match=r"000000000001-000000000002\.changes: damaged"):
-        list(log.after(0))
 
 
 def test_a_range_is_read_without_what_comes_after(folder, log):

@@ -12,7 +12,6 @@ from rayhier.spec import InputError
 from rayhier.storage import files, remote
 from rayhier.storage.paths import locate
 from rayhier.storage.remote import Remote
-from rayhier.train.ray import arrow_filesystem
 
 
 @pytest.fixture
@@ -105,21 +104,6 @@ def test_a_create_sent_twice_still_succeeds(place, monkeypatch):
 
 
 # As pyarrow writes
-
-
-def test_pyarrow_leaves_no_folders(place):
-    fs, path = arrow_filesystem(place)
-    fs.create_dir(f"{path}/ray/run", recursive=True)
-    with fs.open_output_stream(f"{path}/ray/run/state") as opened:
-        opened.write(b"state")
-    assert fs.get_file_info(f"{path}/ray").type == pyarrow.fs.FileType.Directory
-    assert files.below(place) == ["ray/run/state"]
-    fs.delete_dir(f"{path}/ray")
-    assert not place.exists()
-
-
-def test_pyarrow_takes_local_paths_as_they_are(tmp_path):
-    assert arrow_filesystem(tmp_path) == (None, str(tmp_path))
 
 
 # Failures
