@@ -119,21 +119,17 @@ class ChangeQueue:
 
     async def remember_folded(self, there: ChangeLog) -> None:
         """Remember the keys of the newest changes that leaf files hold, as far as a log has them."""
-        for key, body, written in await run_in(
-            self._append_thread, self._folded_keys, there, self._follower.manifest.log
-        ):
-            self.keys.remember(key, body, written)
+        for made in await run_in(self._append_thread, self._folded, there, self._follower.manifest.log):
+            self._note(made)
 
-    def _folded_keys(self, there: ChangeLog, last: int) -> list[tuple[str, str, Written]]:
-        keys, manifest = list[tuple[str, str, Written]](), self._follower.manifest
+    def _folded(self, there: ChangeLog, last: int) -> list[Change]:
+        changes = list[Change]()
         try:
             for made in there.there(max(0, last - KEPT), last, with_table=False):
-                if made.key is not None:
-                    seen = Seen(manifest.model, manifest.version, made.number)
-                    keys.append((made.key, made.body, Written(seen, made.documents, made.replaced)))
+                changes.append(made)
         except InputError as error:  # leaf files hold these changes
             log.warning("%s; later changes in leaf files run again if they are sent again", error)
-        return keys
+        return changes
 
     async def make(self, waiting: WaitingChange) -> Written:
         """Make a change after those that wait; once it has begun, it goes on where the request ends before.
